@@ -1,0 +1,1 @@
+//! C types of cuda.h: names, sizes, values. No logic.

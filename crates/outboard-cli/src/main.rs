@@ -1,0 +1,3 @@
+//! The command `outboard`.
+
+fn main() {}

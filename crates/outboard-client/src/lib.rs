@@ -1,0 +1,1 @@
+//! The driver library's client half: shadow state and the connection to a server.

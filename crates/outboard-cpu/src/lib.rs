@@ -1,0 +1,1 @@
+//! A CUDA driver library whose device is the CPU.

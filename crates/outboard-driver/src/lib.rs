@@ -1,0 +1,1 @@
+//! Loads a CUDA driver library into a table of functions.

@@ -1,0 +1,1 @@
+//! What a CUDA runtime expects of any driver library, wherever its device is.

@@ -1,0 +1,1 @@
+//! CUDA program images: fat binaries, cubin and PTX lengths, kernel parameters.

@@ -1,0 +1,1 @@
+//! libcuda.so.1: the client library that programs load.

@@ -1,0 +1,1 @@
+//! Supervisor and workers: serves the devices of a driver library to clients.

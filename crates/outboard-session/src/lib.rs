@@ -1,0 +1,1 @@
+//! Ordering, posting, acknowledgement of commands, without sockets or clocks.

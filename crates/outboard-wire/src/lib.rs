@@ -1,0 +1,1 @@
+//! Messages, frames and their codec, with limits. No sockets, no unsafe.
