@@ -1,3 +1,56 @@
-//! The project's own commands.
+//! The project's own commands: `cargo xtask <command>`.
 
-fn main() {}
+mod codegen;
+mod demo;
+mod facts;
+mod programs;
+mod stage;
+mod test;
+mod toolchain;
+mod util;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own commands.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Generate code from the descriptions in api/, or check that what is checked in is up to date.
+    Codegen(codegen::Args),
+    /// Extract facts from CUDA's headers into api/facts/.
+    Facts(facts::Args),
+    /// Install the CUDA compiler, headers and runtimes into .venv.
+    Toolchain(toolchain::Args),
+    /// Compile the test programs into target/programs/.
+    Programs(programs::Args),
+    /// Build everything and lay it out in target/dist/.
+    Stage(stage::Args),
+    /// Set up all that is needed and run several CUDA programs through a server.
+    Demo(demo::Args),
+    /// Set up all that is needed and run the whole test suite.
+    Test(test::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Cli::parse().command {
+        Command::Codegen(args) => codegen::run(&args),
+        Command::Facts(args) => facts::run(&args),
+        Command::Toolchain(args) => toolchain::run(&args),
+        Command::Programs(args) => programs::run(&args),
+        Command::Stage(args) => stage::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => test::run(&args),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
