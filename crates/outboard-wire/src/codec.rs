@@ -1,0 +1,514 @@
+//! The encoding: little-endian integers, lengths as `u32` before what they count.
+
+use crate::limits;
+
+/// Why bytes could not be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The message ends inside a field.
+    #[error("the message ends {missing} bytes short of a field")]
+    Short {
+        /// Bytes that the field still needed.
+        missing: usize,
+    },
+    /// Bytes are left over after the last field.
+    #[error("{extra} bytes follow the last field of the message")]
+    Trailing {
+        /// Bytes left over.
+        extra: usize,
+    },
+    /// A length or count exceeds its limit.
+    #[error("a length of {found} exceeds the limit of {limit}")]
+    TooLong {
+        /// The length on the wire.
+        found: usize,
+        /// The limit it exceeds.
+        limit: usize,
+    },
+    /// A string is not UTF-8.
+    #[error("a string is not UTF-8")]
+    Utf8,
+    /// A tag or value has no meaning here.
+    #[error("the value {value} is not a valid {what}")]
+    Invalid {
+        /// What was being decoded.
+        what: &'static str,
+        /// The value found.
+        value: u64,
+    },
+}
+
+/// Appends values to a byte buffer.
+#[derive(Debug, Default)]
+pub struct Writer {
+    buffer: Vec<u8>,
+}
+
+/// Reads values from a byte slice, never past its end.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+/// A value that can be written to the wire.
+pub trait Encode {
+    /// Appends the value.
+    fn encode(&self, writer: &mut Writer);
+}
+
+/// A value that can be read from the wire; it may borrow from the message.
+pub trait Decode<'a>: Sized {
+    /// Reads the value.
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
+}
+
+impl Writer {
+    /// An empty writer.
+    pub const fn new() -> Writer {
+        Writer { buffer: Vec::new() }
+    }
+
+    /// An empty writer with room for `bytes`.
+    pub fn with_capacity(bytes: usize) -> Writer {
+        Writer { buffer: Vec::with_capacity(bytes) }
+    }
+
+    /// Continues after the bytes in `buffer`.
+    pub fn append_to(buffer: Vec<u8>) -> Writer {
+        Writer { buffer }
+    }
+
+    /// What has been written.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The buffer with what has been written.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.buffer
+    }
+
+    /// Bytes written so far.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether nothing has been written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Cuts the writer back to `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.buffer.truncate(len);
+    }
+
+    /// Makes room for `bytes` more.
+    #[inline]
+    pub fn reserve(&mut self, bytes: usize) {
+        self.buffer.reserve(bytes);
+    }
+
+    /// Overwrites the four bytes at `at` (written before) with `value`.
+    ///
+    /// # Panics
+    /// If fewer than `at + 4` bytes have been written.
+    #[inline]
+    pub fn patch_u32(&mut self, at: usize, value: u32) {
+        self.buffer[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends a value.
+    #[inline]
+    pub fn put<T: Encode + ?Sized>(&mut self, value: &T) {
+        value.encode(self);
+    }
+
+    /// Appends bytes as they are, without a length.
+    #[inline]
+    pub fn fixed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Appends a length (`u32`) and the bytes.
+    ///
+    /// # Panics
+    /// If there are more than `u32::MAX` bytes; callers bound what they send long before.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.length(bytes.len());
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Appends a string as its bytes with their length.
+    #[inline]
+    pub fn str(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Appends a count as `u32`.
+    ///
+    /// # Panics
+    /// If the count exceeds `u32::MAX`.
+    #[inline]
+    pub fn length(&mut self, count: usize) {
+        let count = u32::try_from(count).expect("counts on the wire are below 2^32");
+        self.u32(count);
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    /// Bytes not read yet.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Takes all bytes not read yet.
+    pub fn take_rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+
+    /// Succeeds if everything has been read.
+    #[inline]
+    pub fn finish(self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing { extra: self.rest.len() }) }
+    }
+
+    /// Reads a value.
+    #[inline]
+    pub fn get<T: Decode<'a>>(&mut self) -> Result<T, DecodeError> {
+        T::decode(self)
+    }
+
+    /// Reads `count` bytes that have no length before them.
+    #[inline]
+    pub fn fixed(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        if count > self.rest.len() {
+            return Err(DecodeError::Short { missing: count - self.rest.len() });
+        }
+        let (head, tail) = self.rest.split_at(count);
+        self.rest = tail;
+        Ok(head)
+    }
+
+    /// Reads an array of bytes.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let Some((head, tail)) = self.rest.split_first_chunk::<N>() else {
+            return Err(DecodeError::Short { missing: N - self.rest.len() });
+        };
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    /// Reads a length and that many bytes.
+    #[inline]
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let count = self.u32()? as usize;
+        self.fixed(count)
+    }
+
+    /// Reads a length and that many bytes, at most `limit`.
+    pub fn bytes_up_to(&mut self, limit: usize) -> Result<&'a [u8], DecodeError> {
+        let count = self.u32()? as usize;
+        if count > limit {
+            return Err(DecodeError::TooLong { found: count, limit });
+        }
+        self.fixed(count)
+    }
+
+    /// Reads a string of at most [`limits::MAX_STRING`] bytes.
+    pub fn str(&mut self) -> Result<&'a str, DecodeError> {
+        let bytes = self.bytes_up_to(limits::MAX_STRING)?;
+        core::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
+    }
+
+    /// Reads the count of a sequence whose elements take at least `element` bytes each, so that no allocation is
+    /// made for elements that cannot be there.
+    pub fn count(&mut self, element: usize) -> Result<usize, DecodeError> {
+        let count = self.u32()? as usize;
+        if count > limits::MAX_ITEMS {
+            return Err(DecodeError::TooLong { found: count, limit: limits::MAX_ITEMS });
+        }
+        let needed = count.saturating_mul(element.max(1));
+        if needed > self.rest.len() {
+            return Err(DecodeError::Short { missing: needed - self.rest.len() });
+        }
+        Ok(count)
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ident)*) => {
+        impl Writer {
+            $(
+                #[doc = concat!("Appends a `", stringify!($type), "`.")]
+                #[inline]
+                pub fn $type(&mut self, value: $type) {
+                    self.buffer.extend_from_slice(&value.to_le_bytes());
+                }
+            )*
+        }
+        impl<'a> Reader<'a> {
+            $(
+                #[doc = concat!("Reads a `", stringify!($type), "`.")]
+                #[inline]
+                pub fn $type(&mut self) -> Result<$type, DecodeError> {
+                    Ok($type::from_le_bytes(self.array()?))
+                }
+            )*
+        }
+        $(
+            impl Encode for $type {
+                #[inline]
+                fn encode(&self, writer: &mut Writer) {
+                    writer.$type(*self);
+                }
+            }
+            impl<'a> Decode<'a> for $type {
+                #[inline]
+                fn decode(reader: &mut Reader<'a>) -> Result<$type, DecodeError> {
+                    reader.$type()
+                }
+            }
+        )*
+    };
+}
+
+numbers!(u8 u16 u32 u64 u128 i8 i16 i32 i64 f32 f64);
+
+/// Sizes travel as `u64`; one that does not fit this machine's `usize` is an error.
+impl Encode for usize {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.u64(*self as u64);
+    }
+}
+
+impl<'a> Decode<'a> for usize {
+    #[inline]
+    fn decode(reader: &mut Reader<'a>) -> Result<usize, DecodeError> {
+        let value = reader.u64()?;
+        usize::try_from(value).map_err(|_| DecodeError::Invalid { what: "size", value })
+    }
+}
+
+impl Encode for bool {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.u8(u8::from(*self));
+    }
+}
+
+impl<'a> Decode<'a> for bool {
+    #[inline]
+    fn decode(reader: &mut Reader<'a>) -> Result<bool, DecodeError> {
+        match reader.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::Invalid { what: "boolean", value: value.into() }),
+        }
+    }
+}
+
+impl Encode for [u8] {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.bytes(self);
+    }
+}
+
+impl<'a> Decode<'a> for &'a [u8] {
+    #[inline]
+    fn decode(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+        reader.bytes()
+    }
+}
+
+impl Encode for str {
+    fn encode(&self, writer: &mut Writer) {
+        writer.str(self);
+    }
+}
+
+impl<'a> Decode<'a> for &'a str {
+    fn decode(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+        reader.str()
+    }
+}
+
+impl Encode for String {
+    fn encode(&self, writer: &mut Writer) {
+        writer.str(self);
+    }
+}
+
+impl<'a> Decode<'a> for String {
+    fn decode(reader: &mut Reader<'a>) -> Result<String, DecodeError> {
+        Ok(reader.str()?.to_owned())
+    }
+}
+
+impl<T: Encode + ?Sized> Encode for &T {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        (**self).encode(writer);
+    }
+}
+
+/// A byte tells whether a value follows.
+impl<T: Encode> Encode for Option<T> {
+    fn encode(&self, writer: &mut Writer) {
+        match self {
+            None => writer.u8(0),
+            Some(value) => {
+                writer.u8(1);
+                value.encode(writer);
+            }
+        }
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Option<T>, DecodeError> {
+        match reader.u8()? {
+            0 => Ok(None),
+            1 => Ok(Some(T::decode(reader)?)),
+            value => Err(DecodeError::Invalid { what: "option", value: value.into() }),
+        }
+    }
+}
+
+/// A count and the elements. Bytes go as `[u8]`, in one piece.
+impl<T: Encode> Encode for Vec<T> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.length(self.len());
+        for value in self {
+            value.encode(writer);
+        }
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Vec<T>, DecodeError> {
+        // Every element takes a byte at least, and the vector starts no larger than the bytes that are there.
+        let count = reader.count(1)?;
+        let mut values = Vec::with_capacity(count.min(reader.remaining() / core::mem::size_of::<T>().max(1)));
+        for _ in 0..count {
+            values.push(T::decode(reader)?);
+        }
+        Ok(values)
+    }
+}
+
+/// The elements without a count: both sides know it.
+impl<T: Encode, const N: usize> Encode for [T; N] {
+    fn encode(&self, writer: &mut Writer) {
+        for value in self {
+            value.encode(writer);
+        }
+    }
+}
+
+impl<'a, T: Decode<'a> + Copy + Default, const N: usize> Decode<'a> for [T; N] {
+    fn decode(reader: &mut Reader<'a>) -> Result<[T; N], DecodeError> {
+        let mut values = [T::default(); N];
+        for value in &mut values {
+            *value = T::decode(reader)?;
+        }
+        Ok(values)
+    }
+}
+
+impl Encode for () {
+    fn encode(&self, _: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for () {
+    fn decode(_: &mut Reader<'a>) -> Result<(), DecodeError> {
+        Ok(())
+    }
+}
+
+/// Decodes one value that takes all of `bytes`.
+pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let value = T::decode(&mut reader)?;
+    reader.finish()?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip<T>(value: &T)
+    where
+        T: Encode + for<'a> Decode<'a> + PartialEq + core::fmt::Debug,
+    {
+        let mut writer = Writer::new();
+        writer.put(value);
+        let bytes = writer.into_vec();
+        assert_eq!(&decode_all::<T>(&bytes).unwrap(), value);
+        for cut in 0..bytes.len() {
+            assert!(decode_all::<T>(&bytes[..cut]).is_err(), "{cut} of {} bytes decoded", bytes.len());
+        }
+        let mut longer = bytes;
+        longer.push(0);
+        assert_eq!(decode_all::<T>(&longer), Err(DecodeError::Trailing { extra: 1 }));
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_round_trip(a: u8, b: u16, c: u32, d: u64, e: i32, f: i64, g: usize) {
+            round_trip(&a); round_trip(&b); round_trip(&c); round_trip(&d); round_trip(&e); round_trip(&f); round_trip(&g);
+        }
+
+        #[test]
+        fn sequences_round_trip(
+            text in ".{0,40}",
+            words in proptest::collection::vec(any::<u64>(), 0..20),
+            names in proptest::collection::vec(".{0,9}", 0..5),
+            some in proptest::option::of(any::<i32>()),
+            flag: bool,
+            fixed: [u32; 3],
+        ) {
+            round_trip(&text); round_trip(&words); round_trip(&names); round_trip(&some); round_trip(&flag); round_trip(&fixed);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_all::<Vec<String>>(&bytes);
+            let _ = decode_all::<Vec<Option<u64>>>(&bytes);
+            let _ = decode_all::<&[u8]>(&bytes);
+        }
+    }
+
+    #[test]
+    fn layout_is_little_endian() {
+        let mut writer = Writer::new();
+        writer.u16(0x0102);
+        writer.u32(0x0304_0506);
+        writer.bytes(&[7, 8]);
+        assert_eq!(writer.as_slice(), [2, 1, 6, 5, 4, 3, 2, 0, 0, 0, 7, 8]);
+    }
+
+    #[test]
+    fn a_count_beyond_the_message_is_refused_before_allocation() {
+        let mut writer = Writer::new();
+        writer.u32(900_000);
+        assert!(matches!(decode_all::<Vec<u64>>(writer.as_slice()), Err(DecodeError::Short { .. })));
+        let mut writer = Writer::new();
+        writer.u32(u32::MAX);
+        assert!(matches!(decode_all::<Vec<()>>(writer.as_slice()), Err(DecodeError::TooLong { .. })));
+    }
+}

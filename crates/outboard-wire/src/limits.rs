@@ -1,0 +1,26 @@
+//! What one side may ask of the other, in bytes and counts. Both sides check: the sender so that the error names the
+//! cause, the receiver because the sender may be hostile.
+
+/// Largest payload of one frame on a command connection, in bytes. Larger things travel in parts or on bulk lanes.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// Largest copy that travels inside a command or reply, in bytes; above it, bulk lanes carry it.
+pub const MAX_INLINE: usize = 64 << 10;
+
+/// Largest string in a message, in bytes. Mangled C++ kernel names reach tens of thousands of characters.
+pub const MAX_STRING: usize = 256 << 10;
+
+/// Most elements in one sequence of a message.
+pub const MAX_ITEMS: usize = 1 << 20;
+
+/// Largest handshake body, in bytes: a hello, or a welcome with its platform snapshot.
+pub const MAX_HELLO: usize = 64 << 10;
+
+/// Largest welcome body, in bytes; it holds the platform snapshot of every device.
+pub const MAX_WELCOME: usize = 8 << 20;
+
+/// Largest number of bulk lanes one session may attach.
+pub const MAX_LANES: usize = 16;
+
+/// Smallest and largest chunk of a bulk transfer, in bytes. The sender of the command chooses within them.
+pub const CHUNK_BYTES: core::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
