@@ -1,1 +1,8 @@
-//! C types of cuda.h: names, sizes, values. No logic.
+//! C types of cuda.h 13.0: names, sizes, values. No logic.
+//!
+//! Everything is extracted from the header by `cargo xtask facts`; enums are newtypes over their C integer, since a program may pass
+//! any value.
+
+mod generated;
+
+pub use generated::*;

@@ -1,8 +1,27 @@
-//! `cargo xtask facts`.
+//! `cargo xtask facts`: extracts what the CUDA headers say into `api/facts/` and `outboard-abi`.
+
+#[cfg(feature = "facts")]
+mod extract;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Folder that holds cuda.h and cudaTypedefs.h; by default that of the toolchain in .venv.
+    #[arg(long)]
+    include: Option<std::path::PathBuf>,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("facts is not written yet")
+#[cfg(feature = "facts")]
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let root = crate::util::root();
+    let default = || root.join(".venv/lib/python3/site-packages/nvidia/cu13/include");
+    extract::run(&root, &args.include.clone().unwrap_or_else(default))
+}
+
+#[cfg(not(feature = "facts"))]
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let include = args.include.as_deref().map(|dir| format!(" --include {}", dir.display())).unwrap_or_default();
+    anyhow::bail!(
+        "reading C headers needs libclang: `pip install libclang`, set LIBCLANG_PATH to its folder `clang/native`, then run \
+         `cargo run -p xtask --features facts -- facts{include}`"
+    )
 }
