@@ -9,5 +9,6 @@ pub mod codec;
 pub mod frame;
 pub mod handshake;
 pub mod limits;
+pub mod platform;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

@@ -1,0 +1,108 @@
+//! What a server tells of itself and of its kernels: plain data that the client keeps and answers from.
+
+use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+
+/// The devices of a driver library, taken once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Platform {
+    /// What `cuDriverGetVersion` gives, such as 13000.
+    pub driver_version: u32,
+    /// What the driver library calls itself, for people: a path or "software device".
+    pub driver_name: String,
+    /// The devices, in the driver's order.
+    pub devices: Vec<Device>,
+}
+
+/// One device as `cuDeviceGet*` describe it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its ordinal in the driver library that owns it.
+    pub ordinal: u32,
+    /// Name, as `cuDeviceGetName` gives it.
+    pub name: String,
+    /// `cuDeviceGetUuid`.
+    pub uuid: [u8; 16],
+    /// Bytes of device memory.
+    pub total_memory: u64,
+    /// `CUdevice_attribute` to value, ascending, for every attribute the driver answers.
+    pub attributes: Vec<(u32, i32)>,
+    /// Numerically greatest (least urgent) and least stream priority.
+    pub stream_priorities: (i32, i32),
+    /// Ordinals of the devices whose memory it can reach.
+    pub peers: Vec<u32>,
+}
+
+/// A kernel as `cuFuncGetAttribute` and `cuFuncGetParamInfo` describe it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// Value of each `CUfunction_attribute`, by its number.
+    pub attributes: Vec<i32>,
+    /// Offset and size in bytes of each parameter in the parameter buffer.
+    pub params: Vec<(u32, u32)>,
+}
+
+impl Device {
+    /// The value of a `CUdevice_attribute`, if the driver has it.
+    pub fn attribute(&self, attribute: u32) -> Option<i32> {
+        let at = self.attributes.binary_search_by_key(&attribute, |(a, _)| *a).ok()?;
+        Some(self.attributes[at].1)
+    }
+}
+
+impl KernelInfo {
+    /// The value of a `CUfunction_attribute`; 0 for one the driver does not know.
+    pub fn attribute(&self, attribute: u32) -> i32 {
+        self.attributes.get(attribute as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes of the parameter buffer.
+    pub fn param_bytes(&self) -> usize {
+        self.params.iter().map(|(offset, size)| (offset + size) as usize).max().unwrap_or(0)
+    }
+}
+
+impl<A: Encode, B: Encode> Encode for (A, B) {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.0);
+        writer.put(&self.1);
+    }
+}
+
+impl<'a, A: Decode<'a>, B: Decode<'a>> Decode<'a> for (A, B) {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok((reader.get()?, reader.get()?))
+    }
+}
+
+/// Encodes a struct field by field, in the order given.
+macro_rules! record {
+    ($type:ident { $($field:ident),* }) => {
+        impl Encode for $type {
+            fn encode(&self, writer: &mut Writer) {
+                $(writer.put(&self.$field);)*
+            }
+        }
+
+        impl<'a> Decode<'a> for $type {
+            fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+                Ok($type { $($field: reader.get()?),* })
+            }
+        }
+    };
+}
+
+record!(Platform { driver_version, driver_name, devices });
+record!(Device { ordinal, name, uuid, total_memory, attributes, stream_priorities, peers });
+record!(KernelInfo { attributes, params });
+
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self, writer: &mut Writer) {
+        writer.fixed(self);
+    }
+}
+
+impl<'a, const N: usize> Decode<'a> for [u8; N] {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        reader.array()
+    }
+}
