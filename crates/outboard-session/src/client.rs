@@ -1,0 +1,227 @@
+//! The client's halves: commands out, replies and notices in.
+
+use std::collections::HashMap;
+
+use outboard_wire::Writer;
+use outboard_wire::frame::{CommandHeader, OP_ACKNOWLEDGE, ReplyHeader, ReplyKind, flags, widen};
+
+use crate::buffer::ReceiveBuffer;
+use crate::window::{Layout, Window};
+use crate::{Batch, ProtocolError, TooLong};
+
+/// Makes the bytes of commands.
+#[derive(Debug)]
+pub struct Outgoing {
+    window: Window,
+}
+
+/// Takes the worker's bytes apart.
+#[derive(Debug)]
+pub struct Incoming {
+    buffer: ReceiveBuffer,
+    received: u64,
+    taken: u64,
+}
+
+/// What the worker said.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The answer to a command.
+    Reply {
+        /// The command's number.
+        answers: u64,
+        /// A CUresult.
+        status: u32,
+        /// What the command returns.
+        payload: &'a [u8],
+    },
+    /// Something that no command asked for.
+    Notice {
+        /// Which notice.
+        code: u16,
+        /// What it says.
+        payload: &'a [u8],
+    },
+}
+
+/// The commands that wait for a reply, each with what its owner needs to hand the reply on.
+#[derive(Debug)]
+pub struct PendingCalls<T> {
+    calls: HashMap<u64, T>,
+}
+
+impl Outgoing {
+    /// An empty half; `retain` keeps frames until the worker has taken them over, so that the session can
+    /// [`resume`](Self::resume).
+    pub fn new(retain: bool) -> Outgoing {
+        Outgoing {
+            window: Window::new(Layout { header: CommandHeader::SIZE, seq_at: 12, unnumbered: OP_ACKNOWLEDGE }, retain),
+        }
+    }
+
+    /// Appends a command and returns its number.
+    ///
+    /// `flags` is as in [`flags`]; `ctx` names the context current in the calling thread, 0 for none. A payload that
+    /// is too long, or whose `encode` panics, leaves nothing behind.
+    #[inline]
+    pub fn push(&mut self, op: u16, flags: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<u64, TooLong> {
+        self.window.push(true, |writer, seq| CommandHeader { len: 0, op, flags, ctx, seq }.encode(writer), encode)
+    }
+
+    /// Appends an acknowledgement of the worker's frames up to `received`.
+    pub fn acknowledge(&mut self, received: u64) {
+        let header = |writer: &mut Writer, seq| {
+            CommandHeader { len: 0, op: OP_ACKNOWLEDGE, flags: 0, ctx: 0, seq }.encode(writer)
+        };
+        let fits = self.window.push(false, header, |writer| writer.u64(received));
+        debug_assert!(fits.is_ok(), "eight bytes fit into a frame");
+    }
+
+    /// Bytes appended and not yet [`take`](Self::take)n.
+    #[inline]
+    pub fn pending_bytes(&self) -> usize {
+        self.window.pending_bytes()
+    }
+
+    /// Number of the last command.
+    pub fn last(&self) -> u64 {
+        self.window.last()
+    }
+
+    /// How many commands the worker has not taken over, as far as known.
+    pub fn unacknowledged(&self) -> u64 {
+        self.window.last() - self.window.taken()
+    }
+
+    /// Bytes written and kept for a resume.
+    pub fn retained_bytes(&self) -> usize {
+        self.window.kept_bytes()
+    }
+
+    /// Everything pending, to be written next. Return it with [`done`](Self::done).
+    pub fn take(&mut self) -> Option<Batch> {
+        self.window.take()
+    }
+
+    /// Takes a batch back after it was written, in whole or, before a cut, in part.
+    pub fn done(&mut self, batch: Batch) {
+        self.window.done(batch);
+    }
+
+    /// The worker has taken over the commands up to `taken` ([`Incoming::taken`]).
+    pub fn acknowledged(&mut self, taken: u64) -> Result<(), ProtocolError> {
+        self.window.acknowledge(taken)
+    }
+
+    /// After a cut, with a worker that has taken over the commands up to `taken`: all later ones are pending again.
+    /// Batches taken before must have been returned.
+    pub fn resume(&mut self, taken: u64) -> Result<(), ProtocolError> {
+        self.window.resume(taken)
+    }
+}
+
+impl Default for Incoming {
+    fn default() -> Incoming {
+        Incoming::new()
+    }
+}
+
+impl Incoming {
+    /// A half that has received nothing.
+    pub const fn new() -> Incoming {
+        Incoming { buffer: ReceiveBuffer::new(), received: 0, taken: 0 }
+    }
+
+    /// Where received bytes go.
+    pub fn buffer(&mut self) -> &mut ReceiveBuffer {
+        &mut self.buffer
+    }
+
+    /// Number of the last frame received from the worker: what to [`Outgoing::acknowledge`].
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Number of the last command that the worker has taken over.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// After a cut: forgets the frame that was cut in two.
+    pub fn resume(&mut self) {
+        self.buffer = ReceiveBuffer::new();
+    }
+
+    /// The next event, if its bytes are all there.
+    pub fn next_event(&mut self) -> Result<Option<Event<'_>>, ProtocolError> {
+        loop {
+            let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
+            let header = ReplyHeader::decode(head)?;
+            let size = ReplyHeader::SIZE + header.len as usize;
+            if self.buffer.unread().len() < size {
+                return Ok(None);
+            }
+            if header.kind != ReplyKind::Acknowledge {
+                let found = widen(header.seq, self.received);
+                let expected = self.received + 1;
+                if found != expected {
+                    return Err(ProtocolError::Sequence { expected, found });
+                }
+                self.received = found;
+            }
+            self.taken = self.taken.max(widen(header.taken, self.taken));
+            let answers = widen(header.answers, self.taken);
+            self.buffer.consume(ReplyHeader::SIZE);
+            if header.kind == ReplyKind::Acknowledge {
+                self.buffer.consume(header.len as usize);
+                continue;
+            }
+            let payload = self.buffer.take(header.len as usize).unwrap_or_default();
+            return Ok(Some(match header.kind {
+                ReplyKind::Reply => Event::Reply { answers, status: header.status, payload },
+                _ => Event::Notice { code: header.code, payload },
+            }));
+        }
+    }
+}
+
+impl<T> Default for PendingCalls<T> {
+    fn default() -> PendingCalls<T> {
+        PendingCalls { calls: HashMap::new() }
+    }
+}
+
+impl<T> PendingCalls<T> {
+    /// The command `seq` waits.
+    pub fn insert(&mut self, seq: u64, owner: T) {
+        self.calls.insert(seq, owner);
+    }
+
+    /// A reply to command `answers` came: whom it belongs to.
+    pub fn complete(&mut self, answers: u64) -> Result<T, ProtocolError> {
+        self.calls.remove(&answers).ok_or(ProtocolError::Unasked { answers })
+    }
+
+    /// Any one of those that wait.
+    pub fn any(&self) -> Option<&T> {
+        self.calls.values().next()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Takes all that wait, when no reply will come.
+    pub fn drain(&mut self) -> impl Iterator<Item = (u64, T)> {
+        self.calls.drain()
+    }
+}
+
+/// Flags of a call: a command that waits for its reply.
+pub const CALL: u16 = flags::WANTS_REPLY;
