@@ -1,0 +1,53 @@
+//! What a launch is made of.
+
+/// Where text written by a kernel belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    /// `printf`.
+    Stdout,
+    /// The message of a failed `assert`.
+    Stderr,
+}
+
+/// Receives what a grid wrote, once it has ended: in the order of blocks, and within a block in the order written.
+pub type OutputSink<'a> = &'a (dyn Fn(OutputStream, &[u8]) + Sync);
+
+/// Configuration and arguments of one launch.
+#[derive(Clone, Copy)]
+pub struct Launch<'a> {
+    /// Blocks in each dimension, each at least 1.
+    pub grid: [u32; 3],
+    /// Threads of a block in each dimension, each at least 1, 1024 in all.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// Contents of the parameter buffer, laid out as [`KernelInfo::params`](crate::KernelInfo::params) says. A shorter buffer is filled with zeros.
+    pub params: &'a [u8],
+    /// All blocks must be resident at once, because they wait for each other (`cuLaunchCooperativeKernel`).
+    pub cooperative: bool,
+    /// Blocks of a cluster in each dimension.
+    pub cluster: [u32; 3],
+    /// Value of `%gridid`.
+    pub grid_id: u64,
+    /// Where `printf` goes; without one it is dropped.
+    pub output: Option<OutputSink<'a>>,
+}
+
+impl<'a> Launch<'a> {
+    /// A launch of `grid` blocks of `block` threads without dynamic shared memory or output.
+    pub fn new(grid: [u32; 3], block: [u32; 3], params: &'a [u8]) -> Launch<'a> {
+        Launch { grid, block, dynamic_shared: 0, params, cooperative: false, cluster: [1; 3], grid_id: 0, output: None }
+    }
+}
+
+impl std::fmt::Debug for Launch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Launch")
+            .field("grid", &self.grid)
+            .field("block", &self.block)
+            .field("dynamic_shared", &self.dynamic_shared)
+            .field("params", &self.params.len())
+            .field("cooperative", &self.cooperative)
+            .finish_non_exhaustive()
+    }
+}

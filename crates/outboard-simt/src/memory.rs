@@ -1,0 +1,434 @@
+//! Device memory: one reserved arena, an allocator over it, and the validity table that compiled code consults.
+//!
+//! The arena is address space without backing (`MAP_NORESERVE`); pages get backing when touched. Its first part is device memory,
+//! the second belongs to the engine: shared and local memory of running blocks, kernel parameters. Both lie in one arena so that one
+//! range check covers generic addresses of every space.
+//!
+//! The validity table has one byte for each granule of 256 bytes, nonzero where memory is allocated. Compiled code checks an access
+//! with one comparison (range and alignment together) and one look-up in that table. Allocations are whole granules, and there is
+//! at least one free granule between neighbours, so running off the end of an array is found out.
+
+use parking_lot::{Mutex, RwLock};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_void;
+
+/// log2 of the bytes one entry of the validity table stands for.
+pub(crate) const GRANULE_SHIFT: u32 = 8;
+const GRANULE: u64 = 1 << GRANULE_SHIFT;
+/// Alignment of every allocation, as the CUDA allocator gives.
+const ALIGN: u64 = 512;
+/// Address space of the engine's own part.
+const INTERNAL_SPAN: u64 = 64 << 30;
+/// Freed ranges from this size on give their pages back to the system.
+const RELEASE_THRESHOLD: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+
+/// No free memory, or no free address range, of the size asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of device memory: {requested} bytes asked for, {free} of {total} free")]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes free, in all.
+    pub free: u64,
+    /// Size of the memory.
+    pub total: u64,
+}
+
+/// Device memory of one engine.
+pub struct Memory {
+    arena: Mapping,
+    valid: Mapping,
+    device: Mutex<Region>,
+    internal: Mutex<Region>,
+    host: RwLock<BTreeMap<u64, u64>>,
+}
+
+impl Memory {
+    /// Reserves the address space for `total` bytes of device memory.
+    pub(crate) fn new(total: u64) -> Result<Memory, std::io::Error> {
+        let total = total.max(ALIGN).next_multiple_of(ALIGN);
+        // Twice the memory: fragmentation of addresses must not look like memory that is used up.
+        let span = (total * 2).next_multiple_of(1 << 30) + (1 << 30);
+        let arena = Mapping::new(span + INTERNAL_SPAN)?;
+        let valid = Mapping::new((span + INTERNAL_SPAN) >> GRANULE_SHIFT)?;
+        let base = arena.base;
+        Ok(Memory {
+            arena,
+            valid,
+            // The first granules stay free, so that base - 1 and base are never valid.
+            device: Mutex::new(Region::new(base + (1 << 20), base + span, total)),
+            internal: Mutex::new(Region::new(base + span, base + span + INTERNAL_SPAN, INTERNAL_SPAN)),
+            host: RwLock::new(BTreeMap::new()),
+        })
+    }
+
+    /// Allocates `bytes` (at least one) at a multiple of `align` (a power of two; at least 512 is used) and returns the address.
+    pub fn alloc(&self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
+        let addr = self.device.lock().alloc(bytes, align)?;
+        self.mark(addr, bytes, 1);
+        Ok(addr)
+    }
+
+    /// Allocates `bytes` at exactly `addr` (a multiple of 512), where that range is free.
+    pub fn alloc_at(&self, addr: u64, bytes: u64) -> Result<u64, OutOfMemory> {
+        let addr = self.device.lock().alloc_at(addr, bytes)?;
+        self.mark(addr, bytes, 1);
+        Ok(addr)
+    }
+
+    /// Frees the allocation that starts at `addr` and returns its size, or `None` when there is none.
+    pub fn free(&self, addr: u64) -> Option<u64> {
+        let mut device = self.device.lock();
+        let bytes = device.live.get(&addr)?.bytes;
+        // Unmark before the range can be handed out again.
+        self.mark(addr, bytes, 0);
+        self.release_pages(addr, bytes);
+        device.free(addr);
+        Some(bytes)
+    }
+
+    /// First address of the arena.
+    pub fn base(&self) -> u64 {
+        self.arena.base
+    }
+
+    /// Bytes of address space in the arena.
+    pub fn span(&self) -> u64 {
+        self.arena.len
+    }
+
+    /// Whether `addr` lies in the arena, allocated or not.
+    pub fn contains(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.arena.base) < self.arena.len
+    }
+
+    /// Size of device memory in bytes.
+    pub fn total(&self) -> u64 {
+        self.device.lock().total
+    }
+
+    /// Bytes allocated.
+    pub fn used(&self) -> u64 {
+        self.device.lock().used
+    }
+
+    /// Bytes free.
+    pub fn free_bytes(&self) -> u64 {
+        let device = self.device.lock();
+        device.total - device.used
+    }
+
+    /// The live allocation `addr` lies in: its start and its size as asked for.
+    pub fn range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        let device = self.device.lock();
+        let (&start, live) = device.live.range(..=addr).next_back()?;
+        (addr - start < live.bytes).then_some((start, live.bytes))
+    }
+
+    /// Whether all of `addr .. addr + len` lies in one live allocation.
+    pub fn check(&self, addr: u64, len: u64) -> bool {
+        self.range_of(addr).is_some_and(|(start, bytes)| len <= bytes - (addr - start))
+    }
+
+    /// Makes a range of host memory outside the arena visible to kernels at its own address. Accesses there are slower.
+    ///
+    /// The caller keeps the memory alive until [`Memory::unregister_host`]; kernels access it as device code does, without locks.
+    ///
+    /// # Safety
+    /// `addr .. addr + len` must stay readable and writable memory of this process until it is unregistered and no launch
+    /// that began before that is running.
+    pub unsafe fn register_host(&self, addr: u64, len: u64) {
+        self.host.write().insert(addr, len);
+    }
+
+    /// Withdraws what [`Memory::register_host`] registered at `addr`, and returns its length.
+    pub fn unregister_host(&self, addr: u64) -> Option<u64> {
+        self.host.write().remove(&addr)
+    }
+
+    /// Whether `addr .. addr + len` lies in one registered host range.
+    pub fn is_registered_host(&self, addr: u64, len: u64) -> bool {
+        let host = self.host.read();
+        host.range(..=addr).next_back().is_some_and(|(&start, &bytes)| {
+            let offset = addr - start;
+            offset < bytes && len <= bytes - offset
+        })
+    }
+
+    /// Allocates memory of the engine's own, valid for kernels but not counted as device memory.
+    pub(crate) fn alloc_internal(&self, bytes: u64) -> Result<u64, OutOfMemory> {
+        let addr = self.internal.lock().alloc(bytes.max(1), ALIGN)?;
+        self.mark(addr, bytes, 1);
+        Ok(addr)
+    }
+
+    /// Frees what [`Memory::alloc_internal`] gave.
+    pub(crate) fn free_internal(&self, addr: u64) {
+        let mut internal = self.internal.lock();
+        let Some(bytes) = internal.live.get(&addr).map(|live| live.bytes) else { return };
+        self.mark(addr, bytes, 0);
+        self.release_pages(addr, bytes);
+        internal.free(addr);
+    }
+
+    /// Marks part of an internal allocation valid (1) or invalid (0) for kernels; `addr` is a multiple of 256.
+    pub(crate) fn mark(&self, addr: u64, bytes: u64, value: u8) {
+        let first = (addr - self.arena.base) >> GRANULE_SHIFT;
+        let count = bytes.div_ceil(GRANULE);
+        debug_assert!(first + count <= self.valid.len);
+        // SAFETY: the granules of an allocation lie in the arena, so their entries lie in the table; compiled code and other threads
+        // only ever access single bytes of it, and a race there is one between a free and an access in the program itself.
+        unsafe { std::ptr::write_bytes((self.valid.base + first) as *mut u8, value, count as usize) };
+    }
+
+    /// Whether an access of `size` bytes (a power of two up to 256, naturally aligned) hits allocated memory, as compiled code checks.
+    pub(crate) fn is_valid(&self, addr: u64) -> bool {
+        let offset = addr.wrapping_sub(self.arena.base);
+        if offset >= self.arena.len {
+            return false;
+        }
+        // SAFETY: the offset lies in the arena, so the entry lies in the table.
+        unsafe { std::ptr::read_volatile((self.valid.base + (offset >> GRANULE_SHIFT)) as *const u8) != 0 }
+    }
+
+    /// Address of the validity table.
+    pub(crate) fn table(&self) -> u64 {
+        self.valid.base
+    }
+
+    fn release_pages(&self, addr: u64, bytes: u64) {
+        if bytes < RELEASE_THRESHOLD {
+            return;
+        }
+        let (start, end) = (addr.next_multiple_of(PAGE), (addr + bytes) & !(PAGE - 1));
+        if start < end {
+            // SAFETY: whole pages inside a range of the arena that the caller is freeing; nothing else lies on them.
+            let _ = unsafe { madvise(start as *mut c_void, (end - start) as usize, Advice::LinuxDontNeed) };
+        }
+    }
+}
+
+/// Private anonymous memory without reserved backing.
+pub(crate) struct Mapping {
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+}
+
+impl Mapping {
+    pub(crate) fn new(len: u64) -> Result<Mapping, std::io::Error> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address the kernel chooses aliases nothing.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len as usize, prot, MapFlags::PRIVATE | MapFlags::NORESERVE)
+        }?;
+        Ok(Mapping { base: base as u64, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value made the mapping and owns it; users keep it alive while they hold addresses into it.
+        let _ = unsafe { munmap(self.base as *mut c_void, self.len as usize) };
+    }
+}
+
+struct Live {
+    bytes: u64,
+    /// Bytes of address space taken: whole alignment units and the guard.
+    span: u64,
+}
+
+/// A best-fit allocator over a range of addresses.
+struct Region {
+    total: u64,
+    used: u64,
+    limit: u64,
+    base: u64,
+    live: BTreeMap<u64, Live>,
+    free: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+}
+
+impl Region {
+    fn new(base: u64, limit: u64, total: u64) -> Region {
+        let base = base.next_multiple_of(ALIGN);
+        let mut region = Region {
+            total,
+            used: 0,
+            limit,
+            base,
+            live: BTreeMap::new(),
+            free: BTreeMap::new(),
+            by_size: BTreeSet::new(),
+        };
+        region.insert_free(base, limit - base);
+        region
+    }
+
+    fn alloc(&mut self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
+        let align = align.max(ALIGN);
+        let span = self.span_for(bytes)?;
+        let error = self.error(bytes);
+        let found = self.by_size.range((span, 0)..).find_map(|&(len, start)| {
+            let addr = start.checked_next_multiple_of(align)?;
+            (addr + span <= start + len).then_some((start, len, addr))
+        });
+        let (start, len, addr) = found.ok_or(error)?;
+        self.take(start, len, addr, bytes, span);
+        Ok(addr)
+    }
+
+    fn alloc_at(&mut self, addr: u64, bytes: u64) -> Result<u64, OutOfMemory> {
+        let span = self.span_for(bytes)?;
+        let error = self.error(bytes);
+        if addr < self.base || addr >= self.limit || !addr.is_multiple_of(ALIGN) {
+            return Err(error);
+        }
+        let (&start, &len) = self.free.range(..=addr).next_back().ok_or(error)?;
+        if addr - start > len || span > len - (addr - start) {
+            return Err(error);
+        }
+        self.take(start, len, addr, bytes, span);
+        Ok(addr)
+    }
+
+    /// Address space for `bytes`: rounded up, and a guard behind it.
+    fn span_for(&self, bytes: u64) -> Result<u64, OutOfMemory> {
+        let rounded = bytes.checked_next_multiple_of(ALIGN).ok_or(self.error(bytes))?;
+        if rounded > self.total - self.used {
+            return Err(self.error(bytes));
+        }
+        Ok(rounded + ALIGN)
+    }
+
+    fn error(&self, requested: u64) -> OutOfMemory {
+        OutOfMemory { requested, free: self.total - self.used, total: self.total }
+    }
+
+    fn take(&mut self, start: u64, len: u64, addr: u64, bytes: u64, span: u64) {
+        self.remove_free(start, len);
+        if addr > start {
+            self.insert_free(start, addr - start);
+        }
+        let (end, free_end) = (addr + span, start + len);
+        if free_end > end {
+            self.insert_free(end, free_end - end);
+        }
+        self.used += span - ALIGN;
+        self.live.insert(addr, Live { bytes, span });
+    }
+
+    fn free(&mut self, addr: u64) {
+        let Some(live) = self.live.remove(&addr) else { return };
+        self.used -= live.span - ALIGN;
+        let (mut start, mut len) = (addr, live.span);
+        if let Some((&before, &before_len)) = self.free.range(..addr).next_back()
+            && before + before_len == addr
+        {
+            self.remove_free(before, before_len);
+            start = before;
+            len += before_len;
+        }
+        if let Some(&after_len) = self.free.get(&(start + len)) {
+            self.remove_free(start + len, after_len);
+            len += after_len;
+        }
+        self.insert_free(start, len);
+    }
+
+    fn insert_free(&mut self, start: u64, len: u64) {
+        self.free.insert(start, len);
+        self.by_size.insert((len, start));
+    }
+
+    fn remove_free(&mut self, start: u64, len: u64) {
+        self.free.remove(&start);
+        self.by_size.remove(&(len, start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn memory() -> Memory {
+        Memory::new(1 << 20).expect("reserve")
+    }
+
+    #[test]
+    fn neighbours_have_an_invalid_granule_between_them() {
+        let memory = memory();
+        let a = memory.alloc(512, 1).expect("a");
+        let b = memory.alloc(1, 1).expect("b");
+        assert!(a.is_multiple_of(512) && b.is_multiple_of(512));
+        assert!(memory.is_valid(a) && memory.is_valid(a + 511) && !memory.is_valid(a + 512));
+        assert!(memory.is_valid(b) && !memory.is_valid(b + 256) && !memory.is_valid(b - 1));
+    }
+
+    #[test]
+    fn the_total_is_enforced_and_comes_back() {
+        let memory = memory();
+        let a = memory.alloc(1 << 19, 1).expect("half");
+        let error = memory.alloc((1 << 19) + 1, 1).expect_err("more than is left");
+        assert_eq!((error.free, error.total), (1 << 19, 1 << 20));
+        let b = memory.alloc(1 << 19, 1).expect("the other half");
+        assert_eq!(memory.free_bytes(), 0);
+        assert_eq!(memory.free(a), Some(1 << 19));
+        assert_eq!(memory.free(a), None);
+        assert!(!memory.is_valid(a));
+        assert_eq!(memory.free(b), Some(1 << 19));
+        assert_eq!(memory.used(), 0);
+        assert!(memory.alloc(u64::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn ranges_and_checks() {
+        let memory = memory();
+        let a = memory.alloc(1000, 4096).expect("a");
+        assert!(a.is_multiple_of(4096));
+        assert_eq!(memory.range_of(a + 999), Some((a, 1000)));
+        assert_eq!(memory.range_of(a + 1000), None);
+        assert!(memory.check(a + 1, 999) && !memory.check(a + 1, 1000) && !memory.check(a, u64::MAX));
+        let next = a + 1024 + 512;
+        assert_eq!(memory.alloc_at(next, 10), Ok(next));
+        assert!(memory.alloc_at(next, 10).is_err());
+    }
+
+    #[test]
+    fn host_ranges() {
+        let memory = memory();
+        let host = vec![0u8; 100];
+        let addr = host.as_ptr() as u64;
+        // SAFETY: the vector outlives the registration, and no kernel runs.
+        unsafe { memory.register_host(addr, 100) };
+        assert!(memory.is_registered_host(addr + 96, 4) && !memory.is_registered_host(addr + 97, 4));
+        assert_eq!(memory.unregister_host(addr), Some(100));
+        assert!(!memory.is_registered_host(addr, 1));
+    }
+
+    proptest! {
+        /// Live allocations never overlap, and freeing all leaves one free range.
+        #[test]
+        fn allocations_are_disjoint(ops in proptest::collection::vec((1u64..5000, any::<bool>(), 0usize..64), 1..200)) {
+            let mut region = Region::new(4096, 4096 + (4 << 20), 1 << 20);
+            let mut live: Vec<(u64, u64)> = Vec::new();
+            for (bytes, drop, pick) in ops {
+                if drop && !live.is_empty() {
+                    let (addr, _) = live.swap_remove(pick % live.len());
+                    region.free(addr);
+                } else if let Ok(addr) = region.alloc(bytes, 1) {
+                    prop_assert!(live.iter().all(|&(a, n)| addr + bytes + GRANULE <= a || a + n + GRANULE <= addr));
+                    live.push((addr, bytes));
+                }
+            }
+            for (addr, _) in live {
+                region.free(addr);
+            }
+            prop_assert_eq!(region.used, 0);
+            prop_assert_eq!(region.free.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Loaded programs and their kernels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why a program could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// An instruction the engine does not have.
+    #[error("kernel or function {function}, PTX line {line}: {what} is not supported by the software device")]
+    Unsupported {
+        /// Kernel or device function the instruction is in.
+        function: String,
+        /// Line in the PTX text.
+        line: u32,
+        /// The instruction.
+        what: String,
+    },
+    /// A symbol that no module defines.
+    #[error("{0} is declared but not defined")]
+    Undefined(String),
+    /// A symbol that two modules define.
+    #[error("{0} is defined more than once")]
+    Duplicate(String),
+    /// No memory for the variables of the program.
+    #[error("no memory for the variables of the program: {0}")]
+    OutOfMemory(#[from] crate::OutOfMemory),
+    /// The code generator refused the program; a defect of the engine.
+    #[error("the code generator failed on {function}: {message}")]
+    Codegen {
+        /// Kernel or device function.
+        function: String,
+        /// What it said.
+        message: String,
+    },
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamInfo {
+    /// Bytes from the start of the parameter buffer.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+}
+
+/// What can be asked about a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// Static shared memory in bytes.
+    pub shared_bytes: u32,
+    /// Local memory per thread in bytes.
+    pub local_bytes: u32,
+    /// Constant memory of the program in bytes.
+    pub const_bytes: u32,
+    /// Registers per thread: the 32-bit registers that the values live at the busiest point would fill, between 16 and 255.
+    pub registers: u32,
+    /// Most threads in a block, from `.maxntid` or `.reqntid`, else 1024.
+    pub max_threads: u32,
+    /// `.reqntid`: the only block shape allowed.
+    pub required_block: Option<[u32; 3]>,
+    /// `.reqnctapercluster`.
+    pub required_cluster: Option<[u32; 3]>,
+    /// PTX version, 10 × major + minor.
+    pub ptx_version: u32,
+    /// Target architecture as a number, for example 90.
+    pub target_sm: u32,
+    /// Parameters in order.
+    pub params: Vec<ParamInfo>,
+    /// Bytes of the parameter buffer.
+    pub params_size: u32,
+}
+
+/// A compiled program. Its variables live in device memory until it is dropped.
+pub struct Program {
+    pub(crate) kernels: BTreeMap<String, Arc<Kernel>>,
+    pub(crate) globals: BTreeMap<String, (u64, u64)>,
+}
+
+impl Program {
+    /// The kernel of that name.
+    pub fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
+        self.kernels.get(name).cloned()
+    }
+
+    /// All kernels, by name.
+    pub fn kernels(&self) -> impl Iterator<Item = &Arc<Kernel>> {
+        self.kernels.values()
+    }
+
+    /// Address and size of the `.global` or `.const` variable of that name.
+    pub fn global(&self, name: &str) -> Option<(u64, u64)> {
+        self.globals.get(name).copied()
+    }
+}
+
+/// A kernel of a loaded program. It keeps the program's code and variables alive.
+pub struct Kernel {
+    pub(crate) name: String,
+    pub(crate) info: KernelInfo,
+}
+
+impl Kernel {
+    /// The name in the program.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sizes and limits.
+    pub fn info(&self) -> &KernelInfo {
+        &self.info
+    }
+}
