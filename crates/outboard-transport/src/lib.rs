@@ -1,1 +1,188 @@
 //! Byte streams between client and server: the transport trait, its conformance suite, TCP.
+//!
+//! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`] does, so that the
+//! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
+
+pub mod address;
+pub mod conformance;
+mod descriptor;
+pub mod pipe;
+pub mod tcp;
+mod waker;
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use waker::Waker;
+
+/// A way to reach servers.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// Its name in messages and tables: `tcp`.
+    fn name(&self) -> &'static str;
+
+    /// Connects to a server, or gives up after `timeout`.
+    fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>>;
+
+    /// Waits for clients.
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+}
+
+/// The server's end of a transport.
+pub trait Listener: Send + Sync + fmt::Debug {
+    /// The next client; blocks.
+    fn accept(&self) -> io::Result<Arc<dyn Stream>>;
+
+    /// Where clients reach it: what to pass to [`Transport::connect`].
+    fn address(&self) -> io::Result<String>;
+}
+
+/// One ordered, reliable stream of bytes each way.
+///
+/// One thread may read while another writes; two threads that read at once, or write at once, get their bytes mixed
+/// but break nothing.
+pub trait Stream: Send + Sync + fmt::Debug {
+    /// Reads what is there, at most `buffer.len()` bytes. `Ok(0)` is the end: the peer has shut down or is gone.
+    /// [`io::ErrorKind::WouldBlock`] if nothing is there yet. Never raises a signal.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes as much of the buffers as fits, in order, and returns the number of bytes.
+    /// [`io::ErrorKind::WouldBlock`] if nothing fits now. Never raises a signal.
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Blocks until the stream is ready for one of `interest`, it has failed, the waker is woken, or `timeout` (none:
+    /// forever) has passed.
+    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness>;
+
+    /// Ends both directions, for every process that shares the stream. Blocked and later calls return.
+    fn shutdown(&self) -> io::Result<()>;
+
+    /// Lets go of the connection in this process only, without ending it for another that shares it: what a forked
+    /// child does, so that the peer sees its parent's end. Only calls that are safe in a signal handler are made.
+    /// Afterwards the stream only fails.
+    fn abandon(&self) -> io::Result<()>;
+
+    /// Fails if the peer has been silent for so long, while it should have answered, that it must be gone. Meant to
+    /// be asked every few seconds by those who wait.
+    fn check_peer(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What this stream can do beyond moving bytes.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The descriptor under it, if there is one, to hand it to another process.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Which transport, for tables.
+    fn transport(&self) -> &'static str;
+
+    /// The peer's address, for messages.
+    fn peer(&self) -> String;
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interest {
+    /// Bytes or the end can be read.
+    pub read: bool,
+    /// Bytes can be written.
+    pub write: bool,
+    /// The peer has shut down or is gone, even if unread bytes remain.
+    pub hangup: bool,
+}
+
+impl Interest {
+    /// Bytes or the end can be read.
+    pub const READ: Interest = Interest { read: true, write: false, hangup: false };
+    /// Bytes can be written.
+    pub const WRITE: Interest = Interest { read: false, write: true, hangup: false };
+    /// The peer is gone.
+    pub const HANGUP: Interest = Interest { read: false, write: false, hangup: true };
+}
+
+/// Why a wait ended. All false: the time was up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// A read will not block.
+    pub read: bool,
+    /// A write will not block.
+    pub write: bool,
+    /// The peer is gone, or the stream has failed.
+    pub hangup: bool,
+    /// The waker was woken; its wake-ups until now are used up.
+    pub woken: bool,
+}
+
+/// What a stream can do beyond moving bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities {
+    /// It has a descriptor that can be passed to another process of the same host.
+    pub descriptor: bool,
+    /// Both ends are on one host and can share memory.
+    pub shares_memory: bool,
+    /// Several streams to one server carry more than one does.
+    pub striping: bool,
+}
+
+/// Writes all of `bytes`, waiting as needed.
+pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(&[IoSlice::new(bytes)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buffer`, waiting as needed; the end before that is [`io::ErrorKind::UnexpectedEof`].
+pub fn read_exact(stream: &dyn Stream, mut buffer: &mut [u8]) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => buffer = &mut buffer[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::READ)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Like [`read_exact`], but fails with [`io::ErrorKind::TimedOut`] when `deadline` has passed.
+pub fn read_exact_until(stream: &dyn Stream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => buffer = &mut buffer[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                stream.wait(Interest::READ, None, Some(left))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How often those who wait ask whether the peer is still there.
+pub const PEER_CHECK: Duration = Duration::from_secs(2);
+
+/// Waits without a limit, but notices a peer that has fallen silent.
+fn block(stream: &dyn Stream, interest: Interest) -> io::Result<()> {
+    loop {
+        if stream.wait(interest, None, Some(PEER_CHECK))? != Readiness::default() {
+            return Ok(());
+        }
+        stream.check_peer()?;
+    }
+}

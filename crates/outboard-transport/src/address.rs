@@ -1,0 +1,118 @@
+//! Server addresses as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The port of a server that names none.
+pub const DEFAULT_PORT: u16 = 9470;
+
+/// `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// A name or a numeric address, without brackets.
+    pub host: String,
+    /// The port, [`DEFAULT_PORT`] if none was given.
+    pub port: u16,
+}
+
+/// An address that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// There is no host.
+    #[error("`{0}` names no host; write HOST, HOST:PORT or [IPV6]:PORT")]
+    NoHost(String),
+    /// The port is not a number up to 65535.
+    #[error("`{port}` in `{address}` is not a port; ports are numbers from 1 to 65535")]
+    Port {
+        /// The whole address.
+        address: String,
+        /// The part that should be a port.
+        port: String,
+    },
+    /// An IPv6 address lacks its brackets, or a bracket its partner.
+    #[error("`{0}` is ambiguous; write IPv6 addresses in brackets, as in [::1]:{DEFAULT_PORT}")]
+    Brackets(String),
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let Some((host, after)) = rest.split_once(']') else {
+                    return Err(AddressError::Brackets(text.to_owned()));
+                };
+                match after.strip_prefix(':') {
+                    None if after.is_empty() => (host, None),
+                    None => return Err(AddressError::Brackets(text.to_owned())),
+                    port => (host, port),
+                }
+            }
+            None => match text.split_once(':') {
+                Some((_, port)) if port.contains(':') => return Err(AddressError::Brackets(text.to_owned())),
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(AddressError::NoHost(text.to_owned()));
+        }
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => match port.parse() {
+                Ok(number) if number != 0 => number,
+                _ => return Err(AddressError::Port { address: text.to_owned(), port: port.to_owned() }),
+            },
+        };
+        Ok(Address { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood() {
+        for (text, host, port) in [
+            ("gpu1", "gpu1", DEFAULT_PORT),
+            ("gpu1:80", "gpu1", 80),
+            ("10.0.0.1:9999", "10.0.0.1", 9999),
+            ("[::1]", "::1", DEFAULT_PORT),
+            ("[::1]:9470", "::1", 9470),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!((address.host.as_str(), address.port), (host, port), "{text}");
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn others_are_refused_with_a_hint() {
+        for (text, hint) in [
+            ("", "names no host"),
+            (":9470", "names no host"),
+            ("gpu1:", "is not a port"),
+            ("gpu1:0", "is not a port"),
+            ("gpu1:65536", "is not a port"),
+            ("gpu1:http", "is not a port"),
+            ("::1", "brackets"),
+            ("[::1", "brackets"),
+            ("[::1]x", "brackets"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

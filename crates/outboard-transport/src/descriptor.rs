@@ -1,0 +1,110 @@
+//! What streams over a socket have in common.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown};
+
+use crate::{Interest, Readiness, Waker};
+
+/// A connected, non-blocking, close-on-exec stream socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(Socket { fd })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        again(|| recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(count, _)| count))
+    }
+
+    pub(crate) fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        again(|| match buffers {
+            [one] => send(&self.fd, one, SendFlags::NOSIGNAL),
+            several => sendmsg(&self.fd, several, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+        })
+    }
+
+    pub(crate) fn shutdown(&self) -> io::Result<()> {
+        match shutdown(&self.fd, Shutdown::Both) {
+            // The peer was faster.
+            Ok(()) | Err(Errno::NOTCONN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts something harmless in the descriptor's place. Closing it would leave a number that other code may be
+    /// given next, and that this value would close again.
+    pub(crate) fn abandon(&self) -> io::Result<()> {
+        let harmless = eventfd(0, EventfdFlags::CLOEXEC)?;
+        // SAFETY: both numbers are open descriptors that this process owns, and `fd` stays one: dup3 only changes
+        // what it refers to.
+        match unsafe { libc::dup3(harmless.as_raw_fd(), self.fd.as_raw_fd(), libc::O_CLOEXEC) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn wait(
+        &self,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Readiness> {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, interest.read);
+        flags.set(PollFlags::OUT, interest.write);
+        flags.set(PollFlags::RDHUP, interest.hangup);
+        // A wait beyond what the clock can hold is a wait without a limit.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut fds = [PollFd::new(&self.fd, flags), PollFd::new(&self.fd, PollFlags::empty())];
+        let count = match waker {
+            Some(waker) => {
+                fds[1] = PollFd::new(waker, PollFlags::IN);
+                2
+            }
+            None => 1,
+        };
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left: Option<Timespec> = left.and_then(|left| left.try_into().ok());
+            match poll(&mut fds[..count], left.as_ref()) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let found = fds[0].revents();
+        let failed = found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+        let woken = count == 2 && fds[1].revents().contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
+        Ok(Readiness {
+            read: interest.read && (failed || found.intersects(PollFlags::IN | PollFlags::RDHUP)),
+            write: interest.write && (failed || found.contains(PollFlags::OUT)),
+            hangup: failed || found.contains(PollFlags::RDHUP),
+            woken,
+        })
+    }
+}
+
+/// Repeats a system call that a signal interrupted: signals belong to the application.
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Streams within one process, for tests and for a server in the client's own process.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::descriptor::Socket;
+use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+
+/// A transport whose addresses are names known to this value and its clones only.
+#[derive(Debug, Clone, Default)]
+pub struct Pipe {
+    servers: Arc<Mutex<Servers>>,
+}
+
+/// Where each server takes its clients.
+type Servers = HashMap<String, SyncSender<Arc<dyn Stream>>>;
+
+#[derive(Debug)]
+struct PipeServer {
+    name: String,
+    clients: Mutex<Receiver<Arc<dyn Stream>>>,
+    pipe: Pipe,
+}
+
+#[derive(Debug)]
+struct PipeStream {
+    socket: Socket,
+}
+
+/// Clients that may wait to be accepted.
+const BACKLOG: usize = 64;
+
+/// Two connected streams.
+pub fn pair() -> io::Result<(Arc<dyn Stream>, Arc<dyn Stream>)> {
+    let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    Ok((from_descriptor(a)?, from_descriptor(b)?))
+}
+
+/// Makes a stream of a connected Unix socket.
+pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
+    Ok(Arc::new(PipeStream { socket: Socket::new(fd)? }))
+}
+
+impl Transport for Pipe {
+    fn name(&self) -> &'static str {
+        "pipe"
+    }
+
+    fn connect(&self, address: &str, _: Duration) -> io::Result<Arc<dyn Stream>> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = servers.get(address).ok_or_else(refused)?;
+        let (here, there) = pair()?;
+        server.try_send(there).map_err(|_| refused())?;
+        Ok(here)
+    }
+
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        let (send, clients) = sync_channel(BACKLOG);
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if servers.contains_key(address) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        servers.insert(address.to_owned(), send);
+        Ok(Box::new(PipeServer { name: address.to_owned(), clients: Mutex::new(clients), pipe: self.clone() }))
+    }
+}
+
+impl Listener for PipeServer {
+    fn accept(&self) -> io::Result<Arc<dyn Stream>> {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.recv().map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn address(&self) -> io::Result<String> {
+        Ok(self.name.clone())
+    }
+}
+
+impl Drop for PipeServer {
+    fn drop(&mut self) {
+        self.pipe.servers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+impl Stream for PipeStream {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.read(buffer)
+    }
+
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.socket.write(buffers)
+    }
+
+    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
+        self.socket.wait(interest, waker, timeout)
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        self.socket.shutdown()
+    }
+
+    fn abandon(&self) -> io::Result<()> {
+        self.socket.abandon()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { descriptor: true, shares_memory: true, striping: false }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd())
+    }
+
+    fn transport(&self) -> &'static str {
+        "pipe"
+    }
+
+    fn peer(&self) -> String {
+        "this process".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::conformance!(Pipe::default(), "server");
+}

@@ -1,0 +1,37 @@
+//! Waking a thread that waits for a stream.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Ends a [`wait`](crate::Stream::wait) early. Wake-ups are remembered until a wait uses them up.
+#[derive(Debug)]
+pub struct Waker {
+    event: OwnedFd,
+}
+
+impl Waker {
+    /// A waker with no wake-up pending.
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Wakes the thread that waits, or the next one that does.
+    pub fn wake(&self) {
+        // The only error is a counter at its limit, which means that a wake-up is pending anyway.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Uses up the pending wake-ups; whether there were any.
+    pub(crate) fn clear(&self) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&self.event, &mut count).is_ok()
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
