@@ -94,15 +94,3 @@ macro_rules! record {
 record!(Platform { driver_version, driver_name, devices });
 record!(Device { ordinal, name, uuid, total_memory, attributes, stream_priorities, peers });
 record!(KernelInfo { attributes, params });
-
-impl<const N: usize> Encode for [u8; N] {
-    fn encode(&self, writer: &mut Writer) {
-        writer.fixed(self);
-    }
-}
-
-impl<'a, const N: usize> Decode<'a> for [u8; N] {
-    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        reader.array()
-    }
-}

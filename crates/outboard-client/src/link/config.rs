@@ -1,0 +1,41 @@
+//! What can be set.
+
+use std::time::Duration;
+
+/// Settings of a link.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How long a thread that waits spins before it blocks. Environment: `OUTBOARD_SPIN_US`, in microseconds.
+    pub spin: Duration,
+    /// Bytes of commands that may wait to be sent; posting blocks beyond.
+    pub queue: usize,
+    /// How long connecting may take, and then again the handshake.
+    pub timeout: Duration,
+}
+
+/// Spinning beats blocking by about 5 µs a wake-up, but only where a processor is left over for the other side.
+const SPIN: Duration = Duration::from_micros(50);
+const SPIN_FEW_PROCESSORS: Duration = Duration::from_micros(5);
+const FEW_PROCESSORS: usize = 2;
+
+impl Default for Config {
+    fn default() -> Config {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = if processors <= FEW_PROCESSORS { SPIN_FEW_PROCESSORS } else { SPIN };
+        Config { spin, queue: 8 << 20, timeout: Duration::from_secs(30) }
+    }
+}
+
+impl Config {
+    /// The defaults, changed by the environment. Values that make no sense are ignored: this runs inside someone
+    /// else's program, which must not fail for them.
+    pub fn from_env() -> Config {
+        let mut config = Config::default();
+        let spin = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
+        if let Some(microseconds) = spin {
+            // Beyond a second, spinning is a mistake.
+            config.spin = Duration::from_micros(microseconds).min(Duration::from_secs(1));
+        }
+        config
+    }
+}

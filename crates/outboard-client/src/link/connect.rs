@@ -1,0 +1,90 @@
+//! Introducing the client to a server.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use outboard_transport::{Stream, Transport, read_exact_until, write_all};
+use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Refusal, VERSION, Welcome};
+
+use super::Config;
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be understood.
+    #[error("{0}")]
+    Address(io::Error),
+    /// Nothing answers at the address.
+    #[error("cannot reach a server at {address}: {error}; is `outboard serve` running there?")]
+    Unreachable {
+        /// The address tried.
+        address: String,
+        /// What the transport said.
+        error: io::Error,
+    },
+    /// Something answered, and fell silent or hung up.
+    #[error("{address} broke off the handshake: {error}; is it an Outboard server?")]
+    BrokenOff {
+        /// The address.
+        address: String,
+        /// What the transport said.
+        error: io::Error,
+    },
+    /// The two sides do not understand each other.
+    #[error("{address}: {error}")]
+    Handshake {
+        /// The address.
+        address: String,
+        /// Why.
+        error: HandshakeError,
+    },
+    /// The server declined.
+    #[error("the server at {address} refused: {refusal}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// This process lacks something: threads, descriptors.
+    #[error("cannot start the connection's thread: {0}")]
+    Local(io::Error),
+}
+
+/// Connects and introduces the client.
+pub(super) fn connect(
+    transport: &dyn Transport,
+    address: &str,
+    hello: &Hello,
+    config: &Config,
+) -> Result<(Arc<dyn Stream>, Welcome), ConnectError> {
+    let stream = transport.connect(address, config.timeout).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => ConnectError::Address(error),
+        _ => ConnectError::Unreachable { address: address.to_owned(), error },
+    })?;
+    let welcome = handshake(&*stream, address, hello, Instant::now() + config.timeout)?;
+    Ok((stream, welcome))
+}
+
+/// Says hello on a connected stream and reads the answer. `address` is for messages.
+pub fn handshake(
+    stream: &dyn Stream,
+    address: &str,
+    hello: &Hello,
+    deadline: Instant,
+) -> Result<Welcome, ConnectError> {
+    let broken_off = |error| ConnectError::BrokenOff { address: address.to_owned(), error };
+    let malformed = |error| ConnectError::Handshake { address: address.to_owned(), error };
+    // A server that refuses for want of room may do so before it has read the hello; its answer is there to read.
+    let written = write_all(stream, &hello.encode());
+    let mut head = [0; Preamble::SIZE];
+    read_exact_until(stream, &mut head, deadline).map_err(|error| broken_off(written.err().unwrap_or(error)))?;
+    let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
+    let mut body = vec![0; preamble.len as usize];
+    read_exact_until(stream, &mut body, deadline).map_err(broken_off)?;
+    match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
+        Answer::Welcome(welcome) => Ok(welcome),
+        Answer::Refusal(refusal) => Err(ConnectError::Refused { address: address.to_owned(), refusal }),
+    }
+}

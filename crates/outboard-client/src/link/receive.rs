@@ -1,0 +1,189 @@
+//! Waiting for replies: one thread reads for all.
+//!
+//! Whoever holds the lock on the incoming half is the leader. The rule that keeps everyone going: *who gives the lock
+//! back wakes one thread that still waits.* That thread takes over, or finds that another has, which then owes the
+//! same to the rest.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use outboard_session::client::{Event, Incoming};
+use outboard_transport::{Interest, PEER_CHECK, Readiness};
+
+use super::shared::{Shared, lock};
+use super::{LinkError, Reply};
+
+/// Where one call's reply arrives.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    state: Mutex<State>,
+    changed: Condvar,
+    answered: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reply: Option<Result<Reply, LinkError>>,
+    /// The thread should try to become the leader.
+    nudged: bool,
+}
+
+impl Slot {
+    pub(super) fn deliver(&self, reply: Result<Reply, LinkError>) {
+        let mut state = lock(&self.state);
+        state.reply = Some(reply);
+        self.answered.store(true, Ordering::Release);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn nudge(&self) {
+        lock(&self.state).nudged = true;
+        self.changed.notify_one();
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> Option<Result<Reply, LinkError>> {
+        if self.is_answered() { lock(&self.state).reply.take() } else { None }
+    }
+
+    /// Blocks until there is a reply or a nudge, and uses up the nudge.
+    fn block(&self) {
+        let mut state = lock(&self.state);
+        while state.reply.is_none() && !state.nudged {
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        state.nudged = false;
+    }
+}
+
+/// Spinning, until its time is up. The clock starts at the first turn.
+struct Spin {
+    budget: Duration,
+    end: Option<Instant>,
+}
+
+impl Spin {
+    fn new(budget: Duration) -> Spin {
+        Spin { budget, end: None }
+    }
+
+    /// Whether to look once more.
+    fn again(&mut self) -> bool {
+        if self.budget.is_zero() {
+            return false;
+        }
+        let now = Instant::now();
+        std::hint::spin_loop();
+        now < *self.end.get_or_insert(now + self.budget)
+    }
+}
+
+impl Shared {
+    /// Waits for a reply that has been asked for.
+    pub(super) fn receive(&self, slot: &Slot) -> Result<Reply, LinkError> {
+        let mut spin = Spin::new(self.config.spin);
+        loop {
+            if let Some(reply) = slot.take() {
+                return reply;
+            }
+            let mut incoming = match self.read.try_lock() {
+                Ok(incoming) => incoming,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    if !spin.again() {
+                        slot.block();
+                    }
+                    continue;
+                }
+            };
+            let result = self.lead(&mut incoming, slot, &mut spin);
+            drop(incoming);
+            self.pass_leadership();
+            if let Err(error) = result {
+                self.lose_to(&error);
+            }
+        }
+    }
+
+    /// Reads for all until the leader's own reply has come.
+    fn lead(&self, incoming: &mut Incoming, own: &Slot, spin: &mut Spin) -> io::Result<()> {
+        while !own.is_answered() {
+            if self.is_lost() {
+                return Ok(());
+            }
+            if self.read_some(incoming)? || spin.again() {
+                continue;
+            }
+            let ready = self.stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
+            if ready == Readiness::default() {
+                self.stream.check_peer()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is there and hands it out; whether there was anything.
+    pub(super) fn read_some(&self, incoming: &mut Incoming) -> io::Result<bool> {
+        let count = match self.stream.read(incoming.buffer().room()) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.counters.received.add(count as u64);
+        incoming.buffer().filled(count);
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        while let Some(event) = incoming.next_event().map_err(invalid)? {
+            match event {
+                Event::Notice { code, payload } => (self.notices)(code, payload),
+                Event::Reply { answers, status, payload } => {
+                    let slot = lock(&self.calls).pending.complete(answers).map_err(invalid)?;
+                    slot.deliver(Ok(Reply { seq: answers, status, payload: payload.to_vec() }));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are read this way.
+    pub(super) fn read_unasked(&self) {
+        let Ok(mut incoming) = self.read.try_lock() else { return };
+        let result = self.read_some(&mut incoming);
+        drop(incoming);
+        self.pass_leadership();
+        if let Err(error) = result {
+            self.lose_to(&error);
+        }
+    }
+
+    /// The peer has hung up: reads what it said before, up to the end.
+    pub(super) fn read_to_the_end(&self) {
+        let result = {
+            let mut incoming = lock(&self.read);
+            loop {
+                match self.read_some(&mut incoming) {
+                    Ok(true) => {}
+                    Ok(false) => break Err(io::ErrorKind::UnexpectedEof.into()),
+                    Err(error) => break Err::<(), io::Error>(error),
+                }
+            }
+        };
+        if let Err(error) = result {
+            self.lose_to(&error);
+        }
+    }
+
+    /// To be called by whoever has given the lock on the incoming half back.
+    pub(super) fn pass_leadership(&self) {
+        let calls = lock(&self.calls);
+        if let Some(slot) = calls.pending.any() {
+            slot.nudge();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The thread that writes posted commands.
+//!
+//! It looks at the queue about every microsecond and decides by what it sees: a batch leaves when it is full, when
+//! the queue has stopped growing, or when the oldest command in it has waited for more than a small share of the time
+//! that the burst has lasted so far. So the first commands of a burst leave at once, a long burst leaves in large
+//! batches, and no command is held back for longer than that share would cost the whole burst. With nothing to do, it
+//! sleeps, and costs nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use outboard_transport::Interest;
+
+use super::shared::Shared;
+
+/// A batch of this size leaves at once, in bytes.
+const FULL: usize = 16 << 10;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_micros(1);
+/// The share of a burst's age for which a command may be held back.
+const SHARE: u32 = 16;
+/// No command is held back for longer.
+const LONGEST_HOLD: Duration = Duration::from_micros(200);
+/// After the last call, replies are left to callers for this long; then this thread reads notices.
+const CALLERS_READ: Duration = Duration::from_millis(50);
+
+/// Starts the thread. Nobody joins it: it ends with the connection.
+pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
+    std::thread::Builder::new().name("outboard-send".to_owned()).spawn(move || run(&shared))?;
+    Ok(())
+}
+
+fn run(shared: &Shared) {
+    let mut burst: Option<Burst> = None;
+    let mut idle_since: Option<Instant> = None;
+    let mut calls = 0;
+    while !shared.is_lost() {
+        let pending = shared.pending.load(Ordering::Relaxed);
+        let now = Instant::now();
+        if pending == 0 {
+            if now.duration_since(*idle_since.get_or_insert(now)) < shared.config.spin {
+                pause(now);
+                continue;
+            }
+            burst = None;
+            idle_since = None;
+            sleep(shared, &mut calls);
+            continue;
+        }
+        idle_since = None;
+        let burst = burst.get_or_insert_with(|| Burst::new(now));
+        if burst.should_send(pending, now) {
+            // A failure has been told to everyone by then.
+            let _ = shared.flush();
+            burst.sent();
+        } else {
+            pause(now);
+        }
+    }
+}
+
+/// What the sender has seen of a run of posted commands.
+struct Burst {
+    start: Instant,
+    /// When the sender first saw the oldest command of this batch.
+    first_seen: Option<Instant>,
+    /// The queue's size at the last look at which it had grown, and when that was.
+    grown: (usize, Instant),
+}
+
+impl Burst {
+    fn new(now: Instant) -> Burst {
+        Burst { start: now, first_seen: None, grown: (0, now) }
+    }
+
+    fn should_send(&mut self, pending: usize, now: Instant) -> bool {
+        let first_seen = *self.first_seen.get_or_insert(now);
+        if pending != self.grown.0 {
+            self.grown = (pending, now);
+        }
+        let hold = (now.duration_since(self.start) / SHARE).min(LONGEST_HOLD);
+        pending >= FULL
+            || now.duration_since(first_seen) >= hold
+            || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK)
+    }
+
+    fn sent(&mut self) {
+        self.first_seen = None;
+        self.grown.0 = 0;
+    }
+}
+
+/// Spins until the next look is due.
+fn pause(since: Instant) {
+    while since.elapsed() < LOOK {
+        std::hint::spin_loop();
+    }
+}
+
+/// Sleeps until there is something to write or to read, or the connection ends. While callers come and go, it leaves
+/// reading to them: to be woken by each of their replies would slow them down.
+fn sleep(shared: &Shared, calls: &mut u64) {
+    shared.asleep.store(true, Ordering::Relaxed);
+    if shared.is_idle() {
+        let made = shared.counters.calls.get();
+        let (interest, timeout) = if made == *calls {
+            (Interest { read: true, write: false, hangup: true }, None)
+        } else {
+            (Interest::HANGUP, Some(CALLERS_READ))
+        };
+        *calls = made;
+        match shared.stream.wait(interest, Some(&shared.waker), timeout) {
+            Ok(ready) if ready.hangup => shared.read_to_the_end(),
+            Ok(ready) if ready.read => shared.read_unasked(),
+            Ok(_) => {}
+            Err(error) => shared.lose_to(&error),
+        }
+    }
+    shared.asleep.store(false, Ordering::Relaxed);
+}
