@@ -1,8 +1,169 @@
-//! `cargo xtask toolchain`.
+//! `cargo xtask toolchain`: CUDA's compiler, headers and runtimes, from their PyPI wheels, in `.venv`.
+//!
+//! No CUDA installation is needed, and no NVIDIA driver. A second call finds everything in place and returns at once.
+
+use crate::util::{self, root, step};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The compiler and what it needs, pinned: generated facts and PTX depend on the exact version.
+const WHEELS: &[&str] = &[
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cuda-nvrtc==13.0.88",
+];
+
+/// Runtimes of other releases, which programs must run with too: folder, wheel.
+const RUNTIMES: &[(&str, &str)] =
+    &[("12.9", "nvidia-cuda-runtime-cu12==12.9.79"), ("13.5", "nvidia-cuda-runtime==13.5.37")];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("toolchain is not written yet")
+pub(crate) fn run(_args: &Args) -> Result<()> {
+    let toolchain = Toolchain::ensure()?;
+    step(&format!("CUDA toolchain ready: {}", toolchain.nvcc().display()));
+    Ok(())
+}
+
+/// An installed toolchain.
+pub(crate) struct Toolchain {
+    cuda: PathBuf,
+    venv: PathBuf,
+}
+
+impl Toolchain {
+    /// Installs what is missing and says where it is.
+    pub(crate) fn ensure() -> Result<Self> {
+        let venv = root().join(".venv");
+        let stamp = venv.join("outboard-wheels.txt");
+        let wanted = wanted();
+        if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+            return Self::find(&venv);
+        }
+        require_tools()?;
+        let _lock = lock()?;
+        // Another run may have installed it while this one waited for the lock.
+        if !fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+            install(&venv)?;
+            fs::write(&stamp, wanted).context("cannot write the stamp of the virtual environment")?;
+        }
+        Self::find(&venv)
+    }
+
+    fn find(venv: &Path) -> Result<Self> {
+        let lib = venv.join("lib");
+        let entries = fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
+        for entry in entries.flatten() {
+            let cuda = entry.path().join("site-packages/nvidia/cu13");
+            if cuda.join("bin/nvcc").exists() {
+                return Ok(Self { cuda, venv: venv.to_path_buf() });
+            }
+        }
+        bail!("no nvcc under {}: remove .venv and run `cargo xtask toolchain` again", lib.display())
+    }
+
+    pub(crate) fn nvcc(&self) -> PathBuf {
+        self.cuda.join("bin/nvcc")
+    }
+
+    /// Where `cuda.h` lies.
+    pub(crate) fn include(&self) -> PathBuf {
+        self.cuda.join("include")
+    }
+
+    /// Where the libraries of CUDA 13.0 lie (the runtime, static and shared, and NVRTC).
+    pub(crate) fn lib(&self) -> PathBuf {
+        self.cuda.join("lib")
+    }
+
+    /// The folder with the runtime libraries of a release: "12.9", "13.0" or "13.5".
+    pub(crate) fn runtime(&self, release: &str) -> PathBuf {
+        let side = self.venv.join("runtimes").join(release).join("nvidia");
+        match release {
+            "13.0" => self.lib(),
+            _ if release.starts_with("12.") => side.join("cuda_runtime/lib"),
+            _ => side.join("cu13/lib"),
+        }
+    }
+}
+
+/// The content of the stamp file: what is installed when all went well.
+fn wanted() -> String {
+    let mut text: String = WHEELS.iter().map(|wheel| format!("{wheel}\n")).collect();
+    for (folder, wheel) in RUNTIMES {
+        text.push_str(&format!("{folder} {wheel}\n"));
+    }
+    text
+}
+
+fn install(venv: &Path) -> Result<()> {
+    if !venv.join("bin/python3").exists() {
+        step("creating the virtual environment .venv");
+        util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
+    }
+    step(&format!("installing CUDA's compiler from PyPI into .venv ({} wheels, about 170 MB)", WHEELS.len()));
+    util::run(pip(venv).args(WHEELS))?;
+    for (folder, wheel) in RUNTIMES {
+        step(&format!("installing the CUDA {folder} runtime"));
+        let target = venv.join("runtimes").join(folder);
+        if target.exists() {
+            fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
+        }
+        util::run(pip(venv).args(["--no-deps", "--target"]).arg(&target).arg(wheel))?;
+    }
+    Ok(())
+}
+
+fn pip(venv: &Path) -> Command {
+    let mut command = Command::new(venv.join("bin/python3"));
+    command.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+    command
+}
+
+/// Names each missing prerequisite with the command that installs it.
+fn require_tools() -> Result<()> {
+    let works = |program: &str, args: &[&str]| {
+        Command::new(program)
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let mut packages = Vec::new();
+    let mut missing = Vec::new();
+    if !works("python3", &["--version"]) {
+        missing.push("Python 3");
+        packages.extend(["python3", "python3-venv"]);
+    } else if !works("python3", &["-c", "import venv, ensurepip"]) {
+        missing.push("Python's venv module");
+        packages.push("python3-venv");
+    }
+    if !works("g++", &["--version"]) {
+        missing.push("a C++ compiler (nvcc needs g++)");
+        packages.push("g++");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!("{} missing; install with:\n    sudo apt-get install -y {}", missing.join(", "), packages.join(" "))
+}
+
+/// Held while installing, so that two runs at once do not mix their files.
+fn lock() -> Result<fs::File> {
+    let dir = util::target_dir();
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let path = dir.join("toolchain.lock");
+    let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    if file.try_lock().is_err() {
+        step("waiting for another run that is installing the toolchain");
+        file.lock().context("cannot lock the toolchain")?;
+    }
+    Ok(file)
 }
