@@ -1,8 +1,274 @@
-//! `cargo xtask programs`.
+//! `cargo xtask programs`: compiles `tests/programs/` into `target/programs/`.
+//!
+//! A program is compiled again only when its sources, its options or the compiler have changed. Beside the programs,
+//! `suite.tsv` lists what the suite runs, for readers without this tool (`tests/gpu/run.sh`).
+
+use crate::toolchain::Toolchain;
+use crate::util::{self, root, step};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Only these programs.
+    names: Vec<String>,
+    /// How many compilers run at once.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("programs is not written yet")
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let toolchain = Toolchain::ensure()?;
+    let mut programs = list()?;
+    if !args.names.is_empty() {
+        programs.retain(|program| args.names.contains(&program.name));
+        if programs.len() < args.names.len() {
+            bail!("no such program among {}; see tests/programs/", args.names.join(", "));
+        }
+    }
+    build(&toolchain, &programs, args.jobs)
+}
+
+/// Compiles all programs that have changed and writes the list of the suite.
+pub(crate) fn ensure(toolchain: &Toolchain) -> Result<()> {
+    build(toolchain, &list()?, 2)
+}
+
+/// Where the compiled programs are.
+pub(crate) fn dir() -> PathBuf {
+    util::target_dir().join("programs")
+}
+
+/// An entry of `programs.toml`; its head explains the fields.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Entry {
+    source: Option<String>,
+    with: Vec<String>,
+    kernels: Option<String>,
+    flags: Vec<String>,
+    args: Vec<String>,
+    code: Option<String>,
+    runtime: Option<String>,
+    libraries: Vec<String>,
+    suite: Option<bool>,
+}
+
+struct Program {
+    name: String,
+    entry: Entry,
+}
+
+impl Program {
+    fn sources(&self) -> Vec<PathBuf> {
+        let main = self.entry.source.clone().unwrap_or_else(|| format!("{}.cu", self.name));
+        std::iter::once(&main).chain(&self.entry.with).map(|file| source_dir().join(file)).collect()
+    }
+
+    /// (is it the static one, of which release)
+    fn runtime(&self) -> Result<(bool, &str)> {
+        let text = self.entry.runtime.as_deref().unwrap_or("static");
+        let (kind, release) = text.split_once(':').unwrap_or((text, "13.0"));
+        match kind {
+            "static" => Ok((true, release)),
+            "shared" => Ok((false, release)),
+            _ => bail!("{}: the runtime is \"static\" or \"shared\", not \"{kind}\"", self.name),
+        }
+    }
+}
+
+fn source_dir() -> PathBuf {
+    root().join("tests/programs")
+}
+
+fn list() -> Result<Vec<Program>> {
+    let path = source_dir().join("programs.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut entries: BTreeMap<String, Entry> =
+        toml::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
+    let parts: BTreeSet<String> =
+        entries.values().flat_map(|entry| entry.with.iter().chain(&entry.kernels)).cloned().collect();
+    for file in fs::read_dir(source_dir()).context("cannot list tests/programs")? {
+        let file = file.context("cannot list tests/programs")?.file_name().to_string_lossy().into_owned();
+        if let Some(name) = file.strip_suffix(".cu")
+            && !parts.contains(&file)
+        {
+            entries.entry(name.to_owned()).or_default();
+        }
+    }
+    Ok(entries.into_iter().map(|(name, entry)| Program { name, entry }).collect())
+}
+
+fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()> {
+    let dir = dir();
+    fs::create_dir_all(dir.join("stamps")).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut outdated = Vec::new();
+    for program in programs {
+        let commands = commands(toolchain, program)?;
+        let stamp = stamp(program, &commands)?;
+        let path = dir.join("stamps").join(&program.name);
+        if !dir.join(&program.name).exists() || !fs::read_to_string(&path).is_ok_and(|old| old == stamp) {
+            outdated.push((program, commands, stamp, path));
+        }
+    }
+    if !outdated.is_empty() {
+        step(&format!("compiling {} of {} test programs", outdated.len(), programs.len()));
+    }
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some((program, commands, stamp, path)) = outdated.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    eprintln!("    {}", program.name);
+                    let built = commands.iter().try_for_each(run_quietly);
+                    if let Err(error) = built.and_then(|()| Ok(fs::write(path, stamp)?)) {
+                        failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(format!("{error:#}"));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !failures.is_empty() {
+        bail!("{} programs do not compile:\n{}", failures.len(), failures.join("\n"));
+    }
+    copy_libraries(toolchain, &dir)?;
+    write_suite(&dir)
+}
+
+/// The commands that build a program.
+fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
+    let out = dir().join(&program.name);
+    let (is_static, release) = program.runtime()?;
+    let code = program.entry.code.as_deref().unwrap_or("arch=compute_75,code=compute_75");
+    let lib = toolchain.runtime(release);
+    let runtime = match (is_static, release.split_once('.').map_or(release, |(major, _)| major)) {
+        (true, _) => {
+            vec![lib.join("libcudart_static.a").display().to_string(), "-ldl".into(), "-lrt".into(), "-lpthread".into()]
+        }
+        (false, major) => vec![format!("-L{}", lib.display()), format!("-l:libcudart.so.{major}")],
+    };
+
+    let mut nvcc = Command::new(toolchain.nvcc());
+    nvcc.args(["-std=c++17", "-O2", "-gencode", code]);
+    let Some(kernels) = &program.entry.kernels else {
+        nvcc.arg("-o").arg(&out).args(program.sources()).args(&program.entry.flags);
+        nvcc.args(["-Xcompiler", "-Wall", "-Xlinker", "-s", "-L"]).arg(toolchain.lib());
+        if program.entry.runtime.is_some() {
+            // With "none" nvcc links no device code, so it is not for every program.
+            nvcc.args(["-cudart", "none"]).args(runtime);
+        }
+        return Ok(vec![nvcc]);
+    };
+    let fat_binary = dir().join(format!("{}.fatbin", program.name));
+    nvcc.arg("-fatbin").arg("-o").arg(&fat_binary).arg(source_dir().join(kernels));
+    let mut host = Command::new("g++");
+    host.args(["-std=c++17", "-O2", "-Wall", "-s"]).arg(format!("-DFAT_BINARY=\"{}\"", fat_binary.display()));
+    host.arg("-o").arg(&out).args(program.sources()).args(runtime);
+    Ok(vec![nvcc, host])
+}
+
+/// What the result depends on: the commands and the text of all sources and headers.
+fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    let mut files = program.sources();
+    files.extend(program.entry.kernels.as_ref().map(|file| source_dir().join(file)));
+    for file in fs::read_dir(source_dir()).context("cannot list tests/programs")? {
+        let path = file.context("cannot list tests/programs")?.path();
+        if path.extension().is_some_and(|extension| extension == "h") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    for file in files {
+        fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
+    }
+    let commands: Vec<String> = commands.iter().map(util::show).collect();
+    Ok(format!("{}\n{:016x}\n", commands.join("\n"), hasher.finish()))
+}
+
+/// Runs a compiler; what it says is shown when it fails.
+fn run_quietly(command: &Command) -> Result<()> {
+    let mut command_again = Command::new(command.get_program());
+    command_again.args(command.get_args());
+    let output = command_again.output().with_context(|| format!("cannot start `{}`", util::show(command)))?;
+    if !output.status.success() {
+        bail!(
+            "`{}` failed:\n{}{}",
+            util::show(command),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to another machine.
+fn copy_libraries(toolchain: &Toolchain, dir: &Path) -> Result<()> {
+    let runtimes = ["12.9", "13.0", "13.5"];
+    for release in runtimes {
+        let to = dir.join("lib").join(release);
+        fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
+        let from = toolchain.runtime(release);
+        for file in fs::read_dir(&from).with_context(|| format!("cannot list {}", from.display()))? {
+            let file = file.context("cannot list the runtimes")?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so."];
+            if wanted.iter().any(|prefix| name.starts_with(prefix)) && !to.join(&name).exists() {
+                fs::copy(file.path(), to.join(&name)).with_context(|| format!("cannot copy {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A run of a program in the suite.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// The program, and the release when it runs with several.
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    /// Folder of libraries, if it needs one.
+    pub(crate) libraries: Option<PathBuf>,
+}
+
+/// All runs of the suite.
+pub(crate) fn suite() -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for Program { name, entry } in list()? {
+        if entry.suite == Some(false) {
+            continue;
+        }
+        let program = dir().join(&name);
+        let case =
+            |name: String, libraries| Case { name, program: program.clone(), args: entry.args.clone(), libraries };
+        match entry.libraries.as_slice() {
+            [] => cases.push(case(name, None)),
+            [one] => cases.push(case(name, Some(dir().join("lib").join(one)))),
+            several => cases.extend(several.iter().map(|release| {
+                case(format!("{name}_{}", release.replace('.', "_")), Some(dir().join("lib").join(release)))
+            })),
+        }
+    }
+    Ok(cases)
+}
+
+/// Writes `suite.tsv`: name, program, folder of libraries or `-`, arguments; paths relative to the folder.
+fn write_suite(dir: &Path) -> Result<()> {
+    let mut text = String::new();
+    for case in suite()? {
+        let relative = |path: &Path| path.strip_prefix(dir).unwrap_or(path).display().to_string();
+        let libraries = case.libraries.as_deref().map_or("-".to_owned(), relative);
+        text.push_str(&format!("{}\t{}\t{libraries}\t{}\n", case.name, relative(&case.program), case.args.join(" ")));
+    }
+    fs::write(dir.join("suite.tsv"), text).context("cannot write suite.tsv")
 }

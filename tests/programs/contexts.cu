@@ -1,0 +1,109 @@
+// Contexts of the driver API: a stack for each thread, contexts made, pushed, popped and destroyed, the primary context
+// counted, and memory that belongs to one context.
+#include "check.h"
+#include "driver.h"
+
+#include <thread>
+
+static CUcontext current() {
+    CUcontext context = nullptr;
+    CHECK_DRIVER(DRIVER(cuCtxGetCurrent)(&context));
+    return context;
+}
+
+int main() {
+    CHECK_DRIVER(DRIVER(cuInit)(0));
+    CUdevice device;
+    CHECK_DRIVER(DRIVER(cuDeviceGet)(&device, 0));
+    EXPECT(current() == nullptr);
+
+    unsigned flags = 99;
+    int active = 99;
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT(active == 0);
+    CUcontext primary, again;
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&primary, device));
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&again, device));
+    EXPECT(primary == again);
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT(active == 1 && current() == nullptr);  // retaining makes nothing current
+
+    // A context that is made becomes the top of the stack.
+    CUcontext own;
+    CHECK_DRIVER(DRIVER(cuCtxCreate)(&own, nullptr, CU_CTX_SCHED_BLOCKING_SYNC, device));
+    EXPECT(own != primary && current() == own);
+    CHECK_DRIVER(DRIVER(cuCtxPushCurrent)(primary));
+    EXPECT(current() == primary);
+    CUcontext popped;
+    CHECK_DRIVER(DRIVER(cuCtxPopCurrent)(&popped));
+    EXPECT(popped == primary && current() == own);
+
+    CUdevice of_context = 99;
+    CHECK_DRIVER(DRIVER(cuCtxGetDevice)(&of_context));
+    EXPECT(of_context == device);
+    unsigned api = 0;
+    CHECK_DRIVER(DRIVER(cuCtxGetApiVersion)(own, &api));
+    EXPECT(api >= 3020);
+    CHECK_DRIVER(DRIVER(cuCtxGetFlags)(&flags));
+    EXPECT((flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC);
+
+    // Each thread has a stack of its own, empty at first.
+    std::thread([&] {
+        EXPECT(current() == nullptr);
+        CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(primary));
+        EXPECT(current() == primary);
+    }).join();
+    EXPECT(current() == own);
+
+    // Memory is used from the thread and context it was made in, and read from another thread.
+    CUdeviceptr memory;
+    CHECK_DRIVER(DRIVER(cuMemAlloc)(&memory, 400));
+    CHECK_DRIVER(DRIVER(cuMemsetD32)(memory, 7, 100));
+    std::thread([&] {
+        CHECK_DRIVER(DRIVER(cuCtxPushCurrent)(own));
+        unsigned value = 0;
+        CHECK_DRIVER(DRIVER(cuMemcpyDtoH)(&value, memory + 396, 4));
+        EXPECT(value == 7);
+    }).join();
+    CUcontext owner = nullptr;
+    CHECK_DRIVER(DRIVER(cuPointerGetAttribute)(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory));
+    EXPECT(owner == own);
+    CUstream stream;
+    CHECK_DRIVER(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CUcontext of_stream = nullptr;
+    CHECK_DRIVER(DRIVER(cuStreamGetCtx)(stream, &of_stream));
+    EXPECT(of_stream == own);
+
+    // With it goes all it holds.
+    CHECK_DRIVER(DRIVER(cuCtxDestroy)(own));
+    EXPECT(current() == nullptr);
+    EXPECT_DRIVER(DRIVER(cuCtxPopCurrent)(&popped), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_DRIVER(DRIVER(cuMemAlloc)(&memory, 400), CUDA_ERROR_INVALID_CONTEXT);
+
+    CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(primary));
+    CHECK_DRIVER(DRIVER(cuMemAlloc)(&memory, 400));
+    CHECK_DRIVER(DRIVER(cuMemFree)(memory));
+    CHECK_DRIVER(DRIVER(cuCtxSetCurrent)(nullptr));
+    EXPECT(current() == nullptr);
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device));
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT(active == 1);
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device));
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT(active == 0);
+    EXPECT_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device), CUDA_ERROR_INVALID_CONTEXT);
+
+    // The runtime comes after the driver and finds the primary context; a reset makes it anew.
+    DeviceArray<int>* array = new DeviceArray<int>(10);
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&again, device));
+    EXPECT(current() == again);
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRelease)(device));
+    CHECK(cudaDeviceReset());
+    EXPECT(cudaFree(array->get()) != cudaSuccess);
+    cudaGetLastError();
+    DeviceArray<int> after(10);
+    after.zero();
+    EXPECT(after.download()[9] == 0);
+    printf("contexts: done\n");
+    return outcome();
+}

@@ -1,0 +1,43 @@
+// Launches and waits until something stops it. Says "running" once the first round is done. When a call fails, prints
+// its error and how long the failing call took in seconds (to standard error), checks that the error stays, and exits
+// with 3. For tests that kill processes.
+//
+//   endless [MEBIBYTES]    holds that much device memory
+#include "check.h"
+
+#include <chrono>
+
+__global__ void add_one(unsigned* counter) { *counter += 1; }
+
+static int fail(cudaError_t error, double seconds) {
+    fprintf(stderr, "failed after %.3f s\n", seconds);
+    printf("%s\n", cudaGetErrorName(error));
+    cudaError_t second = cudaDeviceSynchronize();
+    printf("then %s\n", second == error ? "the same" : cudaGetErrorName(second));
+    return 3;
+}
+
+int main(int argc, char** argv) {
+    size_t mebibytes = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
+    DeviceArray<char> held(mebibytes << 20);
+    held.zero();
+    DeviceArray<unsigned> counter(1);
+    counter.zero();
+    for (unsigned rounds = 1;; rounds++) {
+        for (int i = 0; i < 20; i++) {
+            add_one<<<1, 1>>>(counter.get());
+        }
+        unsigned seen = 0;
+        auto start = std::chrono::steady_clock::now();
+        cudaError_t result = cudaMemcpy(&seen, counter.get(), sizeof(seen), cudaMemcpyDeviceToHost);
+        std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        if (result != cudaSuccess) {
+            return fail(result, taken.count());
+        }
+        EXPECT(seen == rounds * 20);
+        if (rounds == 1) {
+            printf("running\n");
+            fflush(stdout);
+        }
+    }
+}
