@@ -68,6 +68,8 @@ pub struct Global {
     /// `Global`, `Const` or `Shared`.
     pub space: Space,
     pub linkage: Linkage,
+    /// `.attribute(.managed)`: host code may use the variable too.
+    pub managed: bool,
     /// Bytes, a power of two.
     pub align: u32,
     /// Bytes. 0 for an array without size, see [`Global::is_dynamic_shared`].
@@ -1080,8 +1082,10 @@ pub enum Op {
         dst: Address,
         src: Address,
     },
+    /// `space` is `Shared` or `Generic` (an address in shared memory all the same). `PendingCount` has no address.
     Mbarrier {
         op: MbarrierOp,
+        space: Space,
         addr: Address,
     },
     /// `membar` and `fence`; `sc` for sequential consistency.
@@ -1177,4 +1181,11 @@ pub enum Op {
     NanoSleep {
         ns: Operand,
     },
+}
+
+impl Op {
+    /// True for a control transfer, which ends its block.
+    pub fn is_terminator(&self) -> bool {
+        matches!(self, Op::Bra { .. } | Op::BrxIdx { .. } | Op::Ret | Op::Exit | Op::Trap)
+    }
 }
