@@ -1,0 +1,143 @@
+//! Which server and which of its devices a program is to use, as people write it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use outboard_transport::{Address, AddressError};
+
+/// The environment variable that holds a [`Target`]; `outboard run --server` sets it.
+pub const VARIABLE: &str = "OUTBOARD_SERVER";
+
+/// A server and the devices wanted of it: `HOST[:PORT][/INDEX],…`. Each entry picks one device, in order; an entry
+/// without an index means all devices of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The server.
+    pub address: Address,
+    /// Indices of its devices, in the order the program is to see them; empty for all.
+    pub devices: Vec<u32>,
+}
+
+/// A list of servers that cannot be understood or used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// Nothing is in the list, or nothing between two commas.
+    #[error("the list of servers `{0}` has an empty entry; write HOST[:PORT][/INDEX],…")]
+    Empty(String),
+    /// An address is wrong.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The part after the slash is not a device index.
+    #[error("`{index}` in `{entry}` is not a device index; `outboard devices` lists the devices of a server")]
+    Index {
+        /// The entry.
+        entry: String,
+        /// Its part after the slash.
+        index: String,
+    },
+    /// The same device is there twice, or a device beside all devices.
+    #[error("the list of servers `{0}` names a device twice")]
+    Twice(String),
+    /// More than one server.
+    #[error(
+        "the list names two servers, {first} and {second}; a program can use the devices of one server only, so far"
+    )]
+    SeveralServers {
+        /// The first server.
+        first: Address,
+        /// The one that differs.
+        second: Address,
+    },
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Target, TargetError> {
+        let mut server: Option<Address> = None;
+        let mut devices = Vec::new();
+        let mut all = false;
+        for entry in text.split(',').map(str::trim) {
+            if entry.is_empty() {
+                return Err(TargetError::Empty(text.to_owned()));
+            }
+            let (address, index) = match entry.rsplit_once('/') {
+                Some((address, index)) => (address, Some(index)),
+                None => (entry, None),
+            };
+            let address: Address = address.parse()?;
+            match &server {
+                Some(first) if *first != address => {
+                    return Err(TargetError::SeveralServers { first: first.clone(), second: address });
+                }
+                _ => server = Some(address),
+            }
+            let index = index.map(|index| {
+                index.parse().map_err(|_| TargetError::Index { entry: entry.to_owned(), index: index.to_owned() })
+            });
+            // All devices are all: nothing can stand beside them.
+            let twice = all || (index.is_none() && !devices.is_empty());
+            match index.transpose()? {
+                Some(index) if !twice && !devices.contains(&index) => devices.push(index),
+                None if !twice => all = true,
+                _ => return Err(TargetError::Twice(text.to_owned())),
+            }
+        }
+        let address = server.ok_or_else(|| TargetError::Empty(text.to_owned()))?;
+        Ok(Target { address, devices })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.devices.is_empty() {
+            return self.address.fmt(f);
+        }
+        for (position, index) in self.devices.iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(f, "{comma}{}/{index}", self.address)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_understood_and_written_back() {
+        for (text, address, devices) in [
+            ("gpu1", "gpu1:9470", vec![]),
+            ("gpu1:80", "gpu1:80", vec![]),
+            ("gpu1/0", "gpu1:9470", vec![0]),
+            ("gpu1:80/2, gpu1:80/0", "gpu1:80", vec![2, 0]),
+            ("[::1]:80/1", "[::1]:80", vec![1]),
+            ("gpu1/1,gpu1:9470/0", "gpu1:9470", vec![1, 0]),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((target.address.to_string().as_str(), &target.devices), (address, &devices), "{text}");
+            assert_eq!(target.to_string().parse(), Ok(target));
+        }
+    }
+
+    #[test]
+    fn others_are_refused_with_a_reason() {
+        for (text, reason) in [
+            ("", "empty entry"),
+            ("gpu1,", "empty entry"),
+            ("gpu1/x", "not a device index"),
+            ("gpu1/-1", "not a device index"),
+            ("gpu1/", "not a device index"),
+            ("gpu1/0,gpu1/0", "twice"),
+            ("gpu1,gpu1", "twice"),
+            ("gpu1,gpu1/0", "twice"),
+            ("gpu1/0,gpu1", "twice"),
+            ("gpu1/0,gpu2/0", "two servers"),
+            ("/0", "names no host"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}
