@@ -1,1 +1,9 @@
 //! Supervisor and workers: serves the devices of a driver library to clients.
+//!
+//! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches a device itself, so
+//! that no client can harm more than its own worker.
+
+mod control;
+pub mod logs;
+pub mod supervisor;
+pub mod worker;

@@ -1,0 +1,196 @@
+//! What supervisor and worker say to each other, over a socket pair that keeps messages apart. The worker finds its
+//! end as standard input.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use outboard_wire::codec::decode_all;
+use outboard_wire::handshake::RefusalCode;
+use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// Supervisor to worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToWorker {
+    /// Serve the client whose connection comes along.
+    Start(Start),
+    /// The connection that comes along is one more lane of the session.
+    Lane,
+}
+
+/// What a worker is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The session's number.
+    pub session: u64,
+    /// What a lane shows to join.
+    pub key: u128,
+    /// How many bulk lanes to suggest to the client.
+    pub lanes: u32,
+    /// Only the welcome is wanted.
+    pub probe: bool,
+    /// Indices of the devices that the client wants to see, in order; empty for all.
+    pub devices: Vec<u32>,
+    /// Who the client is, in its own words.
+    pub client: String,
+    /// The supervisor's process, so that a worker can tell that it is gone.
+    pub supervisor: u32,
+}
+
+/// Worker to supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToSupervisor {
+    /// The client has been welcomed and is the worker's from now on.
+    Welcomed,
+    /// The client cannot be served.
+    Failed { code: RefusalCode, sentence: String },
+}
+
+/// A message is never longer.
+const LONGEST: usize = 128 << 10;
+
+/// The two ends. Both close on exec and block.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a message, and perhaps a descriptor with it. Doesn't wait for a receiver that is behind.
+pub(crate) fn send(to: BorrowedFd<'_>, message: &impl Encode, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut writer = Writer::new();
+    writer.put(message);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = with.map(|fd| [fd]);
+    if let Some(descriptors) = &descriptors {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(to, &[IoSlice::new(writer.as_slice())], &mut ancillary, flags)?;
+    Ok(())
+}
+
+/// Receives the next message; `None` when the other end is closed. Waits unless the socket is non-blocking.
+pub(crate) fn receive<T: for<'a> Decode<'a>>(from: BorrowedFd<'_>) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    let mut bytes = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a control message is too long"));
+    }
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let message =
+        decode_all(&bytes[..received.bytes]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some((message, descriptor)))
+}
+
+impl Encode for ToWorker {
+    fn encode(&self, writer: &mut Writer) {
+        match self {
+            ToWorker::Start(start) => {
+                writer.u8(0);
+                writer.u64(start.session);
+                writer.u128(start.key);
+                writer.u32(start.lanes);
+                writer.put(&start.probe);
+                writer.put(&start.devices);
+                writer.str(&start.client);
+                writer.u32(start.supervisor);
+            }
+            ToWorker::Lane => writer.u8(1),
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToWorker {
+    fn decode(reader: &mut Reader<'a>) -> Result<ToWorker, DecodeError> {
+        match reader.u8()? {
+            0 => Ok(ToWorker::Start(Start {
+                session: reader.u64()?,
+                key: reader.u128()?,
+                lanes: reader.u32()?,
+                probe: reader.get()?,
+                devices: reader.get()?,
+                client: reader.get()?,
+                supervisor: reader.u32()?,
+            })),
+            1 => Ok(ToWorker::Lane),
+            value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
+        }
+    }
+}
+
+impl Encode for ToSupervisor {
+    fn encode(&self, writer: &mut Writer) {
+        match self {
+            ToSupervisor::Welcomed => writer.u8(0),
+            ToSupervisor::Failed { code, sentence } => {
+                writer.u8(1);
+                writer.u16(code.number());
+                writer.str(sentence);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToSupervisor {
+    fn decode(reader: &mut Reader<'a>) -> Result<ToSupervisor, DecodeError> {
+        match reader.u8()? {
+            0 => Ok(ToSupervisor::Welcomed),
+            1 => Ok(ToSupervisor::Failed { code: RefusalCode::from_number(reader.u16()?), sentence: reader.get()? }),
+            value => Err(DecodeError::Invalid { what: "message to the supervisor", value: value.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive() {
+        let (here, there) = pair().unwrap();
+        let start = Start {
+            session: 1,
+            key: 2,
+            lanes: 4,
+            probe: false,
+            devices: vec![1, 0],
+            client: "test".into(),
+            supervisor: 5,
+        };
+        send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();
+        send(here.as_fd(), &ToWorker::Lane, None).unwrap();
+        let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
+        assert_eq!(message, ToWorker::Start(start));
+        let descriptor = descriptor.expect("a descriptor came along");
+        assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
+        assert_eq!((message, descriptor.is_none()), (ToWorker::Lane, true));
+
+        let failed = ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() };
+        send(there.as_fd(), &failed, None).unwrap();
+        assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, failed);
+
+        drop(there);
+        drop(descriptor);
+        assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,47 @@
+//! Logs on standard error, for the binary to switch on.
+
+use tracing_subscriber::EnvFilter;
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What a worker's environment says about logs, so that workers log as their supervisor does.
+pub(crate) const FORMAT_VARIABLE: &str = "OUTBOARD_LOG_FORMAT";
+const FILTER_VARIABLE: &str = "OUTBOARD_LOG";
+
+/// Sends logs to standard error. `OUTBOARD_LOG` chooses what is logged, as in `info,outboard_server=debug`; the
+/// default is `info`. Does nothing if logs go somewhere already.
+pub fn init(format: Format) {
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second subscriber is refused: the first one stays.
+    let _ = match format {
+        Format::Text => builder.with_ansi(false).try_init(),
+        Format::Json => builder.json().try_init(),
+    };
+}
+
+/// As [`init`], in the format that the environment names: what a worker process does.
+pub fn init_from_env() {
+    init(match std::env::var(FORMAT_VARIABLE).as_deref() {
+        Ok("json") => Format::Json,
+        _ => Format::Text,
+    });
+}
+
+impl Format {
+    /// The value of the environment variable that makes a worker log this way.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Json => "json",
+        }
+    }
+}

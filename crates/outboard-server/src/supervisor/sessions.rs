@@ -1,0 +1,170 @@
+//! The table of sessions.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use outboard_wire::handshake::{Refusal, RefusalCode};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::workers::Worker;
+use crate::control::{Start, ToSupervisor, ToWorker};
+
+/// All sessions of a supervisor.
+#[derive(Default)]
+pub(super) struct Sessions {
+    table: Rc<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    sessions: RefCell<HashMap<u64, Entry>>,
+    /// Told whenever a session ends.
+    ended: Notify,
+}
+
+struct Entry {
+    key: u128,
+    /// Lanes on their way to the worker.
+    lanes: mpsc::Sender<OwnedFd>,
+    stop: mpsc::Sender<()>,
+}
+
+/// The client's welcome, or why there was none.
+pub(super) type Welcomed = oneshot::Receiver<Result<(), Refusal>>;
+
+/// Lanes that may be on their way to a worker.
+const LANES_ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES;
+/// How long workers have to end by themselves when the supervisor stops.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+impl Sessions {
+    pub(super) fn len(&self) -> usize {
+        self.table.sessions.borrow().len()
+    }
+
+    /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
+    pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
+        let (session, key) = (start.session, start.key);
+        worker.send(&ToWorker::Start(start), connection)?;
+        let (lanes, lanes_in) = mpsc::channel(LANES_ON_THE_WAY);
+        let (stop, stop_in) = mpsc::channel(1);
+        let (welcome, welcomed) = oneshot::channel();
+        self.table.sessions.borrow_mut().insert(session, Entry { key, lanes, stop });
+        let table = Rc::clone(&self.table);
+        tokio::task::spawn_local(async move {
+            look_after(worker, session, lanes_in, stop_in, welcome).await;
+            table.sessions.borrow_mut().remove(&session);
+            table.ended.notify_waiters();
+        });
+        Ok(welcomed)
+    }
+
+    /// Hands one more connection to a session's worker.
+    pub(super) fn add_lane(&self, session: u64, key: u128, connection: BorrowedFd<'_>) -> Result<(), Refusal> {
+        let sessions = self.table.sessions.borrow();
+        // One answer for both, so that it does not tell which sessions exist.
+        let entry = sessions.get(&session).filter(|entry| same(entry.key, key)).ok_or_else(|| Refusal {
+            code: RefusalCode::NoSession,
+            sentence: "the server has no such session, or it has another key".to_owned(),
+        })?;
+        let failed = |reason: String| Refusal {
+            code: RefusalCode::Busy,
+            sentence: format!("the lane cannot be handed to the session's worker: {reason}"),
+        };
+        let connection = connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
+        entry.lanes.try_send(connection).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Ends a session's worker now.
+    pub(super) fn kill(&self, session: u64) {
+        if let Some(entry) = self.table.sessions.borrow().get(&session) {
+            // If the message box is full, the worker is being stopped already.
+            let _ = entry.stop.try_send(());
+        }
+    }
+
+    /// Ends all workers and waits until they are gone.
+    pub(super) async fn stop_all(&self) {
+        let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
+        for session in all {
+            self.kill(session);
+        }
+        let gone = async {
+            loop {
+                let ended = self.table.ended.notified();
+                if self.len() == 0 {
+                    break;
+                }
+                ended.await;
+            }
+        };
+        if tokio::time::timeout(STOP_GRACE, gone).await.is_err() {
+            tracing::warn!(sessions = self.len(), "some workers did not end in time");
+        }
+    }
+}
+
+/// Compares keys in a time that does not tell where they differ.
+fn same(a: u128, b: u128) -> bool {
+    std::hint::black_box(a ^ b) == 0
+}
+
+/// Relays between a worker and the supervisor until the worker has ended.
+async fn look_after(
+    mut worker: Worker,
+    session: u64,
+    mut lanes: mpsc::Receiver<OwnedFd>,
+    mut stop: mpsc::Receiver<()>,
+    welcome: oneshot::Sender<Result<(), Refusal>>,
+) {
+    let started = Instant::now();
+    let mut welcome = Some(welcome);
+    let mut stopped = false;
+    let mut answer = |result: Result<(), Refusal>| {
+        if let Some(welcome) = welcome.take() {
+            // Whoever asked may have given up.
+            let _ = welcome.send(result);
+        }
+    };
+    // The worker's end of the socket closes with its process, so this ends when it does.
+    loop {
+        tokio::select! {
+            said = worker.receive() => match said {
+                Ok(Some(ToSupervisor::Welcomed)) => {
+                    tracing::debug!(session, ms = started.elapsed().as_millis() as u64, "welcomed");
+                    answer(Ok(()));
+                }
+                Ok(Some(ToSupervisor::Failed { code, sentence })) => answer(Err(Refusal { code, sentence })),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(session, %error, "a worker talks nonsense");
+                    worker.kill();
+                    break;
+                }
+            },
+            Some(lane) = lanes.recv() => {
+                if let Err(error) = worker.send(&ToWorker::Lane, lane.as_fd()) {
+                    tracing::warn!(session, %error, "a lane did not reach its worker");
+                }
+            }
+            Some(()) = stop.recv() => {
+                stopped = true;
+                worker.kill();
+            }
+        }
+    }
+    let status = worker.wait().await;
+    let seconds = started.elapsed().as_secs_f64();
+    match &status {
+        Ok(status) if status.success() || stopped => tracing::info!(session, seconds, "session ends"),
+        Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
+        Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
+    }
+    let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let sentence = format!("the server's worker ended before it could serve ({ended}); its log has the reason");
+    answer(Err(Refusal { code: RefusalCode::WorkerFailed, sentence }));
+}

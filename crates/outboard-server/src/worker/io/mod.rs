@@ -1,0 +1,206 @@
+//! A worker's connections: commands in, replies out.
+//!
+//! The process's main thread takes commands in their one order and hands each to the [`Handler`], which must not
+//! block in it for long: waits for the device belong on helper threads, which answer through a clone of the
+//! [`Replier`]. When the client or the supervisor goes, the process ends at once: the system and the driver clean up
+//! better than any code here could.
+
+mod replier;
+mod watch;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outboard_session::server::Incoming;
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, write_all};
+use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
+
+use crate::control::{self, ToSupervisor, ToWorker};
+
+pub use crate::control::Start;
+pub use outboard_session::server::Command;
+pub use replier::Replier;
+
+/// What a worker does with its client's commands.
+pub trait Handler {
+    /// What the client is told of the platform in the welcome, encoded.
+    fn snapshot(&mut self) -> Vec<u8>;
+
+    /// Carries out one command. Commands come in the session's order, each once. If it
+    /// [`wants_reply`](Command::wants_reply), exactly one reply must follow, now or later.
+    fn command(&mut self, command: Command<'_>, replier: &Replier);
+
+    /// No further command is at hand for the moment; called once each time before waiting for one.
+    fn drained(&mut self) {}
+
+    /// The client is gone; the process ends when this returns.
+    fn closed(&mut self) {}
+}
+
+/// How long the dispatcher spins for the next command before it blocks.
+const SPIN: Duration = Duration::from_micros(50);
+const FEW_PROCESSORS: usize = 2;
+/// Replies of this many bytes are written even if more calls are at hand.
+const ENOUGH_REPLIES: usize = 64 << 10;
+/// A client is told how far its commands were taken over after this many, if no reply told it.
+const ACKNOWLEDGE_AFTER: u64 = 16 << 10;
+
+/// Exit codes, for the supervisor's log.
+const SERVED: i32 = 0;
+const REFUSED: i32 = 3;
+const BROKEN: i32 = 4;
+const PANICKED: i32 = 101;
+
+/// The main function of a worker process: serves the client that the supervisor hands over, and ends the process.
+///
+/// `build` makes the handler; a refusal from it is what the client gets to read.
+pub fn run<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> ! {
+    end_with_any_panic();
+    let code = match serve(build) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(%error, "the worker failed");
+            BROKEN
+        }
+    };
+    exit(code)
+}
+
+fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Result<i32> {
+    let control = take_standard_input()?;
+    watch::die_with_the_supervisor()?;
+    let (start, connection) = match control::receive(control.as_fd())? {
+        Some((ToWorker::Start(start), Some(connection))) => (start, connection),
+        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
+        None => return Ok(SERVED),
+    };
+    if std::os::unix::process::parent_id() != start.supervisor {
+        // It died before its death could be watched.
+        return Ok(SERVED);
+    }
+    let session = start.session;
+    let mut handler = match build(&start) {
+        Ok(handler) => handler,
+        Err(Refusal { code, sentence }) => {
+            control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
+            return Ok(REFUSED);
+        }
+    };
+    let stream = tcp::from_descriptor(connection)?;
+    let welcome = Welcome {
+        version: VERSION,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        session,
+        key: start.key,
+        lanes: start.lanes,
+        snapshot: handler.snapshot(),
+    };
+    let message = welcome.encode();
+    if message.len() > outboard_wire::handshake::ANSWER_LIMIT {
+        let sentence = "the server's description of its devices is too long for a welcome".to_owned();
+        let failed = ToSupervisor::Failed { code: RefusalCode::WorkerFailed, sentence };
+        control::send(control.as_fd(), &failed, None)?;
+        return Ok(REFUSED);
+    }
+    write_all(&*stream, &message)?;
+    control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+    if start.probe {
+        return Ok(SERVED);
+    }
+    watch::start(control, Arc::clone(&stream))?;
+    let replier = Replier::new(Arc::clone(&stream));
+    let result = dispatch(&*stream, &replier, &mut handler);
+    handler.closed();
+    match result {
+        Ok(()) => {
+            tracing::debug!(session, "the client has gone");
+            Ok(SERVED)
+        }
+        Err(error) => {
+            tracing::warn!(session, client = start.client, %error, "the session ends");
+            Ok(BROKEN)
+        }
+    }
+}
+
+/// Hands commands to the handler until the client is gone.
+fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin = if processors <= FEW_PROCESSORS { Duration::ZERO } else { SPIN };
+    let mut incoming = Incoming::new();
+    loop {
+        while let Some(command) = incoming.next_command().map_err(invalid)? {
+            replier.taken(command.seq);
+            handler.command(command, replier);
+            let more_calls =
+                || incoming.peek().is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0);
+            if replier.pending() && (replier.pending_bytes() >= ENOUGH_REPLIES || !more_calls()) {
+                replier.flush()?;
+            }
+        }
+        replier.acknowledge_after(ACKNOWLEDGE_AFTER);
+        replier.flush()?;
+        handler.drained();
+        // What the handler said meanwhile must not wait for the next command.
+        replier.flush()?;
+        if !read(stream, &mut incoming, spin)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads what the client sent, waiting for something; whether the connection is still up.
+fn read(stream: &dyn Stream, incoming: &mut Incoming, spin: Duration) -> io::Result<bool> {
+    let mut spin_until = None;
+    loop {
+        match stream.read(incoming.buffer().room()) {
+            Ok(0) => return Ok(false),
+            Ok(count) => {
+                incoming.buffer().filled(count);
+                return Ok(true);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // A client that was killed with replies unread resets the connection.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let now = Instant::now();
+        if now < *spin_until.get_or_insert(now + spin) {
+            std::hint::spin_loop();
+            continue;
+        }
+        if stream.wait(Interest::READ, None, Some(PEER_CHECK))? == Readiness::default() {
+            stream.check_peer()?;
+        }
+    }
+}
+
+fn invalid(error: outboard_session::ProtocolError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Moves the supervisor's socket away from descriptor 0, so that nothing that reads standard input finds it.
+fn take_standard_input() -> io::Result<OwnedFd> {
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(control)
+}
+
+/// A worker with a dead thread would leave its client waiting for ever; without a worker, the client gets an error.
+fn end_with_any_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        tracing::error!(panic = %info, "the worker ends");
+        exit(PANICKED)
+    }));
+}
+
+/// Ends the process without running exit handlers: the driver's may wait for the device.
+fn exit(code: i32) -> ! {
+    // SAFETY: _exit has no preconditions; no destructor of this process needs to run.
+    unsafe { libc::_exit(code) }
+}

@@ -1,0 +1,5 @@
+//! The process that serves one client.
+
+pub mod io;
+
+pub use io::{Command, Handler, Replier, Start, run};
