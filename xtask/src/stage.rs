@@ -1,8 +1,86 @@
-//! `cargo xtask stage`.
+//! `cargo xtask stage`: builds what is shipped and lays it out in `target/dist/` as it would be installed.
+//!
+//! ```text
+//! bin/outboard
+//! lib/outboard/client/libcuda.so.1      what programs load: the client library
+//! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
+//! lib/outboard/liboutboard-cpu.so       the same, for the server
+//! ```
+
+use crate::util::{self, root, step};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Optimise: what `demo` and installations use.
+    #[arg(long)]
+    release: bool,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("stage is not written yet")
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let dist = Dist::build(args.release)?;
+    step(&format!("laid out in {}", dist.dir.display()));
+    Ok(())
+}
+
+/// The laid-out files.
+pub(crate) struct Dist {
+    pub(crate) dir: PathBuf,
+}
+
+impl Dist {
+    /// Builds and lays out.
+    pub(crate) fn build(release: bool) -> Result<Self> {
+        let profile = if release { "release" } else { "debug" };
+        step(&format!("building the command, the client library and the software device ({profile})"));
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(root()).arg("build");
+        cargo.args(["--package", "outboard-cli", "--package", "outboard-libcuda", "--package", "outboard-cpu"]);
+        if release {
+            cargo.arg("--release");
+        }
+        util::run(&mut cargo)?;
+
+        let built = util::target_dir().join(profile);
+        let dist = Self { dir: util::target_dir().join("dist") };
+        let lib = dist.dir.join("lib/outboard");
+        place(&built.join("outboard"), &dist.outboard())?;
+        place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
+        place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
+        link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
+        fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;
+        link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
+        link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;
+        Ok(dist)
+    }
+
+    /// The command `outboard`.
+    pub(crate) fn outboard(&self) -> PathBuf {
+        self.dir.join("bin/outboard")
+    }
+}
+
+/// Copies a file under another name first, so that processes that have the old one mapped keep it.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    if !from.exists() {
+        bail!("{} has not been built", from.display());
+    }
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+    }
+    let temporary = to.with_extension(format!("new-{}", std::process::id()));
+    fs::copy(from, &temporary).with_context(|| format!("cannot copy {}", from.display()))?;
+    fs::rename(&temporary, to).with_context(|| format!("cannot put {} in place", to.display()))
+}
+
+fn link(target: &str, at: &Path) -> Result<()> {
+    if fs::read_link(at).is_ok_and(|old| old == Path::new(target)) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(at);
+    symlink(target, at).with_context(|| format!("cannot link {}", at.display()))
 }

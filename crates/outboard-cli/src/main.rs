@@ -1,3 +1,42 @@
 //! The command `outboard`.
 
-fn main() {}
+mod devices;
+mod install;
+mod probe;
+mod run;
+mod serve;
+
+use clap::{Parser, Subcommand};
+
+/// Use the GPUs of other machines, with unchanged programs.
+#[derive(Parser)]
+#[command(name = "outboard", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Offer this machine's GPUs, or the software device, to other machines.
+    Serve(serve::Args),
+    /// Run a program with the devices of a server.
+    Run(run::Args),
+    /// List the devices that a server offers.
+    Devices(devices::Args),
+    /// Serve one client; started by `serve`.
+    #[command(hide = true)]
+    Worker(serve::WorkerArgs),
+}
+
+fn main() -> miette::Result<()> {
+    let theme = miette::MietteHandlerOpts::new().terminal_links(false).unicode(true).width(110);
+    // Fails only if a hook is installed already.
+    let _ = miette::set_hook(Box::new(move |_| Box::new(theme.clone().build())));
+    match Cli::parse().command {
+        Command::Serve(args) => serve::serve(args),
+        Command::Run(args) => run::run(args),
+        Command::Devices(args) => devices::devices(&args),
+        Command::Worker(args) => serve::worker(args),
+    }
+}

@@ -1,0 +1,46 @@
+//! Where the libraries of this installation are.
+
+use miette::{Context, IntoDiagnostic, Result, miette};
+use std::path::PathBuf;
+
+/// `lib/outboard` beside the folder of this executable. `OUTBOARD_LIB` names another place.
+fn lib_dir() -> Result<PathBuf> {
+    if let Some(dir) = std::env::var_os("OUTBOARD_LIB") {
+        return Ok(PathBuf::from(dir));
+    }
+    let executable = std::env::current_exe().into_diagnostic().wrap_err("cannot find out where this program lies")?;
+    let prefix = executable.parent().and_then(|bin| bin.parent());
+    Ok(prefix.map_or_else(PathBuf::new, |prefix| prefix.join("lib/outboard")))
+}
+
+/// A file or folder of the installation; an error if it is not there.
+fn installed(name: &str, what: &str) -> Result<PathBuf> {
+    let path = lib_dir()?.join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(miette!(
+        help = "install Outboard with its libraries, or set OUTBOARD_LIB to the folder lib/outboard of an installation",
+        "{what} is not at {}",
+        path.display()
+    ))
+}
+
+/// The folder with the client's `libcuda.so.1`.
+pub(crate) fn client_dir() -> Result<PathBuf> {
+    Ok(parent(installed("client/libcuda.so.1", "the client library")?))
+}
+
+/// The folder with the software device as `libcuda.so.1`.
+pub(crate) fn cpu_dir() -> Result<PathBuf> {
+    Ok(parent(installed("cpu/libcuda.so.1", "the software device")?))
+}
+
+/// The software device as a driver library for the server.
+pub(crate) fn cpu_driver() -> Result<PathBuf> {
+    installed("liboutboard-cpu.so", "the software device")
+}
+
+fn parent(path: PathBuf) -> PathBuf {
+    path.parent().map(PathBuf::from).unwrap_or(path)
+}

@@ -1,0 +1,121 @@
+//! Asks a server what it offers, and explains what is wrong if it does not answer as it should.
+
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use outboard_client::link::{ConnectError, handshake};
+use outboard_client::target::Target;
+use outboard_transport::Transport;
+use outboard_transport::tcp::Tcp;
+use outboard_wire::codec::decode_all;
+use outboard_wire::handshake::{HandshakeError, Hello, Purpose, RefusalCode, VERSION};
+use outboard_wire::platform::Platform;
+
+/// How long a server may take to answer; its worker loads a driver before it does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a server offers.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// The server's release.
+    pub(crate) software: String,
+    /// Over which transport it was reached.
+    pub(crate) transport: &'static str,
+    /// Its driver and devices.
+    pub(crate) platform: Platform,
+}
+
+/// Why a program cannot run on a server, with what to do about it.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+pub(crate) struct ProbeError {
+    message: String,
+    #[help]
+    help: String,
+}
+
+impl ProbeError {
+    fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: help.into() }
+    }
+}
+
+/// Connects to the target's server, asks for its devices and checks that those wanted are there.
+pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
+    let address = target.address.to_string();
+    let hello = Hello {
+        version: VERSION,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        client: format!("outboard, process {}", std::process::id()),
+        purpose: Purpose::Probe,
+    };
+    let transport = Tcp::default();
+    let deadline = Instant::now() + PATIENCE;
+    let stream = transport.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
+    let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, error))?;
+    let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
+        ProbeError::new(
+            format!("the server at {address} describes its devices in a way this program does not understand: {error}"),
+            format!("install the same release here and there; the server runs {}", welcome.software),
+        )
+    })?;
+    if platform.devices.is_empty() {
+        return Err(no_device(&address));
+    }
+    if let Some(index) = target.devices.iter().find(|index| **index as usize >= platform.devices.len()) {
+        return Err(ProbeError::new(
+            format!("the server at {address} has no device {index}; it offers {}", count(platform.devices.len())),
+            "`outboard devices` lists them with their indices, which count from 0",
+        ));
+    }
+    Ok(Offer { software: welcome.software, transport: transport.name(), platform })
+}
+
+fn count(devices: usize) -> String {
+    if devices == 1 { "one device".to_owned() } else { format!("{devices} devices") }
+}
+
+fn no_device(address: &str) -> ProbeError {
+    ProbeError::new(
+        format!("the server at {address} has no device to offer"),
+        "check the NVIDIA driver there with nvidia-smi, or start it with `outboard serve --driver cpu`",
+    )
+}
+
+/// No connection came about.
+fn unreachable(address: &str, error: &std::io::Error) -> ProbeError {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ConnectionRefused => ProbeError::new(
+            format!("nothing listens at {address}"),
+            "start a server there with `outboard serve`, or check the port",
+        ),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => ProbeError::new(
+            format!("{address} does not answer"),
+            "check the address, that the machine is up, and that no firewall drops the connection",
+        ),
+        _ => ProbeError::new(format!("cannot reach {address}: {error}"), "check the host name and the network"),
+    }
+}
+
+/// A connection came about, but no welcome.
+fn explain(address: &str, error: ConnectError) -> ProbeError {
+    let message = error.to_string();
+    match error {
+        ConnectError::Refused { refusal, .. } => match refusal.code {
+            RefusalCode::NoDevice => ProbeError::new(message, no_device(address).help),
+            RefusalCode::ClientTooOld => ProbeError::new(message, "install a newer Outboard on this machine"),
+            RefusalCode::ServerTooOld => ProbeError::new(message, "install a newer Outboard on the server"),
+            RefusalCode::Busy => ProbeError::new(message, "try again later, or use another server"),
+            RefusalCode::Stopping => ProbeError::new(message, "start the server again, or use another one"),
+            _ => ProbeError::new(message, "the server's log says more"),
+        },
+        ConnectError::Handshake { error: HandshakeError::NotOutboard, .. } | ConnectError::BrokenOff { .. } => {
+            ProbeError::new(message, format!("check the port: is it `outboard serve` that listens at {address}?"))
+        }
+        ConnectError::Handshake { .. } => ProbeError::new(message, "install the same release here and there"),
+        ConnectError::Address(_) | ConnectError::Unreachable { .. } | ConnectError::Local(_) => {
+            ProbeError::new(message, "check the host name and the network")
+        }
+    }
+}

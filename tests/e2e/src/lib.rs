@@ -1,0 +1,83 @@
+//! What the end-to-end tests share: the staged installation, the compiled programs, servers and runs.
+//!
+//! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
+
+mod program;
+mod server;
+
+pub use program::{Case, Outcome, Program, Running, suite};
+pub use server::{Server, processes_below};
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// No single run of a program takes longer, on the slowest machine meant.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What the tests run on, from `OUTBOARD_TEST_DRIVER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The software device.
+    Cpu,
+    /// The GPU of this machine.
+    Nvidia,
+}
+
+impl Driver {
+    /// The one to test; the software device unless the environment says otherwise.
+    pub fn chosen() -> Driver {
+        match std::env::var("OUTBOARD_TEST_DRIVER").as_deref() {
+            Ok("nvidia") => Driver::Nvidia,
+            _ => Driver::Cpu,
+        }
+    }
+
+    /// As `outboard serve --driver` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Cpu => "cpu",
+            Driver::Nvidia => "nvidia",
+        }
+    }
+}
+
+/// The installation under test, laid out by `cargo xtask stage`.
+pub fn dist() -> PathBuf {
+    prepared("OUTBOARD_TEST_DIST", "dist", "cargo xtask stage")
+}
+
+/// The folder of compiled programs, filled by `cargo xtask programs`.
+pub fn programs() -> PathBuf {
+    prepared("OUTBOARD_TEST_PROGRAMS", "programs", "cargo xtask programs")
+}
+
+fn prepared(variable: &str, name: &str, command: &str) -> PathBuf {
+    let path = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| target_dir().join(name));
+    assert!(
+        path.is_dir(),
+        "{} is not there; run `{command}` first, or `cargo xtask test` for everything",
+        path.display()
+    );
+    path
+}
+
+/// Where cargo put this test: `…/target/<profile>/deps/<test>`.
+fn target_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    test.ancestors().nth(3).map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Asks again and again until the answer is true; false when the time is up. For what happens in other processes,
+/// where nothing can be waited on.
+pub fn within(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if check() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,136 @@
+//! Servers for tests, each on a port of its own.
+
+use crate::{Driver, dist, within};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// A server must listen after this time.
+const STARTUP: Duration = Duration::from_secs(60);
+
+/// A running `outboard serve`; stopped when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Starts a server for the device under test.
+    pub fn start() -> Server {
+        Server::start_with(&["--driver", Driver::chosen().name()])
+    }
+
+    /// Starts a server with these arguments, on a free port.
+    pub fn start_with(args: &[&str]) -> Server {
+        let mut child = Command::new(dist().join("bin/outboard"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let stderr = BufReader::new(child.stderr.take().expect("standard error is piped"));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (send, ready) = mpsc::channel();
+        let lines = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if let Some(address) = listening_at(&line) {
+                    let _ = send.send(address);
+                }
+                lines.lock().expect("no thread panics with the log").push(line);
+            }
+        });
+        let Ok(address) = ready.recv_timeout(STARTUP) else {
+            let _ = child.kill();
+            panic!(
+                "the server did not come up; it said:\n{}",
+                log.lock().expect("no thread panics with the log").join("\n")
+            );
+        };
+        Server { child, address, log }
+    }
+
+    /// Where it listens, HOST:PORT.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The processes that serve clients now.
+    pub fn workers(&self) -> Vec<u32> {
+        processes_below(self.id())
+    }
+
+    /// The one worker; waits for it.
+    pub fn only_worker(&self) -> u32 {
+        assert!(within(Duration::from_secs(20), || self.workers().len() == 1), "one worker, not {:?}", self.workers());
+        self.workers()[0]
+    }
+
+    /// Its log so far, one JSON object a line.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("no thread panics with the log").join("\n")
+    }
+
+    /// Asks it to stop and returns its exit code; `None` if it does not end in time.
+    pub fn terminate(&mut self) -> Option<i32> {
+        signal(self.id(), rustix::process::Signal::TERM);
+        let mut code = None;
+        within(Duration::from_secs(20), || {
+            code = self.child.try_wait().ok().flatten().and_then(|status| status.code());
+            code.is_some()
+        });
+        code
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.terminate().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn signal(process: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(process as i32) {
+        // It may have ended already.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The address in the log line that says the server is up.
+fn listening_at(line: &str) -> Option<String> {
+    let entry: serde_json::Value = serde_json::from_str(line).ok()?;
+    let fields = entry.get("fields")?;
+    (fields.get("message")? == "serving").then(|| fields.get("address")?.as_str().map(str::to_owned))?
+}
+
+/// The living children of a process.
+pub fn processes_below(parent: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |process: &u32| {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
+            return false;
+        };
+        // After the name in parentheses: state, parent.
+        let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+        let state = fields.next().unwrap_or("Z");
+        state != "Z" && fields.next().and_then(|field| field.parse().ok()) == Some(parent)
+    };
+    processes.filter(is_child).collect()
+}
