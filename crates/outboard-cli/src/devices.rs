@@ -52,7 +52,8 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
         transport: offer.transport,
         devices: offer.platform.devices.iter().enumerate().map(|(index, device)| row(index, device)).collect(),
     };
-    let text = if args.json { serde_json::to_string_pretty(&listing).into_diagnostic()? + "\n" } else { table(&listing) };
+    let text =
+        if args.json { serde_json::to_string_pretty(&listing).into_diagnostic()? + "\n" } else { table(&listing) };
     std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
 }
 

@@ -1,6 +1,7 @@
 //! The command `outboard`.
 
 mod devices;
+mod driver;
 mod install;
 mod probe;
 mod run;

@@ -49,7 +49,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         client: format!("outboard, process {}", std::process::id()),
         purpose: Purpose::Probe,
     };
-    let transport = Tcp::default();
+    let transport = Tcp;
     let deadline = Instant::now() + PATIENCE;
     let stream = transport.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
     let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, error))?;

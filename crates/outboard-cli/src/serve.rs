@@ -1,0 +1,88 @@
+//! `outboard serve` and the worker processes it starts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use miette::{IntoDiagnostic, Result};
+use outboard_server::logs;
+use outboard_server::supervisor::{self, Config, WorkerCommand};
+use outboard_transport::DEFAULT_PORT;
+
+use crate::driver::Choice;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's if that finds a
+    /// device, else the software device.
+    #[arg(long, value_name = "nvidia|cpu|PATH")]
+    driver: Option<Choice>,
+    /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
+    listen: String,
+    /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
+    #[arg(long, default_value = "text", value_name = "text|json")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct WorkerArgs {
+    /// The driver library.
+    #[arg(long)]
+    driver: PathBuf,
+}
+
+pub(crate) fn serve(args: Args) -> Result<()> {
+    let format = match args.log_format {
+        LogFormat::Text => logs::Format::Text,
+        LogFormat::Json => logs::Format::Json,
+    };
+    logs::init(format);
+    let driver = crate::driver::choose(args.driver)?;
+    let worker = WorkerCommand::this_program([OsString::from("worker"), "--driver".into(), driver.into()]);
+    let mut config = Config::new(with_port(&args.listen), worker);
+    config.log_format = format;
+    supervisor::serve(config).into_diagnostic()
+}
+
+pub(crate) fn worker(args: WorkerArgs) -> Result<()> {
+    logs::init_from_env();
+    crate::driver::work(args.driver)
+}
+
+/// Adds the usual port to an address that has none.
+fn with_port(address: &str) -> String {
+    let after_brackets = address.rsplit(']').next().unwrap_or(address);
+    let bare_ipv6 = !address.starts_with('[') && address.matches(':').count() > 1;
+    if bare_ipv6 {
+        format!("[{address}]:{DEFAULT_PORT}")
+    } else if after_brackets.contains(':') {
+        address.to_owned()
+    } else {
+        format!("{address}:{DEFAULT_PORT}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_gets_the_usual_port() {
+        for (given, wanted) in [
+            ("127.0.0.1", "127.0.0.1:9470"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("gpu1", "gpu1:9470"),
+            ("[::1]", "[::1]:9470"),
+            ("[::1]:80", "[::1]:80"),
+            ("::", "[::]:9470"),
+        ] {
+            assert_eq!(with_port(given), wanted);
+        }
+    }
+}

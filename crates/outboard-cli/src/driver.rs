@@ -1,0 +1,43 @@
+//! Which driver library a server uses.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use miette::{Result, miette};
+
+use crate::install;
+
+/// What `--driver` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Nvidia,
+    Cpu,
+    Path(PathBuf),
+}
+
+impl FromStr for Choice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Choice, Infallible> {
+        Ok(match text {
+            "nvidia" => Choice::Nvidia,
+            "cpu" => Choice::Cpu,
+            path => Choice::Path(path.into()),
+        })
+    }
+}
+
+/// The library to load.
+pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
+    match choice {
+        Some(Choice::Cpu) | None => install::cpu_driver(),
+        Some(Choice::Path(path)) => Ok(path),
+        Some(Choice::Nvidia) => Ok(PathBuf::from("libcuda.so.1")),
+    }
+}
+
+/// Serves one client with a driver library.
+pub(crate) fn work(driver: PathBuf) -> Result<()> {
+    Err(miette!("workers cannot use {} yet", driver.display()))
+}
