@@ -152,12 +152,28 @@ pub trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Safety
     /// `src` is readable for `bytes`, for as long as `mode` says.
-    unsafe fn copy_to_device(&self, ctx: ContextId, dst: u64, src: *const u8, bytes: u64, stream: Stream, mode: CopyMode) -> Result<()>;
+    unsafe fn copy_to_device(
+        &self,
+        ctx: ContextId,
+        dst: u64,
+        src: *const u8,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()>;
     /// Copies device to host.
     ///
     /// # Safety
     /// `dst` is writable for `bytes`, for as long as `mode` says.
-    unsafe fn copy_to_host(&self, ctx: ContextId, dst: *mut u8, src: u64, bytes: u64, stream: Stream, mode: CopyMode) -> Result<()>;
+    unsafe fn copy_to_host(
+        &self,
+        ctx: ContextId,
+        dst: *mut u8,
+        src: u64,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()>;
     /// Copies within the device (or between devices of the process), rows of a rectangle. Posted.
     fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()>;
     /// Fills memory. Posted.
@@ -174,9 +190,25 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Later work of `stream` waits for the event's latest record. Posted.
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()>;
     /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`. Posted.
-    fn stream_wait_value(&self, ctx: ContextId, stream: Stream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()>;
+    fn stream_wait_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<()>;
     /// `cuStreamWriteValue32` (`wide` false) or `64`. Posted.
-    fn stream_write_value(&self, ctx: ContextId, stream: Stream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()>;
+    fn stream_write_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<()>;
 
     /// Makes an event; `flags` as of `cuEventCreate`. Posted.
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()>;

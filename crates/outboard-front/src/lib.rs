@@ -1,1 +1,56 @@
 //! What a CUDA runtime expects of any driver library, wherever its device is.
+//!
+//! Outboard has two driver libraries: `libcuda.so.1`, whose devices are on a server, and the software device. What does not depend on
+//! where the device is stands here once: the exported entry points and `cuGetProcAddress`, the private tables, the stack of current contexts,
+//! primary contexts, handles, the map of allocations, libraries and kernels, and the checks that CUDA makes before it queues anything.
+//! Below it each library implements [`backend::Backend`], in plain numbers.
+//!
+//! Invariants:
+//! - A handle given to a program is never a pointer: a freed or foreign one is found out by look-up.
+//! - No entry point panics across the C border, writes to the program's output, or works in a forked child.
+//! - Nothing here knows which backend it runs on.
+
+// Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the driver library, whether they need it or not.
+#![allow(non_snake_case, clippy::extra_unused_type_parameters, clippy::too_many_arguments)]
+
+pub mod backend;
+pub mod border;
+pub mod capture;
+pub mod context;
+pub mod copy;
+pub mod device;
+pub mod event;
+pub mod fault;
+pub mod function;
+mod handles;
+pub mod host;
+mod image;
+pub mod init;
+mod integrity;
+pub mod launch;
+pub mod library;
+pub mod memory;
+pub mod memset;
+pub mod module;
+pub mod occupancy;
+pub mod peer;
+pub mod pointer;
+pub mod proc_address;
+pub mod profiler;
+mod ranges;
+mod state;
+pub mod stats;
+mod storage;
+pub mod stream;
+mod tables;
+mod visible;
+
+mod generated {
+    pub(crate) mod driver;
+    #[macro_use]
+    mod exports;
+}
+
+pub use generated::driver::Driver;
+#[doc(hidden)]
+pub use outboard_abi as abi;

@@ -1,1 +1,3 @@
-//! libcuda.so.1: the client library that programs load.
+//! `libcuda.so.1`: the client library that programs load. Exports the C entry points, and nothing else.
+
+outboard_front::driver_exports!(outboard_client::Remote);

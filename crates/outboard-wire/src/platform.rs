@@ -74,6 +74,20 @@ impl<'a, A: Decode<'a>, B: Decode<'a>> Decode<'a> for (A, B) {
     }
 }
 
+impl<A: Encode, B: Encode, C: Encode> Encode for (A, B, C) {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.0);
+        writer.put(&self.1);
+        writer.put(&self.2);
+    }
+}
+
+impl<'a, A: Decode<'a>, B: Decode<'a>, C: Decode<'a>> Decode<'a> for (A, B, C) {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok((reader.get()?, reader.get()?, reader.get()?))
+    }
+}
+
 /// Encodes a struct field by field, in the order given.
 macro_rules! record {
     ($type:ident { $($field:ident),* }) => {

@@ -1,4 +1,17 @@
-//! `cargo xtask codegen`.
+//! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
+//!
+//! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire.toml` says which messages
+//! cross the wire. See `api/README.md`.
+
+mod coverage;
+mod front;
+mod model;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -7,6 +20,63 @@ pub(crate) struct Args {
     check: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("codegen is not written yet (check: {})", args.check)
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let root = crate::util::root();
+    let api = model::Api::read(&root)?;
+    let messages = wire::Messages::read(&root)?;
+    let outputs = [
+        ("crates/outboard-front/src/generated/driver.rs", rustfmt(&front::driver_trait(&api))?),
+        ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
+        ("crates/outboard-wire/src/generated/messages.rs", rustfmt(&messages.codec())?),
+        ("crates/outboard-server/src/generated/dispatch.rs", rustfmt(&messages.dispatch())?),
+        ("crates/outboard-driver/src/generated/table.rs", rustfmt(&front::driver_table(&api))?),
+        ("api/wire.lock", messages.lock()),
+        ("docs/coverage.md", coverage::page(&api, &messages)),
+    ];
+    let mut stale: Vec<PathBuf> = Vec::new();
+    for (path, text) in outputs {
+        let path = root.join(path);
+        if std::fs::read_to_string(&path).ok().as_deref() == Some(&text) {
+            continue;
+        }
+        if args.check {
+            stale.push(path);
+        } else {
+            write(&path, &text)?;
+        }
+    }
+    if !stale.is_empty() {
+        bail!(
+            "out of date, run `cargo xtask codegen`: {}",
+            stale.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn rustfmt(code: &str) -> Result<String> {
+    let config = crate::util::root().join("rustfmt.toml");
+    let mut child = Command::new("rustfmt")
+        .args(["--edition", "2024", "--config-path"])
+        .arg(config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("rustfmt is missing: `rustup component add rustfmt`")?;
+    let mut stdin = child.stdin.take().context("rustfmt takes no input")?;
+    let code = code.to_owned();
+    let feeder = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, code.as_bytes()));
+    let out = child.wait_with_output()?;
+    feeder.join().map_err(|_| anyhow::anyhow!("rustfmt's feeder died"))??;
+    if !out.status.success() {
+        bail!("rustfmt refuses the generated code");
+    }
+    Ok(String::from_utf8(out.stdout)?)
 }

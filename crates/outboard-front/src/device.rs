@@ -1,0 +1,204 @@
+//! Devices: everything is answered from the snapshot taken at `cuInit`.
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use outboard_abi::{CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid};
+use outboard_wire::platform::Device;
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require, text};
+use crate::state::{device, ready};
+
+pub(crate) unsafe fn cuDeviceGet<D: Driver>(out: *mut CUdevice, ordinal: c_int) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    device(ordinal)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, ordinal) }
+}
+
+pub(crate) unsafe fn cuDeviceGetCount<D: Driver>(count: *mut c_int) -> Result<()> {
+    let state = ready()?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(count, state.devices.len() as c_int) }
+}
+
+pub(crate) unsafe fn cuDeviceGetName<D: Driver>(name: *mut c_char, len: c_int, dev: CUdevice) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program gives `len` bytes.
+    unsafe { copy_text(&device.name, name, len) }
+}
+
+pub(crate) unsafe fn cuDeviceGetUuid<D: Driver>(uuid: *mut CUuuid, dev: CUdevice) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(uuid, CUuuid { bytes: device.uuid.map(|byte| byte as c_char) }) }
+}
+
+pub(crate) unsafe fn cuDeviceGetUuid_v2<D: Driver>(uuid: *mut CUuuid, dev: CUdevice) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuDeviceGetUuid::<D>(uuid, dev) }
+}
+
+pub(crate) unsafe fn cuDeviceGetLuid<D: Driver>(_luid: *mut c_char, _mask: *mut c_uint, dev: CUdevice) -> Result<()> {
+    device(dev)?;
+    // Locally unique ids are Windows'.
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+pub(crate) unsafe fn cuDeviceTotalMem<D: Driver>(bytes: *mut c_uint, dev: CUdevice) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(bytes, u32::try_from(device.total_memory).unwrap_or(u32::MAX)) }
+}
+
+pub(crate) unsafe fn cuDeviceTotalMem_v2<D: Driver>(bytes: *mut usize, dev: CUdevice) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(bytes, device.total_memory as usize) }
+}
+
+pub(crate) unsafe fn cuDeviceGetAttribute<D: Driver>(
+    value: *mut c_int,
+    attribute: CUdevice_attribute,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(dev)?;
+    let found = device.attribute(attribute.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(value, found) }
+}
+
+pub(crate) unsafe fn cuDeviceComputeCapability<D: Driver>(
+    major: *mut c_int,
+    minor: *mut c_int,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program's out parameters.
+    unsafe {
+        put(major, value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR))?;
+        put(minor, value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
+    }
+}
+
+pub(crate) unsafe fn cuDeviceGetProperties<D: Driver>(prop: *mut CUdevprop, dev: CUdevice) -> Result<()> {
+    use CUdevice_attribute as A;
+    let (_, device) = device(dev)?;
+    let v = |attribute| value(device, attribute);
+    let properties = CUdevprop {
+        maxThreadsPerBlock: v(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        maxThreadsDim: [
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
+        ],
+        maxGridSize: [
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+            v(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
+        ],
+        sharedMemPerBlock: v(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        totalConstantMemory: v(A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        SIMDWidth: v(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        memPitch: v(A::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        regsPerBlock: v(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        clockRate: v(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        textureAlign: v(A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(prop, properties) }
+}
+
+pub(crate) unsafe fn cuDeviceGetPCIBusId<D: Driver>(out: *mut c_char, len: c_int, dev: CUdevice) -> Result<()> {
+    let (_, device) = device(dev)?;
+    // SAFETY: the program gives `len` bytes.
+    unsafe { copy_text(&bus_id(device), out, len) }
+}
+
+pub(crate) unsafe fn cuDeviceGetByPCIBusId<D: Driver>(out: *mut CUdevice, id: *const c_char) -> Result<()> {
+    let state = ready()?;
+    // SAFETY: the program's string.
+    let wanted = parse_bus_id(unsafe { text(id) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let index =
+        state.devices.iter().position(|device| pci(device) == wanted).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, index as CUdevice) }
+}
+
+pub(crate) unsafe fn cuDeviceGetExecAffinitySupport<D: Driver>(
+    supported: *mut c_int,
+    _kind: CUexecAffinityType,
+    dev: CUdevice,
+) -> Result<()> {
+    device(dev)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(supported, 0) }
+}
+
+/// An attribute that every device has; 0 where a driver leaves it out.
+pub(crate) fn value(device: &Device, attribute: CUdevice_attribute) -> i32 {
+    device.attribute(attribute.0).unwrap_or(0)
+}
+
+/// Domain, bus, device.
+fn pci(device: &Device) -> [i32; 3] {
+    use CUdevice_attribute as A;
+    [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]
+        .map(|attribute| value(device, attribute))
+}
+
+fn bus_id(device: &Device) -> String {
+    let [domain, bus, device] = pci(device);
+    format!("{domain:04X}:{bus:02X}:{device:02X}.0")
+}
+
+/// `[domain]:[bus]:[device].[function]`, `[bus]:[device].[function]` or the like, in hexadecimal.
+fn parse_bus_id(id: &str) -> Option<[i32; 3]> {
+    let id = id.split_once('.').map_or(id, |(id, _)| id);
+    let parts: Vec<i32> = id.split(':').map(|part| i32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+    match parts[..] {
+        [domain, bus, device] => Some([domain, bus, device]),
+        [bus, device] => Some([0, bus, device]),
+        _ => None,
+    }
+}
+
+/// Copies as much of a text as fits, with its final zero.
+///
+/// # Safety
+/// `out` is null or valid for `len` bytes.
+unsafe fn copy_text(text: &str, out: *mut c_char, len: c_int) -> Result<()> {
+    require(!out.is_null() && len > 0)?;
+    let count = text.len().min(len as usize - 1);
+    // SAFETY: not null, and at most `len` bytes are written.
+    unsafe {
+        core::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), count);
+        out.add(count).write(0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bus_ids() {
+        assert_eq!(parse_bus_id("0000:1A:00.0"), Some([0, 0x1a, 0]));
+        assert_eq!(parse_bus_id("1a:0"), Some([0, 0x1a, 0]));
+        assert_eq!(parse_bus_id("nonsense"), None);
+        let device = Device { attributes: vec![(33, 0x1a), (34, 3), (50, 1)], ..Device::default() };
+        assert_eq!(bus_id(&device), "0001:1A:03.0");
+        assert_eq!(parse_bus_id(&bus_id(&device)), Some(pci(&device)));
+    }
+
+    #[test]
+    fn text_is_cut_to_the_buffer() {
+        let mut buffer = [1 as c_char; 4];
+        // SAFETY: the buffer has the length given.
+        unsafe { copy_text("software", buffer.as_mut_ptr(), 4) }.unwrap();
+        assert_eq!(buffer.map(|c| c as u8), *b"sof\0");
+    }
+}

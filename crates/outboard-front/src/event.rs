@@ -1,0 +1,117 @@
+//! Events.
+
+use core::ffi::c_uint;
+use std::sync::Arc;
+
+use outboard_abi::{CUevent, CUresult, CUstream};
+
+use crate::Driver;
+use crate::backend::{ContextId, ObjectId, Result};
+use crate::border::{put, require};
+use crate::context::{self, Context, Here};
+use crate::handles::{Kind, Table};
+use crate::stream;
+
+/// `CU_EVENT_BLOCKING_SYNC`, `_DISABLE_TIMING`, `_INTERPROCESS`.
+const FLAGS: u32 = 7;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+pub(crate) struct Object {
+    handle: u64,
+    context: Arc<Context>,
+    ctx: ContextId,
+    flags: u32,
+}
+
+impl Object {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+}
+
+static EVENTS: Table<Object> = Table::new(Kind::Event);
+
+/// The event of a handle.
+pub(crate) fn resolve(event: CUevent) -> Result<Arc<Object>> {
+    crate::state::ready()?;
+    EVENTS.get(event as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+fn live(event: CUevent) -> Result<(Here, Arc<Object>)> {
+    let object = resolve(event)?;
+    Ok((object.context.live()?, object))
+}
+
+/// Forgets the events of a context that has ended.
+pub(crate) fn forget(id: ContextId) {
+    EVENTS.remove_where(|object| object.ctx == id);
+}
+
+pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) -> Result<()> {
+    let here = context::current()?;
+    require(!out.is_null() && flags & !FLAGS == 0)?;
+    // An event for other processes cannot be timed; cuda.h makes the program say so.
+    require(flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0)?;
+    let make = |handle| Object { handle, context: here.context.clone(), ctx: here.id, flags };
+    let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = D::get().event_create(here.id, object.id(), flags) {
+        EVENTS.remove(object.handle);
+        return here.note(Err(error));
+    }
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, object.handle as CUevent) }
+}
+
+pub(crate) unsafe fn cuEventDestroy_v2<D: Driver>(event: CUevent) -> Result<()> {
+    crate::state::ready()?;
+    let object = EVENTS.remove(event as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    D::get().event_destroy(object.ctx, object.id())
+}
+
+pub(crate) unsafe fn cuEventDestroy<D: Driver>(event: CUevent) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuEventDestroy_v2::<D>(event) }
+}
+
+pub(crate) unsafe fn cuEventRecord<D: Driver>(event: CUevent, stream: CUstream) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuEventRecordWithFlags::<D>(event, stream, 0) }
+}
+
+pub(crate) unsafe fn cuEventRecordWithFlags<D: Driver>(event: CUevent, stream: CUstream, flags: c_uint) -> Result<()> {
+    require(flags & !1 == 0)?;
+    let event = resolve(event)?;
+    let (here, stream) = stream::resolve::<D>(stream)?;
+    if event.ctx != here.id {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    here.note(D::get().event_record(here.id, event.id(), stream, flags))
+}
+
+pub(crate) unsafe fn cuEventSynchronize<D: Driver>(event: CUevent) -> Result<()> {
+    let (here, event) = live(event)?;
+    here.note(D::get().event_synchronize(here.id, event.id()))
+}
+
+pub(crate) unsafe fn cuEventQuery<D: Driver>(event: CUevent) -> Result<()> {
+    let (here, event) = live(event)?;
+    here.note(D::get().event_query(here.id, event.id()))
+}
+
+pub(crate) unsafe fn cuEventElapsedTime_v2<D: Driver>(out: *mut f32, start: CUevent, end: CUevent) -> Result<()> {
+    let (here, start) = live(start)?;
+    let (_, end) = live(end)?;
+    require(!out.is_null())?;
+    if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let milliseconds = here.note(D::get().event_elapsed(here.id, start.id(), end.id()))?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, milliseconds) }
+}
+
+pub(crate) unsafe fn cuEventElapsedTime<D: Driver>(out: *mut f32, start: CUevent, end: CUevent) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuEventElapsedTime_v2::<D>(out, start, end) }
+}

@@ -1,0 +1,209 @@
+//! Functions: kernels in a context.
+
+use core::ffi::{c_char, c_int};
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use outboard_abi::{
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUresult, CUsharedconfig,
+};
+use outboard_wire::platform::KernelInfo;
+
+use crate::Driver;
+use crate::backend::{ContextId, ObjectId, Result};
+use crate::border::{put, put_if, require};
+use crate::context::{Context, Here};
+use crate::handles::{self, Kind, Table};
+use crate::module::Module;
+
+/// A kernel in a context.
+pub(crate) struct Function {
+    pub(crate) handle: u64,
+    pub(crate) context: Arc<Context>,
+    pub(crate) ctx: ContextId,
+    module: u64,
+    name: CString,
+    pub(crate) info: KernelInfo,
+    pub(crate) param_bytes: usize,
+    /// Current value of each attribute; programs may set some.
+    attributes: Vec<AtomicI32>,
+}
+
+static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
+
+/// The attributes that `cuFuncSetAttribute` may change.
+const SETTABLE: [CUfunction_attribute; 7] = [
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+];
+
+impl Function {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+
+    /// The current value of an attribute.
+    pub(crate) fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
+        let value = self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(value.load(Ordering::Relaxed))
+    }
+
+    /// Sets an attribute, as `cuFuncSetAttribute` does.
+    pub(crate) fn set_attribute<D: Driver>(
+        &self,
+        here: &Here,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> Result<()> {
+        require(SETTABLE.contains(&attribute))?;
+        if attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
+            let most = crate::launch::shared_limit(here.device()?) - self.static_shared();
+            require((0..=most).contains(&value))?;
+        }
+        here.note(D::get().function_set_attribute(self.ctx, self.id(), attribute.0, value))?;
+        if let Some(slot) = self.attributes.get(attribute.0 as usize) {
+            slot.store(value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Bytes of shared memory that a block needs whatever the launch says.
+    pub(crate) fn static_shared(&self) -> i32 {
+        self.info.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.0)
+    }
+
+    pub(crate) fn live(&self) -> Result<Here> {
+        self.context.live()
+    }
+}
+
+/// Asks for a kernel of a module.
+pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Result<Arc<Function>> {
+    let c_name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let handle = FUNCTIONS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let info = match here.note(D::get().module_function(here.id, module.id(), name, ObjectId(handle))) {
+        Ok(info) => info,
+        Err(error) => {
+            FUNCTIONS.release(handle);
+            return Err(error);
+        }
+    };
+    let function = Arc::new(Function {
+        handle,
+        context: here.context.clone(),
+        ctx: here.id,
+        module: module.handle,
+        name: c_name,
+        param_bytes: info.param_bytes(),
+        attributes: info.attributes.iter().map(|value| AtomicI32::new(*value)).collect(),
+        info,
+    });
+    FUNCTIONS.fill(handle, function.clone());
+    Ok(function)
+}
+
+/// Ends a function's handle.
+pub(crate) fn drop_handle(handle: u64) {
+    FUNCTIONS.remove(handle);
+}
+
+/// Forgets the functions of a context that has ended.
+pub(crate) fn forget(id: ContextId) {
+    FUNCTIONS.remove_where(|function| function.ctx == id);
+}
+
+/// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
+pub(crate) fn resolve<D: Driver>(function: CUfunction) -> Result<Arc<Function>> {
+    crate::state::ready()?;
+    let handle = function as u64;
+    if handles::is(Kind::Kernel, handle) {
+        return crate::library::in_current_context::<D>(handle);
+    }
+    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+pub(crate) unsafe fn cuFuncGetAttribute<D: Driver>(
+    out: *mut c_int,
+    attribute: CUfunction_attribute,
+    function: CUfunction,
+) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, function.attribute(attribute)?) }
+}
+
+pub(crate) unsafe fn cuFuncSetAttribute<D: Driver>(
+    function: CUfunction,
+    attribute: CUfunction_attribute,
+    value: c_int,
+) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    let here = function.live()?;
+    function.set_attribute::<D>(&here, attribute, value)
+}
+
+pub(crate) unsafe fn cuFuncSetCacheConfig<D: Driver>(function: CUfunction, config: CUfunc_cache) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    let here = function.live()?;
+    require(config.0 <= 3)?;
+    here.note(D::get().function_set_cache_config(here.id, function.id(), config.0))
+}
+
+pub(crate) unsafe fn cuFuncSetSharedMemConfig<D: Driver>(function: CUfunction, config: CUsharedconfig) -> Result<()> {
+    resolve::<D>(function)?;
+    // Without effect since Maxwell: banks are four bytes wide.
+    require(config.0 <= 2)
+}
+
+pub(crate) unsafe fn cuFuncGetModule<D: Driver>(out: *mut CUmodule, function: CUfunction) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, function.module as CUmodule) }
+}
+
+pub(crate) unsafe fn cuFuncGetName<D: Driver>(out: *mut *const c_char, function: CUfunction) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    // The name lives as long as the function's handle: the table keeps it.
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, function.name.as_ptr()) }
+}
+
+pub(crate) unsafe fn cuFuncGetParamInfo<D: Driver>(
+    function: CUfunction,
+    index: usize,
+    offset: *mut usize,
+    size: *mut usize,
+) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    // SAFETY: as this function's.
+    unsafe { param(&function, index, offset, size) }
+}
+
+/// # Safety
+/// `offset` and `size` are null or valid for a write.
+pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize, size: *mut usize) -> Result<()> {
+    let (at, bytes) = *function.info.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(!offset.is_null())?;
+    // SAFETY: by the contract above.
+    unsafe {
+        put_if(offset, at as usize);
+        put_if(size, bytes as usize);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuFuncIsLoaded<D: Driver>(out: *mut CUfunctionLoadingState, function: CUfunction) -> Result<()> {
+    resolve::<D>(function)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
+}
+
+pub(crate) unsafe fn cuFuncLoad<D: Driver>(function: CUfunction) -> Result<()> {
+    resolve::<D>(function).map(|_| ())
+}

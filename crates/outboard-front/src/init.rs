@@ -1,0 +1,75 @@
+//! Start-up, errors, entry point look-up.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use outboard_abi::{CUdriverProcAddressQueryResult, CUresult, CUuuid, cuuint64_t};
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require};
+use crate::proc_address::{self, Entry};
+use crate::{state, tables};
+
+mod errors;
+
+pub(crate) unsafe fn cuInit<D: Driver>(flags: c_uint) -> Result<()> {
+    require(flags == 0)?;
+    state::init::<D>()
+}
+
+pub(crate) unsafe fn cuDriverGetVersion<D: Driver>(version: *mut c_int) -> Result<()> {
+    // A runtime asks before cuInit; the interface that we offer is ours, whatever the server's driver adds to it.
+    let found = state::ready().map_or(state::API_VERSION, |state| state.driver_version);
+    // SAFETY: the program's out parameter.
+    unsafe { put(version, found as c_int) }
+}
+
+pub(crate) unsafe fn cuGetErrorName<D: Driver>(error: CUresult, out: *mut *const c_char) -> Result<()> {
+    // SAFETY: the program's out parameter.
+    unsafe { describe(out, errors::find(error).map(|(name, _)| name)) }
+}
+
+pub(crate) unsafe fn cuGetErrorString<D: Driver>(error: CUresult, out: *mut *const c_char) -> Result<()> {
+    // SAFETY: the program's out parameter.
+    unsafe { describe(out, errors::find(error).map(|(_, text)| text)) }
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn describe(out: *mut *const c_char, found: Option<&'static core::ffi::CStr>) -> Result<()> {
+    // SAFETY: by the contract above.
+    unsafe { put(out, found.map_or(core::ptr::null(), |text| text.as_ptr())) }?;
+    require(found.is_some())
+}
+
+pub(crate) unsafe fn cuGetProcAddress<D: Driver>(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: cuuint64_t,
+    table: &'static [Entry],
+) -> Result<()> {
+    // SAFETY: the program's arguments.
+    unsafe { proc_address::version_1(table, symbol, pfn, version, flags) }
+}
+
+pub(crate) unsafe fn cuGetProcAddress_v2<D: Driver>(
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: cuuint64_t,
+    status: *mut CUdriverProcAddressQueryResult,
+    table: &'static [Entry],
+) -> Result<()> {
+    // SAFETY: the program's arguments.
+    unsafe { proc_address::version_2(table, symbol, pfn, version, flags, status) }
+}
+
+pub(crate) unsafe fn cuGetExportTable<D: Driver>(table: *mut *const c_void, id: *const CUuuid) -> Result<()> {
+    require(!table.is_null() && !id.is_null())?;
+    // SAFETY: not null; the program passes a UUID.
+    let id = unsafe { (*id).bytes }.map(|byte| byte as u8);
+    let found = tables::find::<D>(&id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: checked for null above.
+    unsafe { put(table, found) }
+}

@@ -1,0 +1,267 @@
+//! Launches: what CUDA checks before it queues one, and the parameter buffer.
+
+use core::ffi::{c_uint, c_void};
+
+use outboard_abi::{
+    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchAttributeID_enum as L, CUlaunchConfig,
+    CUresult, CUstream,
+};
+use outboard_wire::platform::Device;
+
+use crate::Driver;
+use crate::backend::{Launch, Result};
+use crate::border::{require, slice};
+use crate::device::value;
+use crate::function::{self, Function};
+use crate::stream::{self, DefaultStream};
+
+/// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
+const EXTRA_END: usize = 0;
+const EXTRA_POINTER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// Kernels have 4 KiB of parameters, or 32,764 bytes from Volta on.
+const MAX_PARAM_BYTES: usize = 32_764;
+
+/// The shape of a launch.
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+}
+
+/// What a launch carries besides its shape and parameters.
+#[derive(Default)]
+struct Extras {
+    cooperative: bool,
+    attributes: Vec<(u32, [u8; 64])>,
+}
+
+/// Most bytes of shared memory that a block can have.
+pub(crate) fn shared_limit(device: &Device) -> i32 {
+    value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
+}
+
+/// Finds the mistakes that CUDA reports from the launch itself.
+fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
+    let within = |dims: [u32; 3], limits: [A; 3]| {
+        dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && i64::from(*dim) <= i64::from(value(device, limit)))
+    };
+    require(within(
+        shape.grid,
+        [
+            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+        ],
+    ))?;
+    require(within(
+        shape.block,
+        [
+            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+        ],
+    ))?;
+    let threads: i64 = shape.block.iter().map(|dim| i64::from(*dim)).product();
+    require(threads <= i64::from(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)))?;
+    if threads > i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?) {
+        return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+    let opted_in = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
+    require(i64::from(shape.shared) <= i64::from(opted_in))
+}
+
+/// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has laid out, and passes them on.
+///
+/// # Safety
+/// `params` is null or has a pointer for each parameter of the kernel; `extra` is null or a list as cuda.h describes it.
+unsafe fn with_params<R>(
+    function: &Function,
+    params: *const *mut c_void,
+    extra: *const *mut c_void,
+    run: impl FnOnce(&[u8]) -> Result<R>,
+) -> Result<R> {
+    if !extra.is_null() {
+        require(params.is_null())?;
+        // SAFETY: by the contract above.
+        return run(unsafe { buffer_of(extra) }?);
+    }
+    if function.info.params.is_empty() {
+        return run(&[]);
+    }
+    require(!params.is_null())?;
+    const INLINE: usize = 256;
+    let mut small = [0u8; INLINE];
+    let mut large = Vec::new();
+    let buffer: &mut [u8] = if function.param_bytes <= INLINE {
+        &mut small[..function.param_bytes]
+    } else {
+        require(function.param_bytes <= MAX_PARAM_BYTES)?;
+        large.resize(function.param_bytes, 0);
+        &mut large
+    };
+    for (index, (offset, size)) in function.info.params.iter().enumerate() {
+        // SAFETY: the program gives one pointer for each parameter.
+        let param = unsafe { params.add(index).read() }.cast_const().cast::<u8>();
+        require(!param.is_null())?;
+        let target = &mut buffer[*offset as usize..][..*size as usize];
+        // SAFETY: the program points to a value of the parameter's type, whose size the image gives.
+        unsafe { core::ptr::copy_nonoverlapping(param, target.as_mut_ptr(), target.len()) };
+    }
+    run(buffer)
+}
+
+/// The buffer that an `extra` list names.
+///
+/// # Safety
+/// `extra` is a list as cuda.h describes it.
+unsafe fn buffer_of<'a>(extra: *const *mut c_void) -> Result<&'a [u8]> {
+    let (mut data, mut bytes) = (core::ptr::null::<u8>(), 0usize);
+    let mut at = extra;
+    for _ in 0..4 {
+        // SAFETY: the list ends in `CU_LAUNCH_PARAM_END`, which has not been met yet.
+        unsafe {
+            match at.read() as usize {
+                EXTRA_END => break,
+                EXTRA_POINTER => data = at.add(1).read().cast_const().cast(),
+                EXTRA_SIZE => {
+                    let size = at.add(1).read().cast_const().cast::<usize>();
+                    require(!size.is_null())?;
+                    bytes = size.read();
+                }
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            }
+            at = at.add(2);
+        }
+    }
+    require(bytes <= MAX_PARAM_BYTES)?;
+    // SAFETY: the program's buffer.
+    unsafe { slice(data, bytes) }
+}
+
+/// # Safety
+/// As of [`with_params`].
+unsafe fn launch<D: Driver>(
+    f: CUfunction,
+    shape: &Shape,
+    stream: CUstream,
+    params: *const *mut c_void,
+    extra: *const *mut c_void,
+    extras: &Extras,
+) -> Result<()> {
+    if f.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let function = function::resolve::<D>(f)?;
+    let (here, stream) = stream::resolve::<D>(stream)?;
+    if function.ctx != here.id {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    check(shape, &function, here.device()?)?;
+    let submit = |params: &[u8]| {
+        let launch = Launch {
+            function: function.id(),
+            grid: shape.grid,
+            block: shape.block,
+            shared: shape.shared,
+            params,
+            cooperative: extras.cooperative,
+            attributes: &extras.attributes,
+        };
+        here.note(D::get().launch(here.id, &launch, stream))
+    };
+    // SAFETY: by the contract above.
+    unsafe { with_params(&function, params, extra, submit) }
+}
+
+pub(crate) unsafe fn cuLaunchKernel<D: Driver>(
+    f: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<()> {
+    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    // SAFETY: the program's parameters.
+    unsafe { launch::<D>(f, &shape, stream, params, extra, &Extras::default()) }
+}
+
+pub(crate) unsafe fn cuLaunchCooperativeKernel<D: Driver>(
+    f: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    params: *mut *mut c_void,
+) -> Result<()> {
+    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    let extras = Extras { cooperative: true, ..Extras::default() };
+    // SAFETY: the program's parameters.
+    unsafe { launch::<D>(f, &shape, stream, params, core::ptr::null(), &extras) }
+}
+
+pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
+    config: *const CUlaunchConfig,
+    f: CUfunction,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: null or the program's structure.
+    let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let shape = Shape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared: config.sharedMemBytes,
+    };
+    let stream = match default {
+        DefaultStream::Legacy => config.hStream,
+        DefaultStream::PerThread => stream::or_per_thread(config.hStream),
+    };
+    // SAFETY: the program's structure and parameters.
+    unsafe { launch::<D>(f, &shape, stream, params, extra, &extras(config)?) }
+}
+
+/// Reads the attributes of a launch.
+///
+/// # Safety
+/// `config.attrs` has `config.numAttrs` elements.
+unsafe fn extras(config: &CUlaunchConfig) -> Result<Extras> {
+    let mut extras = Extras::default();
+    // SAFETY: by the contract above.
+    for attribute in unsafe { slice(config.attrs, config.numAttrs as usize) }? {
+        match attribute.id {
+            L::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
+            // SAFETY: the attribute's id says which member is set.
+            L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
+            L::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+            | L::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+            | L::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            | L::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            | L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            | L::CU_LAUNCH_ATTRIBUTE_PRIORITY
+            | L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+            | L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+            | L::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
+            | L::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
+                // SAFETY: a union of plain values, all 64 bytes of which `pad` covers.
+                let bytes = unsafe { attribute.value.pad }.map(|byte| byte as u8);
+                extras.attributes.push((attribute.id.0, bytes));
+            }
+            // The others name events or graph nodes.
+            _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        }
+    }
+    Ok(extras)
+}

@@ -1,0 +1,185 @@
+//! Device memory, and the map of what is allocated.
+
+use core::ffi::c_uint;
+
+use outboard_abi::{CUdeviceptr, CUresult, CUstream};
+use parking_lot::RwLock;
+
+use crate::Driver;
+use crate::backend::{ContextId, Result, Stream};
+use crate::border::{put, put_if, require};
+use crate::context::{self, Here};
+use crate::ranges::Ranges;
+use crate::stream;
+
+/// An allocation that the program knows by address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    pub(crate) ctx: ContextId,
+    /// The visible device's index.
+    pub(crate) device: usize,
+    /// The context's handle, for `cuPointerGetAttribute`.
+    pub(crate) context: u64,
+    pub(crate) kind: Kind,
+    /// Unique in the process, for `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub(crate) id: u64,
+}
+
+/// What kind of memory an allocation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Device memory.
+    Device,
+    /// Device memory of a stream-ordered allocation.
+    DeviceAsync,
+    /// A variable of a module, which lives as long as the module.
+    Global,
+    /// Page-locked memory that we allocated, with the flags of `cuMemHostAlloc`.
+    HostAllocated(u32),
+    /// Page-locked memory of the program, with the flags of `cuMemHostRegister`.
+    HostRegistered(u32),
+}
+
+static MAP: RwLock<Ranges<Allocation>> = RwLock::new(Ranges::new());
+static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+
+/// Rows of `cuMemAllocPitch` begin at multiples of this, as on devices of today.
+const PITCH: u64 = 512;
+
+impl Kind {
+    pub(crate) fn is_host(self) -> bool {
+        matches!(self, Kind::HostAllocated(_) | Kind::HostRegistered(_))
+    }
+}
+
+/// Base, bytes and allocation that hold `address`.
+pub(crate) fn find(address: u64) -> Option<(u64, u64, Allocation)> {
+    MAP.read().find(address).map(|(base, bytes, allocation)| (base, bytes, *allocation))
+}
+
+/// Notes an allocation of `bytes` at `base`.
+pub(crate) fn insert(here: &Here, base: u64, bytes: u64, kind: Kind) {
+    let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let allocation = Allocation { ctx: here.id, device: here.context.device, context: here.context.handle, kind, id };
+    MAP.write().insert(base, bytes, allocation);
+}
+
+/// Takes out the allocation that starts at `base`, if it is `wanted`.
+pub(crate) fn remove(base: u64, wanted: impl Fn(Kind) -> bool) -> Option<(u64, Allocation)> {
+    let mut map = MAP.write();
+    map.find(base).filter(|(start, _, allocation)| *start == base && wanted(allocation.kind))?;
+    map.remove(base)
+}
+
+/// Whether any allocation shares an address with these `bytes` at `base`.
+pub(crate) fn overlaps(base: u64, bytes: u64) -> bool {
+    MAP.read().overlaps(base, bytes)
+}
+
+/// Forgets the allocations of a context that has ended.
+pub(crate) fn forget(id: ContextId) {
+    MAP.write().retain(|allocation| allocation.ctx != id);
+}
+
+/// Checks that `bytes` at `address` are device memory, all of one allocation.
+pub(crate) fn check_device(address: u64, bytes: u64) -> Result<Allocation> {
+    let (base, len, allocation) = find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(bytes <= len - (address - base))?;
+    Ok(allocation)
+}
+
+/// Checks the target of a stream memory operation.
+pub(crate) fn value_address(address: u64) -> Result<u64> {
+    check_device(address, 4).map(|_| address)
+}
+
+pub(crate) unsafe fn cuMemAlloc_v2<D: Driver>(out: *mut CUdeviceptr, bytes: usize) -> Result<()> {
+    let here = context::current()?;
+    require(!out.is_null() && bytes > 0)?;
+    let address = here.note(D::get().memory_alloc(here.id, bytes as u64))?;
+    insert(&here, address, bytes as u64, Kind::Device);
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+pub(crate) unsafe fn cuMemAllocPitch_v2<D: Driver>(
+    out: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> Result<()> {
+    require(!pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16))?;
+    let row = (width as u64).checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let bytes = row.checked_mul(height as u64).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    // SAFETY: the program's out parameters.
+    unsafe {
+        cuMemAlloc_v2::<D>(out, bytes as usize)?;
+        put(pitch, row as usize)
+    }
+}
+
+pub(crate) unsafe fn cuMemFree_v2<D: Driver>(address: CUdeviceptr) -> Result<()> {
+    crate::state::ready()?;
+    if address == 0 {
+        return Ok(());
+    }
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::DeviceAsync);
+    // The allocation's own context frees it, whichever is current; a faulted one reports its fault.
+    let (_, _, allocation) = find(address)
+        .filter(|(base, _, allocation)| *base == address && is_device(allocation.kind))
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let here = context::by_id(allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
+    remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    here.note(D::get().memory_free(here.id, address))
+}
+
+pub(crate) unsafe fn cuMemGetInfo_v2<D: Driver>(free: *mut usize, total: *mut usize) -> Result<()> {
+    let here = context::current()?;
+    require(!free.is_null() && !total.is_null())?;
+    let (f, t) = here.note(D::get().memory_info(here.id))?;
+    // SAFETY: the program's out parameters.
+    unsafe {
+        put(free, f as usize)?;
+        put(total, t as usize)
+    }
+}
+
+pub(crate) unsafe fn cuMemGetAddressRange_v2<D: Driver>(
+    out: *mut CUdeviceptr,
+    bytes: *mut usize,
+    address: CUdeviceptr,
+) -> Result<()> {
+    context::current()?;
+    let (base, len, _) = find(address).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    // SAFETY: the program's out parameters, each of which may be left out.
+    unsafe {
+        put_if(out, base);
+        put_if(bytes, len as usize);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuMemAllocAsync<D: Driver>(out: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Result<()> {
+    let (here, stream) = stream::resolve::<D>(stream)?;
+    require(!out.is_null())?;
+    let address = if bytes == 0 { 0 } else { alloc_async::<D>(&here, bytes as u64, stream)? };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+fn alloc_async<D: Driver>(here: &Here, bytes: u64, stream: Stream) -> Result<u64> {
+    let address = here.note(D::get().memory_alloc_async(here.id, bytes, stream))?;
+    insert(here, address, bytes, Kind::DeviceAsync);
+    Ok(address)
+}
+
+pub(crate) unsafe fn cuMemFreeAsync<D: Driver>(address: CUdeviceptr, stream: CUstream) -> Result<()> {
+    let (here, stream) = stream::resolve::<D>(stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::DeviceAsync);
+    remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    here.note(D::get().memory_free_async(here.id, address, stream))
+}

@@ -1,0 +1,69 @@
+//! Fills: twelve entry points of one shape.
+
+use core::ffi::{c_uchar, c_uint, c_ushort};
+
+use outboard_abi::{CUdeviceptr, CUstream};
+
+use crate::Driver;
+use crate::backend::{Fill, Result, Stream};
+use crate::border::require;
+use crate::context::Here;
+use crate::memory::check_device;
+use crate::stream::{DefaultStream, resolve, resolve_default};
+
+fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill) -> Result<()> {
+    if fill.width == 0 || fill.height == 0 {
+        return Ok(());
+    }
+    let element = u64::from(fill.element);
+    require(fill.dst.is_multiple_of(element))?;
+    let row = fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
+    let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    check_device(fill.dst, above.saturating_add(row))?;
+    here.note(D::get().fill(here.id, fill, stream))
+}
+
+macro_rules! fills {
+    ($($bytes:literal $value:ident: $row:ident $row_async:ident $rows:ident $rows_async:ident;)*) => {$(
+        pub(crate) unsafe fn $row<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, default: DefaultStream) -> Result<()> {
+            let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
+            fill::<D>(resolve_default::<D>(default)?, one)
+        }
+
+        pub(crate) unsafe fn $row_async<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
+            let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
+            fill::<D>(resolve::<D>(stream)?, one)
+        }
+
+        pub(crate) unsafe fn $rows<D: Driver>(
+            dst: CUdeviceptr,
+            pitch: usize,
+            value: $value,
+            width: usize,
+            height: usize,
+            default: DefaultStream,
+        ) -> Result<()> {
+            let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
+            fill::<D>(resolve_default::<D>(default)?, all)
+        }
+
+        pub(crate) unsafe fn $rows_async<D: Driver>(
+            dst: CUdeviceptr,
+            pitch: usize,
+            value: $value,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> Result<()> {
+            let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
+            fill::<D>(resolve::<D>(stream)?, all)
+        }
+    )*};
+}
+
+fills! {
+    1 c_uchar: cuMemsetD8_v2 cuMemsetD8Async cuMemsetD2D8_v2 cuMemsetD2D8Async;
+    2 c_ushort: cuMemsetD16_v2 cuMemsetD16Async cuMemsetD2D16_v2 cuMemsetD2D16Async;
+    4 c_uint: cuMemsetD32_v2 cuMemsetD32Async cuMemsetD2D32_v2 cuMemsetD2D32Async;
+}

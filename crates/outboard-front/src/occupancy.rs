@@ -1,0 +1,112 @@
+//! Occupancy: how many blocks of a kernel fit on a multiprocessor.
+
+use core::ffi::{c_int, c_uint};
+
+use outboard_abi::{CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUoccupancyB2DSize, CUresult};
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require};
+use crate::device::value;
+use crate::function::{self, Function};
+
+fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, flags: u32) -> Result<i32> {
+    let here = function.live()?;
+    require(block > 0 && flags & !1 == 0)?;
+    here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags))
+}
+
+pub(crate) unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<D: Driver>(
+    out: *mut c_int,
+    f: CUfunction,
+    block: c_int,
+    shared: usize,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags::<D>(out, f, block, shared, 0) }
+}
+
+pub(crate) unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags<D: Driver>(
+    out: *mut c_int,
+    f: CUfunction,
+    block: c_int,
+    shared: usize,
+    flags: c_uint,
+) -> Result<()> {
+    let function = function::resolve::<D>(f)?;
+    require(!out.is_null())?;
+    let block = u32::try_from(block).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, blocks::<D>(&function, block, shared, flags)?) }
+}
+
+pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSize<D: Driver>(
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared: usize,
+    limit: c_int,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuOccupancyMaxPotentialBlockSizeWithFlags::<D>(grid, block, f, shared_of, shared, limit, 0) }
+}
+
+pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared: usize,
+    limit: c_int,
+    flags: c_uint,
+) -> Result<()> {
+    let function = function::resolve::<D>(f)?;
+    require(!grid.is_null() && !block.is_null())?;
+    let device = function.live()?.device()?;
+    let warp = value(device, A::CU_DEVICE_ATTRIBUTE_WARP_SIZE).max(1);
+    let mut most = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    if limit > 0 {
+        most = most.min(limit);
+    }
+    // From the largest block down, the one that keeps most threads resident.
+    let full = value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    let mut best = (0, 0, 0);
+    let mut size = most;
+    while size > 0 {
+        // SAFETY: the program's function, for just this.
+        let shared = shared_of.map_or(shared, |of| unsafe { of(size) });
+        let count = blocks::<D>(&function, size as u32, shared, flags)?;
+        if size * count > best.0 {
+            best = (size * count, size, count);
+        }
+        if best.0 >= full {
+            break;
+        }
+        size = if size % warp == 0 { size - warp } else { size / warp * warp };
+    }
+    let processors = value(device, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    // SAFETY: the program's out parameters.
+    unsafe {
+        put(grid, best.2 * processors)?;
+        put(block, best.1)
+    }
+}
+
+pub(crate) unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<D: Driver>(
+    out: *mut usize,
+    f: CUfunction,
+    wanted: c_int,
+    block: c_int,
+) -> Result<()> {
+    let function = function::resolve::<D>(f)?;
+    require(!out.is_null() && wanted > 0 && block > 0)?;
+    let device = function.live()?.device()?;
+    let total = value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    let reserved = value(device, A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
+    let most = crate::launch::shared_limit(device);
+    // A multiprocessor hands out shared memory in pieces of 128 bytes.
+    let each = (total / wanted - reserved).min(most) - function.static_shared();
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, (each.max(0) / 128 * 128) as usize) }
+}

@@ -1,0 +1,111 @@
+//! Questions about an address.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use outboard_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUpointer_attribute_enum as A, CUresult};
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require, slice};
+use crate::memory::{self, Allocation, Kind};
+
+/// An attribute's value, in the type that cuda.h gives it.
+enum Value {
+    Word(u32),
+    Long(u64),
+    Bool(bool),
+    Range(u64, u64),
+}
+
+impl Value {
+    /// # Safety
+    /// `out` is null or fits the attribute's type.
+    unsafe fn store(&self, out: *mut c_void) -> Result<()> {
+        // SAFETY: by the contract above.
+        unsafe {
+            match *self {
+                Value::Word(word) => put(out.cast::<c_uint>(), word),
+                Value::Long(long) => put(out.cast::<u64>(), long),
+                Value::Bool(flag) => put(out.cast::<c_int>().cast::<u8>(), u8::from(flag)),
+                Value::Range(base, bytes) => put(out.cast::<[u64; 2]>(), [base, bytes]),
+            }
+        }
+    }
+}
+
+/// The value for an address inside an allocation; `None` for attributes that we do not have.
+fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a: &Allocation) -> Option<Value> {
+    let host = a.kind.is_host();
+    Some(match attribute {
+        A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(a.context),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
+            Value::Word(if host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE }.0)
+        }
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
+        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host => Value::Long(address),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS | A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(base),
+        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(bytes),
+        A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
+        A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if a.kind != Kind::DeviceAsync => Value::Long(0),
+        A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(bytes),
+        A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(base),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => Value::Long(a.id),
+        _ => return None,
+    })
+}
+
+/// The value for memory that CUDA does not know: what `cuPointerGetAttributes` gives instead of an error.
+fn unknown(attribute: CUpointer_attribute) -> Value {
+    match attribute {
+        A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-2i32 as u32),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE | A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(0),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
+        | A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        | A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+        | A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_P2P_TOKENS => Value::Range(0, 0),
+        _ => Value::Long(0),
+    }
+}
+
+pub(crate) unsafe fn cuPointerGetAttribute<D: Driver>(
+    data: *mut c_void,
+    attribute: CUpointer_attribute,
+    address: CUdeviceptr,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(!data.is_null())?;
+    let (base, bytes, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value = known(attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's out parameter, of the attribute's type.
+    unsafe { value.store(data) }
+}
+
+pub(crate) unsafe fn cuPointerGetAttributes<D: Driver>(
+    count: c_uint,
+    attributes: *mut CUpointer_attribute,
+    data: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(count > 0)?;
+    let found = memory::find(address);
+    // SAFETY: the program gives `count` of each.
+    let (attributes, data) = unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
+    for (attribute, out) in attributes.iter().zip(data) {
+        let value = found
+            .and_then(|(base, bytes, allocation)| known(*attribute, address, base, bytes, &allocation))
+            .unwrap_or_else(|| unknown(*attribute));
+        // SAFETY: the program's out parameters, each of its attribute's type.
+        unsafe { value.store(*out) }?;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! A map from addresses to the ranges that hold them.
+
+use std::collections::BTreeMap;
+
+/// Ranges that do not overlap, each with a value.
+#[derive(Debug)]
+pub(crate) struct Ranges<T>(BTreeMap<u64, (u64, T)>);
+
+impl<T> Ranges<T> {
+    pub(crate) const fn new() -> Ranges<T> {
+        Ranges(BTreeMap::new())
+    }
+
+    /// Adds the range of `bytes` at `base`.
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, value: T) {
+        self.0.insert(base, (bytes, value));
+    }
+
+    /// Takes out the range that starts at `base`.
+    pub(crate) fn remove(&mut self, base: u64) -> Option<(u64, T)> {
+        self.0.remove(&base)
+    }
+
+    /// Base, bytes and value of the range that holds `address`.
+    pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, &T)> {
+        let (base, (bytes, value)) = self.0.range(..=address).next_back()?;
+        (address - base < *bytes).then_some((*base, *bytes, value))
+    }
+
+    /// Whether any range shares an address with these `bytes` at `base`.
+    pub(crate) fn overlaps(&self, base: u64, bytes: u64) -> bool {
+        let end = base.saturating_add(bytes);
+        self.0.range(..end).next_back().is_some_and(|(start, (len, _))| start.saturating_add(*len) > base)
+    }
+
+    /// Keeps only the ranges for which `keep` holds.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.0.retain(|_, (_, value)| keep(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn finds_what_a_list_finds(ranges in prop::collection::vec((0u64..1000, 1u64..20), 0..40), probe in 0u64..1100) {
+            let mut map = Ranges::new();
+            let mut list: Vec<(u64, u64)> = Vec::new();
+            for (base, bytes) in ranges {
+                let clash = list.iter().any(|(b, n)| base < b + n && *b < base + bytes);
+                prop_assert_eq!(map.overlaps(base, bytes), clash);
+                if !clash {
+                    map.insert(base, bytes, base);
+                    list.push((base, bytes));
+                }
+            }
+            let expected = list.iter().find(|(b, n)| (*b..b + n).contains(&probe)).copied();
+            prop_assert_eq!(map.find(probe).map(|(b, n, _)| (b, n)), expected);
+        }
+    }
+}

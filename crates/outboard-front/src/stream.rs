@@ -1,0 +1,270 @@
+//! Streams: handles, the default streams, ordering calls.
+
+use core::cell::RefCell;
+use core::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Arc;
+
+use outboard_abi::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUresult, CUstream, cuuint32_t, cuuint64_t};
+use parking_lot::Mutex;
+
+use crate::Driver;
+use crate::backend::{ContextId, ObjectId, Result, Stream};
+use crate::border::{put, require};
+use crate::context::{self, Context, Here};
+use crate::handles::{Kind, Table};
+
+/// Which default stream a call without a stream argument means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultStream {
+    /// `CU_STREAM_LEGACY`.
+    Legacy,
+    /// `CU_STREAM_PER_THREAD`: the `_ptds` forms.
+    PerThread,
+}
+
+/// `CU_STREAM_LEGACY`.
+const LEGACY: u64 = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
+/// For the `_ptsz` forms, in which a null stream is the per-thread one.
+pub fn or_per_thread(stream: CUstream) -> CUstream {
+    if stream.is_null() { PER_THREAD as CUstream } else { stream }
+}
+
+struct Object {
+    handle: u64,
+    context: Arc<Context>,
+    id: ContextId,
+    flags: u32,
+    priority: i32,
+}
+
+static STREAMS: Table<Object> = Table::new(Kind::Stream);
+/// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
+static ORPHANS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// The default streams of one thread, by context.
+struct OfThread(RefCell<Vec<(ContextId, u64)>>);
+
+impl Drop for OfThread {
+    fn drop(&mut self) {
+        ORPHANS.lock().extend(self.0.borrow().iter().map(|(_, handle)| handle));
+    }
+}
+
+thread_local! {
+    static OF_THREAD: OfThread = const { OfThread(RefCell::new(Vec::new())) };
+}
+
+/// The context to work in and the stream there that a handle means.
+pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
+    match stream as u64 {
+        0 | LEGACY => Ok((context::current()?, Stream::Legacy)),
+        PER_THREAD => {
+            let here = context::current()?;
+            let stream = of_thread::<D>(&here)?;
+            Ok((here, Stream::Created(ObjectId(stream))))
+        }
+        handle => {
+            crate::state::ready()?;
+            let object = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            let here = object.context.live()?;
+            Ok((here, Stream::Created(ObjectId(handle))))
+        }
+    }
+}
+
+/// The context to work in and the default stream that a call means.
+pub(crate) fn resolve_default<D: Driver>(default: DefaultStream) -> Result<(Here, Stream)> {
+    let handle = match default {
+        DefaultStream::Legacy => LEGACY,
+        DefaultStream::PerThread => PER_THREAD,
+    };
+    resolve::<D>(handle as CUstream)
+}
+
+/// The calling thread's default stream in a context, made at its first use.
+fn of_thread<D: Driver>(here: &Here) -> Result<u64> {
+    let known = OF_THREAD
+        .try_with(|of_thread| of_thread.0.borrow().iter().find(|(id, _)| *id == here.id).map(|(_, handle)| *handle));
+    match known {
+        Ok(Some(handle)) => return Ok(handle),
+        Ok(None) => {}
+        // The thread is ending: its destructors get the legacy stream's neighbour for themselves.
+        Err(_) => return Err(CUresult::CUDA_ERROR_DEINITIALIZED),
+    }
+    for orphan in std::mem::take(&mut *ORPHANS.lock()) {
+        let _ = destroy::<D>(orphan);
+    }
+    let handle = create::<D>(here, 0, 0)?;
+    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push((here.id, handle)));
+    Ok(handle)
+}
+
+/// Forgets the streams of a context that has ended.
+pub(crate) fn forget(id: ContextId) {
+    STREAMS.remove_where(|object| object.id == id);
+}
+
+fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
+    let (least, greatest) = here.device()?.stream_priorities;
+    let priority = priority.clamp(greatest, least);
+    let make = |handle| Object { handle, context: here.context.clone(), id: here.id, flags, priority };
+    let object = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = D::get().stream_create(here.id, ObjectId(object.handle), flags, priority) {
+        STREAMS.remove(object.handle);
+        return here.note(Err(error));
+    }
+    Ok(object.handle)
+}
+
+fn destroy<D: Driver>(handle: u64) -> Result<()> {
+    let object = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    D::get().stream_destroy(object.id, ObjectId(handle))
+}
+
+/// What the questions about a stream are answered from: its context, flags and priority.
+fn facts(stream: CUstream) -> Result<(Arc<Context>, u32, i32)> {
+    match stream as u64 {
+        0 | LEGACY | PER_THREAD => Ok((context::current()?.context, 0, 0)),
+        handle => {
+            let object = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            Ok((object.context.clone(), object.flags, object.priority))
+        }
+    }
+}
+
+pub(crate) unsafe fn cuStreamCreate<D: Driver>(out: *mut CUstream, flags: c_uint) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuStreamCreateWithPriority::<D>(out, flags, 0) }
+}
+
+pub(crate) unsafe fn cuStreamCreateWithPriority<D: Driver>(
+    out: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> Result<()> {
+    let here = context::current()?;
+    require(!out.is_null() && flags & !NON_BLOCKING == 0)?;
+    let handle = create::<D>(&here, flags, priority)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUstream) }
+}
+
+pub(crate) unsafe fn cuStreamDestroy_v2<D: Driver>(stream: CUstream) -> Result<()> {
+    crate::state::ready()?;
+    if matches!(stream as u64, 0 | LEGACY | PER_THREAD) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    destroy::<D>(stream as u64)
+}
+
+pub(crate) unsafe fn cuStreamDestroy<D: Driver>(stream: CUstream) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuStreamDestroy_v2::<D>(stream) }
+}
+
+pub(crate) unsafe fn cuStreamSynchronize<D: Driver>(stream: CUstream) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    here.note(D::get().stream_synchronize(here.id, stream))
+}
+
+pub(crate) unsafe fn cuStreamQuery<D: Driver>(stream: CUstream) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    here.note(D::get().stream_query(here.id, stream))
+}
+
+pub(crate) unsafe fn cuStreamWaitEvent<D: Driver>(stream: CUstream, event: CUevent, flags: c_uint) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    require(flags & !1 == 0)?;
+    let event = crate::event::resolve(event)?;
+    here.note(D::get().stream_wait_event(here.id, stream, event.id(), flags))
+}
+
+pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    wait_value::<D>(stream, address, u64::from(value), false, flags)
+}
+
+pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    wait_value::<D>(stream, address, value, true, flags)
+}
+
+fn wait_value<D: Driver>(stream: CUstream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    require(address.is_multiple_of(if wide { 8 } else { 4 }) && flags & !(3 | 1 << 30) == 0)?;
+    let address = crate::memory::value_address(address)?;
+    here.note(D::get().stream_wait_value(here.id, stream, address, value, wide, flags))
+}
+
+pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    write_value::<D>(stream, address, u64::from(value), false, flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    write_value::<D>(stream, address, value, true, flags)
+}
+
+fn write_value<D: Driver>(stream: CUstream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    require(address.is_multiple_of(if wide { 8 } else { 4 }) && flags & !1 == 0)?;
+    let address = crate::memory::value_address(address)?;
+    here.note(D::get().stream_write_value(here.id, stream, address, value, wide, flags))
+}
+
+pub(crate) unsafe fn cuStreamGetCtx<D: Driver>(stream: CUstream, out: *mut CUcontext) -> Result<()> {
+    let (context, _, _) = facts(stream)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, context.handle as CUcontext) }
+}
+
+pub(crate) unsafe fn cuStreamGetDevice<D: Driver>(stream: CUstream, out: *mut CUdevice) -> Result<()> {
+    let (context, _, _) = facts(stream)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, context.device as CUdevice) }
+}
+
+pub(crate) unsafe fn cuStreamGetFlags<D: Driver>(stream: CUstream, out: *mut c_uint) -> Result<()> {
+    let (_, flags, _) = facts(stream)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, flags) }
+}
+
+pub(crate) unsafe fn cuStreamGetPriority<D: Driver>(stream: CUstream, out: *mut c_int) -> Result<()> {
+    let (_, _, priority) = facts(stream)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, priority) }
+}
+
+pub(crate) unsafe fn cuStreamGetId<D: Driver>(stream: CUstream, out: *mut c_ulonglong) -> Result<()> {
+    let (here, found) = resolve::<D>(stream)?;
+    // Handles are unique in the process, as ids must be; the default stream needs one for each context.
+    let id = match found {
+        Stream::Legacy => u64::from(here.id.0),
+        Stream::Created(id) => id.0,
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, id) }
+}

@@ -1,0 +1,255 @@
+//! The private tables that `cuGetExportTable` hands to runtimes and libraries.
+//!
+//! Which tables there are, what their functions take and which of them are asked for was found by watching public runtimes; the names are those
+//! that other open implementations use. A function that nobody has been seen to call answers `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is
+//! an error, which every caller seen takes well.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult};
+
+use crate::Driver;
+use crate::border::{code, put, put_if};
+use crate::integrity;
+use crate::storage::Destructor;
+use crate::{context, module, state};
+
+type Id = [u8; 16];
+
+const CUDART_INTERFACE: Id =
+    [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
+const TOOLS_RUNTIME_HOOKS: Id =
+    [0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66];
+const TOOLS_TLS: Id = [0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc];
+const CONTEXT_STORAGE: Id =
+    [0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93];
+const INTEGRITY: Id = [0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2];
+const CONTEXT_CHECKS: Id =
+    [0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e];
+/// Asked for by runtimes from 13.5 on, cuBLAS and cuFFT.
+const TABLE_2131: Id = [0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2];
+/// Asked for by cuFFT: walks a module's kernels.
+const MODULE_KERNELS: Id =
+    [0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e];
+
+/// Counts that the tools table reports, and the sizes of its buffers: at least what the newest runtime seen wants, one word each.
+const RUNTIME_CALLBACKS: usize = 2048;
+const SYNC_CALLBACKS: usize = 64;
+
+static RUNTIME_CALLBACK_FLAGS: [u32; RUNTIME_CALLBACKS] = [0; RUNTIME_CALLBACKS];
+static SYNC_CALLBACK_FLAGS: [u32; SYNC_CALLBACKS] = [0; SYNC_CALLBACKS];
+
+/// The tables, made once: their addresses are part of the integrity answer.
+struct Tables(Vec<(Id, Box<[usize]>)>);
+
+/// The address of the table with this id.
+pub(crate) fn find<D: Driver>(id: &Id) -> Option<*const c_void> {
+    let table = tables::<D>().0.iter().find(|(known, _)| known == id)?;
+    Some(table.1.as_ptr().cast())
+}
+
+fn tables<D: Driver>() -> &'static Tables {
+    // One library has one `Driver`, so that one static serves.
+    static TABLES: OnceLock<Tables> = OnceLock::new();
+    TABLES.get_or_init(|| {
+        let cudart: [(usize, *const ()); 6] = [
+            (1, load_module::<D> as *const ()),
+            (2, primary_context as *const ()),
+            (6, load_module_11::<D> as *const ()),
+            (7, ignore as *const ()),
+            (8, load_module_8::<D> as *const ()),
+            (12, succeed as *const ()),
+        ];
+        Tables(vec![
+            (CUDART_INTERFACE, sized(13, &cudart)),
+            (TOOLS_RUNTIME_HOOKS, sized(7, &[(2, runtime_callbacks as *const ()), (6, sync_callbacks as *const ())])),
+            (TOOLS_TLS, sized(4, &[(2, succeed as *const ())])),
+            (
+                CONTEXT_STORAGE,
+                [
+                    storage_put as *const () as usize,
+                    storage_delete as *const () as usize,
+                    storage_get as *const () as usize,
+                    0,
+                ]
+                .into(),
+            ),
+            (INTEGRITY, sized(3, &[(1, integrity_check::<D> as *const ())])),
+            (CONTEXT_CHECKS, sized(17, &[(2, context_check as *const ()), (3, zero as *const ())])),
+            (TABLE_2131, sized(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())])),
+            (MODULE_KERNELS, sized(99, &[(7, each_kernel::<D> as *const ())])),
+        ])
+    })
+}
+
+/// A table whose first word is its size in bytes, and whose other slots refuse.
+fn sized(slots: usize, functions: &[(usize, *const ())]) -> Box<[usize]> {
+    let mut table = vec![refuse as *const () as usize; slots];
+    table[0] = slots * size_of::<usize>();
+    for (slot, function) in functions {
+        table[*slot] = *function as usize;
+    }
+    table.into()
+}
+
+extern "C" fn refuse() -> CUresult {
+    CUresult::CUDA_ERROR_NOT_SUPPORTED
+}
+
+extern "C" fn succeed() -> CUresult {
+    CUresult::CUDA_SUCCESS
+}
+
+extern "C" fn zero() -> u32 {
+    0
+}
+
+extern "C" fn ignore() {}
+
+unsafe extern "C" fn load_module<D: Driver>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
+    // SAFETY: the runtime's wrapper.
+    crate::border::enter(|| code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
+}
+
+unsafe extern "C" fn load_module_11<D: Driver>(
+    out: *mut CUmodule,
+    wrapper: *const c_void,
+    _a: *mut c_void,
+    _b: *mut c_void,
+    _c: c_uint,
+) -> CUresult {
+    // SAFETY: the runtime's wrapper.
+    unsafe { load_module::<D>(out, wrapper) }
+}
+
+unsafe extern "C" fn load_module_8<D: Driver>(
+    container: *const c_void,
+    out: *mut CUmodule,
+    _a: *mut c_void,
+    _b: *mut c_void,
+    _c: c_uint,
+) -> CUresult {
+    // SAFETY: the runtime's container.
+    unsafe { load_module::<D>(out, container) }
+}
+
+/// The primary context of a device, which this does not activate.
+unsafe extern "C" fn primary_context(out: *mut CUcontext, dev: CUdevice) -> CUresult {
+    crate::border::enter(|| {
+        let found = state::device(dev).and_then(|(device, _)| context::primary(device));
+        // SAFETY: the runtime's out parameter.
+        code(found.and_then(|context| unsafe { put(out, context.handle as CUcontext) }))
+    })
+}
+
+unsafe extern "C" fn runtime_callbacks(flags: *mut *const u32, count: *mut usize) {
+    // SAFETY: the runtime's out parameters.
+    unsafe {
+        put_if(flags, RUNTIME_CALLBACK_FLAGS.as_ptr());
+        put_if(count, RUNTIME_CALLBACKS);
+    }
+}
+
+unsafe extern "C" fn sync_callbacks(flags: *mut *const u32, count: *mut usize) {
+    // SAFETY: the runtime's out parameters.
+    unsafe {
+        put_if(flags, SYNC_CALLBACK_FLAGS.as_ptr());
+        put_if(count, SYNC_CALLBACKS);
+    }
+}
+
+/// The context that storage calls mean: null and -1 are the current one.
+fn storage_of(context: CUcontext) -> Result<std::sync::Arc<context::Context>, CUresult> {
+    let current = context as usize == usize::MAX;
+    context::named(if current { core::ptr::null_mut() } else { context })
+}
+
+unsafe extern "C" fn storage_put(
+    context: CUcontext,
+    key: *mut c_void,
+    value: *mut c_void,
+    destructor: Option<Destructor>,
+) -> CUresult {
+    crate::border::enter(|| {
+        let stored = storage_of(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
+        code(stored)
+    })
+}
+
+unsafe extern "C" fn storage_delete(context: CUcontext, key: *mut c_void) -> CUresult {
+    crate::border::enter(|| code(storage_of(context).map(|context| context.storage.delete(key as usize))))
+}
+
+unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, key: *mut c_void) -> CUresult {
+    crate::border::enter(|| {
+        let found = storage_of(context)
+            .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        // SAFETY: the runtime's out parameter.
+        code(found.and_then(|found| unsafe { put(value, found as *mut c_void) }))
+    })
+}
+
+unsafe extern "C" fn integrity_check<D: Driver>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
+    crate::border::enter(|| {
+        let address = |id| find::<D>(id).map_or(0, |table| table as u64);
+        let answer = state::ready().map(|state| {
+            integrity::answer(&integrity::Inputs {
+                driver_version: state.driver_version,
+                runtime_version: version,
+                process: std::process::id(),
+                // SAFETY: has no preconditions.
+                thread: unsafe { libc::pthread_self() } as u32,
+                table_a: address(&CUDART_INTERFACE),
+                table_e: address(&INTEGRITY),
+                function: integrity_check::<D> as *const () as u64,
+                seconds,
+                devices: &state.devices,
+            })
+        });
+        // SAFETY: the runtime's out parameter.
+        code(answer.and_then(|answer| unsafe { put(out, answer) }))
+    })
+}
+
+unsafe extern "C" fn context_check(_context: CUcontext, flags: *mut u32, _out: *mut *const c_void) -> CUresult {
+    // SAFETY: the runtime's out parameter.
+    unsafe { put_if(flags, 0) };
+    CUresult::CUDA_SUCCESS
+}
+
+unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult {
+    // SAFETY: the library's out parameter.
+    unsafe { put_if(out, u64::from(!context.is_null())) };
+    CUresult::CUDA_SUCCESS
+}
+
+unsafe extern "C" fn second_zero(_a: *mut c_void, out: *mut u64) -> CUresult {
+    // SAFETY: the library's out parameter.
+    unsafe { put_if(out, 0) };
+    CUresult::CUDA_SUCCESS
+}
+
+type KernelVisitor = unsafe extern "C" fn(*mut c_void, CUfunction, u64);
+
+/// Calls `visit` for each kernel of a module; the number of kernels, 0 on failure.
+unsafe extern "C" fn each_kernel<D: Driver>(
+    _context: CUcontext,
+    module: CUmodule,
+    visit: Option<KernelVisitor>,
+    opaque: *mut c_void,
+) -> c_int {
+    let walk = || {
+        let (here, module) = module::resolve(module)?;
+        let names = module.names::<D>(&here)?;
+        for name in names.iter() {
+            let function = module.function::<D>(&here, name)?;
+            if let Some(visit) = visit {
+                // SAFETY: the library's function, for just this.
+                unsafe { visit(opaque, function.handle as CUfunction, module.handle) };
+            }
+        }
+        Ok::<_, CUresult>(names.len() as c_int)
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk)).ok().and_then(Result::ok).unwrap_or(0)
+}
