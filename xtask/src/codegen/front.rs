@@ -75,10 +75,13 @@ fn export_arguments(f: &Function, flavour: Flavour) -> String {
         let per_thread = flavour != Flavour::Legacy && ty == "CUstream";
         arguments.push(if per_thread { format!("or_per_thread({name})") } else { name.to_owned() });
     }
-    if f.takes_default() {
-        arguments.push(
-            if flavour == Flavour::Legacy { "DefaultStream::Legacy" } else { "DefaultStream::PerThread" }.to_owned(),
-        );
+    match f.extra() {
+        Some(("table", _)) => arguments.push("&PROC_TABLE".to_owned()),
+        Some(_) => {
+            let default = if flavour == Flavour::Legacy { "DefaultStream::Legacy" } else { "DefaultStream::PerThread" };
+            arguments.push(default.to_owned());
+        }
+        None => {}
     }
     arguments.join(", ")
 }

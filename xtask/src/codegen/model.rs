@@ -89,7 +89,10 @@ impl Function {
         if self.base == "cuGetProcAddress" {
             // The addresses are those of the library that exports them.
             Some(("table", "&'static [Entry]"))
-        } else if self.symbols.len() > 1 && !self.params.is_empty() && !self.params.iter().any(|(_, ty)| ty == "CUstream") {
+        } else if self.symbols.len() > 1
+            && !self.params.is_empty()
+            && !self.params.iter().any(|(_, ty)| ty == "CUstream")
+        {
             // No argument says which default stream is meant.
             Some(("default", "DefaultStream"))
         } else {

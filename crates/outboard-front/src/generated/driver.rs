@@ -7,6 +7,7 @@ use core::ffi::*;
 use outboard_abi::*;
 
 use crate::backend::Backend;
+use crate::proc_address::Entry;
 use crate::stream::DefaultStream;
 
 /// A driver library: one method per function of cuda.h and ABI. The defaults are the front's own, or refuse what it does not have.
@@ -14,9 +15,6 @@ use crate::stream::DefaultStream;
 /// # Safety
 /// Each method has the contract of its C function: pointers are null or valid for what the function does with them.
 pub trait Driver: Backend {
-    /// What `cuGetProcAddress` searches: `PROC_TABLE` of `driver_exports!`.
-    fn proc_table() -> &'static [crate::proc_address::Entry];
-
     unsafe fn cuArray3DCreate(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult {
         CUresult::CUDA_ERROR_NOT_SUPPORTED
     }
@@ -816,9 +814,10 @@ pub trait Driver: Backend {
         pfn: *mut *mut c_void,
         cuda_version: c_int,
         flags: cuuint64_t,
+        table: &'static [Entry],
     ) -> CUresult {
         // SAFETY: the caller keeps the C function's contract.
-        crate::border::code(unsafe { crate::init::cuGetProcAddress::<Self>(symbol, pfn, cuda_version, flags) })
+        crate::border::code(unsafe { crate::init::cuGetProcAddress::<Self>(symbol, pfn, cuda_version, flags, table) })
     }
 
     unsafe fn cuGetProcAddress_v2(
@@ -827,10 +826,11 @@ pub trait Driver: Backend {
         cuda_version: c_int,
         flags: cuuint64_t,
         symbol_status: *mut CUdriverProcAddressQueryResult,
+        table: &'static [Entry],
     ) -> CUresult {
         // SAFETY: the caller keeps the C function's contract.
         crate::border::code(unsafe {
-            crate::init::cuGetProcAddress_v2::<Self>(symbol, pfn, cuda_version, flags, symbol_status)
+            crate::init::cuGetProcAddress_v2::<Self>(symbol, pfn, cuda_version, flags, symbol_status, table)
         })
     }
 

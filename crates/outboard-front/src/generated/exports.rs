@@ -1448,7 +1448,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(|| unsafe {
-                    <$driver as $crate::Driver>::cuGetProcAddress(symbol, pfn, cuda_version, flags)
+                    <$driver as $crate::Driver>::cuGetProcAddress(symbol, pfn, cuda_version, flags, &PROC_TABLE)
                 })
             }
 
@@ -1463,7 +1463,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(|| unsafe {
-                    <$driver as $crate::Driver>::cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, symbol_status)
+                    <$driver as $crate::Driver>::cuGetProcAddress_v2(
+                        symbol,
+                        pfn,
+                        cuda_version,
+                        flags,
+                        symbol_status,
+                        &PROC_TABLE,
+                    )
                 })
             }
 
