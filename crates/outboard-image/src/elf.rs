@@ -95,30 +95,52 @@ pub(crate) fn length(memory: &(impl Memory + ?Sized), addr: u64) -> Result<u64, 
 pub(crate) struct Section<'a> {
     pub(crate) name: &'a str,
     pub(crate) bytes: &'a [u8],
+    kind: u32,
+    /// For a symbol table: the section that holds its names.
+    link: u32,
 }
 
-/// The sections of `file` whose names are text; those without bytes are left out.
+/// All sections of `file`. One whose bytes are not in the file, or whose name is no text, is empty there.
 pub(crate) fn sections(file: &[u8]) -> Result<Vec<Section<'_>>, Error> {
     let header = header(file, 0)?;
     let table =
         slice(file, header.shoff, header.shnum * SHDR as u64).ok_or(Error::Truncated("the ELF section table"))?;
     let (rows, _) = table.as_chunks::<SHDR>();
-    let names = rows.get(header.shstrndx as usize).and_then(|row| section_bytes(file, row)).unwrap_or(&[]);
-    let mut sections = Vec::new();
-    for row in rows {
-        let name = names.get(u32_at(row, 0) as usize..).and_then(until_nul);
-        if let (Some(name), Some(bytes)) = (name, section_bytes(file, row)) {
-            sections.push(Section { name, bytes });
-        }
-    }
-    Ok(sections)
+    let names = rows.get(header.shstrndx as usize).map_or(&[][..], |row| section_bytes(file, row));
+    let section = |row: &'_ [u8; SHDR]| Section {
+        name: string(names, u32_at(row, 0)),
+        bytes: section_bytes(file, row),
+        kind: u32_at(row, 4),
+        link: u32_at(row, 0x28),
+    };
+    Ok(rows.iter().map(section).collect())
 }
 
-fn section_bytes<'a>(file: &'a [u8], row: &[u8; SHDR]) -> Option<&'a [u8]> {
-    if u32_at(row, 4) == SHT_NOBITS {
-        return None;
+/// Names of the kernels among the symbols, in the order of the symbol table.
+pub(crate) fn kernel_names<'a>(sections: &[Section<'a>]) -> Vec<&'a str> {
+    const SHT_SYMTAB: u32 = 2;
+    const STT_FUNC: u8 = 2;
+    /// Marks a kernel in the `st_other` field of its symbol.
+    const STO_CUDA_ENTRY: u8 = 0x10;
+    let mut kernels = Vec::new();
+    for table in sections.iter().filter(|section| section.kind == SHT_SYMTAB) {
+        let names = sections.get(table.link as usize).map_or(&[][..], |section| section.bytes);
+        let (symbols, _) = table.bytes.as_chunks::<24>();
+        for symbol in symbols {
+            let name = string(names, u32_at(symbol, 0));
+            if symbol[4] & 0xf == STT_FUNC && symbol[5] & STO_CUDA_ENTRY != 0 && !name.is_empty() {
+                kernels.push(name);
+            }
+        }
     }
-    slice(file, u64_at(row, 0x18), u64_at(row, 0x20))
+    kernels
+}
+
+fn section_bytes<'a>(file: &'a [u8], row: &[u8; SHDR]) -> &'a [u8] {
+    if u32_at(row, 4) == SHT_NOBITS {
+        return &[];
+    }
+    slice(file, u64_at(row, 0x18), u64_at(row, 0x20)).unwrap_or(&[])
 }
 
 fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
@@ -127,7 +149,9 @@ fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     file.get(start..end)
 }
 
-fn until_nul(bytes: &[u8]) -> Option<&str> {
-    let end = bytes.iter().position(|&byte| byte == 0)?;
-    std::str::from_utf8(&bytes[..end]).ok()
+/// The string at `offset` of a string table; empty if there is none.
+fn string(table: &[u8], offset: u32) -> &str {
+    let bytes = table.get(offset as usize..).unwrap_or(&[]);
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);
+    std::str::from_utf8(&bytes[..end]).unwrap_or("")
 }

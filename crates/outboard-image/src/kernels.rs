@@ -1,5 +1,7 @@
 //! The kernels of a program and the layout of their parameters, from machine code and from PTX.
 
+use std::collections::HashMap;
+
 use crate::fatbin::{Kind, entries};
 use crate::locate::{Format, format_of};
 use crate::memory::{u16_at, u32_at};
@@ -65,25 +67,29 @@ const CBANK_PARAM_SIZE: u8 = 0x19;
 /// The record that is followed by as many bytes as its value says; the others have none.
 const FORMAT_SIZED: u8 = 4;
 
-/// The kernels of a cubin: those with a section `.nv.info.NAME`, device functions left out.
+/// The kernels of a cubin, with the parameters that its section `.nv.info.NAME` tells.
 ///
 /// # Errors
 ///
 /// If the ELF file is damaged.
 pub fn from_elf(file: &[u8]) -> Result<Vec<Kernel>, Error> {
-    let mut kernels = Vec::new();
-    for section in elf::sections(file)? {
-        let Some(name) = section.name.strip_prefix(".nv.info.") else { continue };
-        if let Some((params, params_size)) = param_info(section.bytes) {
-            kernels.push(Kernel { name: name.to_owned(), params, params_size });
+    let sections = elf::sections(file)?;
+    let mut infos = HashMap::new();
+    for section in &sections {
+        if let Some(name) = section.name.strip_prefix(".nv.info.") {
+            infos.insert(name, section.bytes);
         }
     }
-    Ok(kernels)
+    let kernel = |name: &str| {
+        let (params, params_size) = param_info(infos.get(name).copied().unwrap_or(&[]));
+        Kernel { name: name.to_owned(), params, params_size }
+    };
+    Ok(elf::kernel_names(&sections).into_iter().map(kernel).collect())
 }
 
-/// Reads the records of one kernel: u8 format, u8 attribute, u16 value, and bytes for the sized format. `None` for
-/// device functions, which have no parameter buffer.
-fn param_info(mut bytes: &[u8]) -> Option<(Vec<Param>, u32)> {
+/// Reads the records of one kernel: u8 format, u8 attribute, u16 value, and bytes for the sized format. Gives the
+/// parameters and the size of the parameter buffer.
+fn param_info(mut bytes: &[u8]) -> (Vec<Param>, u32) {
     let mut found: Vec<(u16, Param)> = Vec::new();
     let mut total = None;
     while bytes.len() >= 4 {
@@ -104,10 +110,9 @@ fn param_info(mut bytes: &[u8]) -> Option<(Vec<Param>, u32)> {
         }
         bytes = &bytes[4 + size..];
     }
-    // A kernel without parameters still has its total; a device function has neither.
     let end = found.iter().map(|(_, param)| param.offset + param.size).max();
-    let total = total.or(end)?;
+    let total = total.or(end).unwrap_or(0);
     found.sort_by_key(|&(ordinal, _)| ordinal);
     found.dedup_by_key(|&mut (ordinal, _)| ordinal);
-    Some((found.into_iter().map(|(_, param)| param).collect(), total))
+    (found.into_iter().map(|(_, param)| param).collect(), total)
 }
