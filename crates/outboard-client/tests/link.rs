@@ -100,7 +100,7 @@ fn start(config: Config) -> (Link, JoinHandle<Served>) {
     (Link::start(client, config, ignore()).unwrap(), worker(server))
 }
 
-fn is_lost<T: std::fmt::Debug>(result: Result<T, LinkError>) -> bool {
+fn is_lost<T>(result: &Result<T, LinkError>) -> bool {
     matches!(result, Err(LinkError::Lost(_)))
 }
 
@@ -316,15 +316,15 @@ fn death_ends_a_waiting_call_and_all_later_ones() {
             scope.spawn(|| {
                 // Each sees its own end, whoever leads and whoever follows.
                 while link.call(ECHO, 0, |_| ()).is_ok() {}
-                assert!(is_lost(link.call(ECHO, 0, |_| ())));
+                assert!(is_lost(&link.call(ECHO, 0, |_| ())));
             });
         }
         link.post(DIE, 0, |_| ()).unwrap();
     });
     worker.join().unwrap();
     assert!(!link.is_alive());
-    assert!(is_lost(link.post(ADD, 0, |_| ())));
-    assert!(is_lost(link.call(READ, 0, |_| ())));
+    assert!(is_lost(&link.post(ADD, 0, |_| ())));
+    assert!(is_lost(&link.call(READ, 0, |_| ())));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn death_is_noticed_when_nobody_waits() {
         link.post(DIE, 0, |_| ()).unwrap();
         worker.join().unwrap();
         wait_until("noticing", || !link.is_alive());
-        assert!(is_lost(link.post(ADD, 0, |_| ())));
+        assert!(is_lost(&link.post(ADD, 0, |_| ())));
     }
 }
 
@@ -374,7 +374,7 @@ fn closing_ends_waiting_calls() {
         let call = scope.spawn(|| link.call(READ, 0, |_| ()));
         wait_until("the call", || link.last() == 1);
         link.close();
-        assert!(is_lost(call.join().unwrap()));
+        assert!(is_lost(&call.join().unwrap()));
     });
 }
 

@@ -13,15 +13,13 @@ pub struct Config {
     pub timeout: Duration,
 }
 
-/// Spinning beats blocking by about 5 µs a wake-up, but only where a processor is left over for the other side.
+/// Spinning beats blocking by about 5 µs a wake-up, where a second processor runs the other side meanwhile.
 const SPIN: Duration = Duration::from_micros(50);
-const SPIN_FEW_PROCESSORS: Duration = Duration::from_micros(5);
-const FEW_PROCESSORS: usize = 2;
 
 impl Default for Config {
     fn default() -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if processors <= FEW_PROCESSORS { SPIN_FEW_PROCESSORS } else { SPIN };
+        let spin = if processors > 1 { SPIN } else { Duration::ZERO };
         Config { spin, queue: 8 << 20, timeout: Duration::from_secs(30) }
     }
 }

@@ -62,7 +62,8 @@ impl Slot {
     }
 }
 
-/// Spinning, until its time is up. The clock starts at the first turn.
+/// Spinning, until its time is up. The clock starts at the first turn. Each turn offers the processor to others: the
+/// one who waits for it may be the worker itself.
 struct Spin {
     budget: Duration,
     end: Option<Instant>,
@@ -79,7 +80,7 @@ impl Spin {
             return false;
         }
         let now = Instant::now();
-        std::hint::spin_loop();
+        std::thread::yield_now();
         now < *self.end.get_or_insert(now + self.budget)
     }
 }

@@ -92,10 +92,10 @@ impl Burst {
     }
 }
 
-/// Spins until the next look is due.
+/// Passes the time until the next look is due, and lets others have the processor.
 fn pause(since: Instant) {
     while since.elapsed() < LOOK {
-        std::hint::spin_loop();
+        std::thread::yield_now();
     }
 }
 

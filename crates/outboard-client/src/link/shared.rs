@@ -24,7 +24,8 @@ pub(super) struct Shared {
     /// Held by the one thread that reads.
     pub(super) read: Mutex<Incoming>,
     pub(super) calls: Mutex<Calls>,
-    /// Bytes in the queue, for the sender's looks. Changed only under the queue's lock.
+    /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it writes itself.
+    /// Changed only under the queue's lock.
     pub(super) pending: AtomicUsize,
     /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under the lock, so that
     /// whoever appends after that look sees it.
@@ -99,7 +100,6 @@ impl Shared {
         let seq = {
             let mut queue = self.queue_with_room()?;
             let seq = queue.outgoing.push(op, CALL, ctx, encode)?;
-            self.pending.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
             // The reply cannot come before the queue's lock is free.
             let mut calls = lock(&self.calls);
             if calls.closed {

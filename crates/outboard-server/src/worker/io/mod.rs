@@ -41,7 +41,6 @@ pub trait Handler {
 
 /// How long the dispatcher spins for the next command before it blocks.
 const SPIN: Duration = Duration::from_micros(50);
-const FEW_PROCESSORS: usize = 2;
 /// Replies of this many bytes are written even if more calls are at hand.
 const ENOUGH_REPLIES: usize = 64 << 10;
 /// A client is told how far its commands were taken over after this many, if no reply told it.
@@ -128,7 +127,7 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
 /// Hands commands to the handler until the client is gone.
 fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let spin = if processors <= FEW_PROCESSORS { Duration::ZERO } else { SPIN };
+    let spin = if processors > 1 { SPIN } else { Duration::ZERO };
     let mut incoming = Incoming::new();
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
@@ -168,7 +167,8 @@ fn read(stream: &dyn Stream, incoming: &mut Incoming, spin: Duration) -> io::Res
         }
         let now = Instant::now();
         if now < *spin_until.get_or_insert(now + spin) {
-            std::hint::spin_loop();
+            // The one who waits for this processor may be the client itself.
+            std::thread::yield_now();
             continue;
         }
         if stream.wait(Interest::READ, None, Some(PEER_CHECK))? == Readiness::default() {
@@ -193,8 +193,11 @@ fn take_standard_input() -> io::Result<OwnedFd> {
 fn end_with_any_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        report(info);
-        tracing::error!(panic = %info, "the worker ends");
+        if tracing::dispatcher::has_been_set() {
+            tracing::error!(panic = %info, "the worker ends");
+        } else {
+            report(info);
+        }
         exit(PANICKED)
     }));
 }

@@ -1,0 +1,31 @@
+//! A supervisor, its workers and their clients, each a process of its own: this program plays all the parts.
+
+mod parts;
+mod scenarios;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("worker") => parts::worker(),
+        Some("supervisor") => parts::supervisor(),
+        Some("client") => parts::client(&args[1]),
+        _ => run(&args),
+    }
+}
+
+/// Runs the scenarios whose names contain one of the arguments, in the manner of the standard harness.
+fn run(args: &[String]) -> ExitCode {
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let mut failed = 0;
+    for (name, scenario) in scenarios::ALL {
+        if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
+            let result = catch_unwind(*scenario);
+            println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });
+            failed += u32::from(result.is_err());
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

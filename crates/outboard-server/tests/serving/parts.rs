@@ -1,0 +1,177 @@
+//! The parts this program plays, and how the scenarios reach them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command as Process, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use outboard_client::link::{Config as LinkConfig, ConnectError, Link};
+use outboard_server::supervisor::{self, Config, WorkerCommand};
+use outboard_server::worker::{self, Command, Handler, Replier, Start};
+use outboard_transport::tcp::Tcp;
+use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
+
+/// Only keeps a broken server from hanging the suite.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the test worker can do.
+pub const ECHO: u16 = 1;
+/// Answers from a helper thread, once the next command has been answered.
+pub const LATER: u16 = 2;
+/// Keeps the dispatcher busy for ever.
+pub const STUCK: u16 = 3;
+pub const PANIC: u16 = 4;
+pub const PANIC_IN_HELPER: u16 = 5;
+
+/// Device lists that make the test worker fail to start.
+pub const NO_SUCH_DEVICE: u32 = 99;
+pub const CRASH: u32 = 98;
+pub const HANG: u32 = 97;
+
+/// Limits of the test supervisor.
+pub const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
+pub const MAX_HELLOS: usize = 80;
+pub const MAX_SESSIONS: usize = 70;
+
+struct TestHandler {
+    later: Option<(u64, Replier)>,
+}
+
+impl Handler for TestHandler {
+    fn snapshot(&mut self) -> Vec<u8> {
+        std::process::id().to_le_bytes().to_vec()
+    }
+
+    fn command(&mut self, command: Command<'_>, replier: &Replier) {
+        match command.op {
+            ECHO => {
+                replier.reply(command.seq, 5, |writer| writer.fixed(command.payload)).unwrap();
+                if let Some((seq, replier)) = self.later.take() {
+                    std::thread::spawn(move || replier.reply(seq, 6, |writer| writer.str("later")));
+                }
+            }
+            LATER => self.later = Some((command.seq, replier.clone())),
+            STUCK => loop {
+                std::thread::park();
+            },
+            PANIC => panic!("on purpose, in the dispatcher"),
+            PANIC_IN_HELPER => {
+                std::thread::spawn(|| panic!("on purpose, in a helper"));
+            }
+            // An unknown command is a broken client.
+            _ => replier.reply(command.seq, 801, |_| ()).unwrap(),
+        }
+    }
+}
+
+pub fn worker() -> ExitCode {
+    outboard_server::logs::init_from_env();
+    worker::run(|start: &Start| {
+        if start.devices.contains(&NO_SUCH_DEVICE) {
+            return Err(Refusal { code: RefusalCode::NoDevice, sentence: "there is no device 99".to_owned() });
+        }
+        if start.devices.contains(&CRASH) {
+            std::process::exit(7);
+        }
+        while start.devices.contains(&HANG) {
+            std::thread::park();
+        }
+        Ok(TestHandler { later: None })
+    })
+}
+
+pub fn supervisor() -> ExitCode {
+    outboard_server::logs::init(outboard_server::logs::Format::Text);
+    let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
+    config.hello_timeout = HELLO_TIMEOUT;
+    config.start_timeout = Duration::from_secs(20);
+    config.max_hellos = MAX_HELLOS;
+    config.max_sessions = MAX_SESSIONS;
+    config.on_ready = Some(Box::new(|address| {
+        let mut out = std::io::stdout();
+        writeln!(out, "{address}").unwrap();
+        out.flush().unwrap();
+    }));
+    supervisor::serve(config).unwrap();
+    ExitCode::SUCCESS
+}
+
+/// A client that waits for a reply that never comes. It tells its worker's process first.
+pub fn client(address: &str) -> ExitCode {
+    let (link, worker) = connect(address, vec![]).unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "{worker}").unwrap();
+    out.flush().unwrap();
+    link.call(STUCK, 0, |_| ()).unwrap();
+    ExitCode::SUCCESS
+}
+
+/// This program in another part, killed at the end.
+pub struct Part {
+    pub child: Child,
+    pub first_line: String,
+    _out: BufReader<ChildStdout>,
+}
+
+impl Part {
+    /// Starts it and reads the first line it writes.
+    pub fn start(args: &[&str]) -> Part {
+        let program = std::env::current_exe().unwrap();
+        let mut child =
+            Process::new(program).args(args).env("OUTBOARD_LOG", "error").stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut first_line = String::new();
+        out.read_line(&mut first_line).unwrap();
+        Part { child, first_line: first_line.trim().to_owned(), _out: out }
+    }
+
+    pub fn signal(&self, signal: i32) {
+        kill(self.child.id(), signal);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn serve() -> Part {
+    Part::start(&["supervisor"])
+}
+
+pub fn hello(purpose: Purpose) -> Hello {
+    Hello { version: VERSION, software: "test".into(), client: "serving test".into(), purpose }
+}
+
+/// A session, and its worker's process.
+pub fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+    let config = LinkConfig { timeout: PATIENCE, ..LinkConfig::default() };
+    let hello = hello(Purpose::Session { devices });
+    let (link, welcome) = Link::connect(&Tcp, address, &hello, config, Box::new(|_, _| ()))?;
+    Ok((link, process(&welcome)))
+}
+
+/// The worker's process, as its snapshot tells.
+pub fn process(welcome: &Welcome) -> u32 {
+    u32::from_le_bytes(welcome.snapshot[..].try_into().unwrap())
+}
+
+pub fn kill(process: u32, signal: i32) {
+    // SAFETY: kill has no preconditions; the process is one that this test started.
+    unsafe { libc::kill(process.cast_signed(), signal) };
+}
+
+/// Whether the process is there, other than as a zombie.
+pub fn runs(process: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+}
+
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{what}: it did not come to this");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
