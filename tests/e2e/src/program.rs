@@ -120,10 +120,19 @@ impl Program {
         self.start(command)
     }
 
+    /// Runs it with the devices of a list, HOST:PORT/INDEX,….
+    pub fn through_list(&self, list: &str) -> Outcome {
+        self.start_through_list(list).finish()
+    }
+
     /// Starts it through a server.
     pub fn start_through(&self, server: &Server) -> Running {
+        self.start_through_list(server.address())
+    }
+
+    fn start_through_list(&self, list: &str) -> Running {
         let mut command = Command::new(dist().join("bin/outboard"));
-        command.args(["run", "--server", server.address(), "--"]).arg(programs().join(&self.name)).args(&self.args);
+        command.args(["run", "--server", list, "--"]).arg(programs().join(&self.name)).args(&self.args);
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }

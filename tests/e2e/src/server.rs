@@ -21,14 +21,15 @@ pub struct Server {
 impl Server {
     /// Starts a server for the device under test.
     pub fn start() -> Server {
-        Server::start_with(&["--driver", Driver::chosen().name()])
+        Server::start_with(&["--driver", Driver::chosen().name()], &[])
     }
 
-    /// Starts a server with these arguments, on a free port.
-    pub fn start_with(args: &[&str]) -> Server {
+    /// Starts a server with these arguments and variables, on a free port.
+    pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
         let mut child = Command::new(dist().join("bin/outboard"))
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
             .args(args)
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

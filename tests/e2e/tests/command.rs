@@ -1,0 +1,145 @@
+//! The command line: what `outboard run` and `outboard devices` say, and how a server starts and stops.
+
+use outboard_e2e::{Server, dist, programs};
+use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Version, Welcome};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+fn outboard(args: &[&str]) -> Output {
+    Command::new(dist().join("bin/outboard"))
+        .args(args)
+        .env_remove("OUTBOARD_SERVER")
+        .output()
+        .expect("outboard starts")
+}
+
+/// Runs a program on `server` and returns why that did not work.
+fn complaint(server: &str) -> String {
+    let output = outboard(&["run", "--server", server, "--", "true"]);
+    assert!(!output.status.success(), "{server} should not work");
+    assert!(output.stdout.is_empty(), "complaints go to standard error");
+    String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Something that listens and answers the first bytes it gets with `answer`, once. Returns its address.
+fn answers(answer: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut hello = [0; 4096];
+        let _ = stream.read(&mut hello);
+        let _ = stream.write_all(&answer);
+        // The client closes first, so that its unread bytes don't turn the end into a reset.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    address
+}
+
+fn refusal(code: RefusalCode, sentence: &str) -> String {
+    complaint(&answers(Refusal { code, sentence: sentence.to_owned() }.encode(VERSION)))
+}
+
+#[test]
+fn nothing_listens() {
+    let text = complaint("127.0.0.1:1");
+    assert!(text.contains("nothing listens at 127.0.0.1:1") && text.contains("outboard serve"), "{text}");
+}
+
+#[test]
+fn something_else_listens() {
+    let text = complaint(&answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()));
+    assert!(text.contains("does not speak Outboard's protocol") && text.contains("check the port"), "{text}");
+}
+
+#[test]
+fn versions_that_do_not_fit_say_which_is_too_old() {
+    let welcome = |major| {
+        let version = Version { major, minor: 0 };
+        Welcome { version, software: "other".into(), session: 1, key: 2, lanes: 1, snapshot: Vec::new() }.encode()
+    };
+    let text = complaint(&answers(welcome(VERSION.major + 1)));
+    assert!(text.contains("the client is too old"), "{text}");
+    let text = complaint(&answers(welcome(VERSION.major - 1)));
+    assert!(text.contains("the server is too old"), "{text}");
+}
+
+#[test]
+fn a_refusal_is_told_with_what_to_do() {
+    let text = refusal(RefusalCode::NoDevice, "this server has no device");
+    assert!(text.contains("this server has no device") && text.contains("--driver cpu"), "{text}");
+    let text = refusal(RefusalCode::Busy, "all sessions are taken");
+    assert!(text.contains("all sessions are taken") && text.contains("later"), "{text}");
+}
+
+#[test]
+fn a_server_without_a_usable_driver_says_so() {
+    let server = Server::start_with(&["--driver", "/nonexistent/libcuda.so.1"], &[]);
+    let text = complaint(server.address());
+    assert!(text.contains("/nonexistent/libcuda.so.1"), "{text}");
+}
+
+#[test]
+fn a_device_that_is_not_there() {
+    let server = Server::start();
+    let text = complaint(&format!("{}/99", server.address()));
+    assert!(text.contains("has no device 99"), "{text}");
+    for list in ["gpu1/0,gpu2/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
+        let output = outboard(&["run", "--server", list, "--", "true"]);
+        assert_eq!(output.status.code(), Some(2), "{list:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn run_becomes_the_program() {
+    let server = Server::start();
+    let output =
+        outboard(&["run", "--server", server.address(), "--", "sh", "-c", "echo \"$1\"; exit 7", "sh", "--x y"]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), b"--x y\n".as_slice()));
+    assert!(output.stderr.is_empty(), "nothing of our own is printed");
+
+    let output = outboard(&["run", "--server", server.address(), "--", "/nonexistent/program"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("cannot start /nonexistent/program"), "{text}");
+}
+
+#[test]
+fn the_software_device_needs_no_server() {
+    let program = programs().join("vector_add");
+    let output = outboard(&["run", "--local-cpu", "--", program.to_str().expect("a plain path")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.starts_with(b"vector_add: "), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn devices_are_listed_for_people_and_programs() {
+    let server = Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "2")]);
+    let output = outboard(&["devices", "--server", server.address()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("/0  ") && text.contains("/1  ") && text.contains("GPU-"),
+        "{text}"
+    );
+    let output = outboard(&["devices", "--json", "--server", server.address()]);
+    let listing: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(listing["devices"].as_array().map(Vec::len), Some(2), "{listing}");
+    assert_eq!(listing["transport"], "tcp");
+}
+
+#[test]
+fn an_address_in_use_is_told() {
+    let server = Server::start();
+    let output = outboard(&["serve", "--driver", "cpu", "--listen", server.address()]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("cannot listen"), "{text}");
+}
+
+#[test]
+fn sigterm_stops_an_idle_server_cleanly() {
+    let mut server = Server::start();
+    assert_eq!(server.terminate(), Some(0), "{}", server.log());
+    let text = complaint(server.address());
+    assert!(text.contains("nothing listens"), "{text}");
+}

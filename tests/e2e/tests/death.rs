@@ -1,0 +1,85 @@
+//! Processes that die in the middle: the other side notices within a second, and nobody else does.
+
+use outboard_e2e::{Program, Server, within};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(1);
+
+fn running(server: &Server) -> outboard_e2e::Running {
+    let mut program = Program::new("endless").arg("64").start_through(server);
+    program.wait_for_line("running");
+    program
+}
+
+fn kill(process: u32) {
+    let pid = rustix::process::Pid::from_raw(process as i32).expect("a process has a number");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the process is there");
+}
+
+#[test]
+fn a_killed_worker_gives_its_program_a_lasting_error_and_spares_the_neighbour() {
+    let server = Server::start();
+    let program = running(&server);
+    let worker = server.only_worker();
+    let mut neighbour = running(&server);
+
+    let killed = Instant::now();
+    kill(worker);
+    let outcome = program.finish();
+    assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
+    assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(matches!(lines[..], ["running", error, "then the same"] if error.starts_with("cudaError")), "{lines:?}");
+
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+    // The server takes new clients, and the neighbour is there after them.
+    Program::new("vector_add").through(&server).expect_success("a new client");
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+}
+
+#[test]
+fn a_killed_program_frees_its_worker_and_spares_the_neighbour() {
+    let server = Server::start();
+    let mut program = running(&server);
+    let worker = server.only_worker();
+    let mut neighbour = running(&server);
+    let neighbours_worker: Vec<u32> = server.workers().into_iter().filter(|process| *process != worker).collect();
+
+    program.kill();
+    assert!(within(SOON, || server.workers() == neighbours_worker), "the worker ended within a second");
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+    Program::new("vector_add").through(&server).expect_success("a new client");
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+}
+
+#[test]
+fn a_faulting_kernel_spares_the_neighbour() {
+    let server = Server::start();
+    let mut neighbour = running(&server);
+    for fault in ["fault_address", "fault_trap", "fault_assert"] {
+        Program::new(fault).through(&server).expect_success(fault);
+    }
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+}
+
+#[test]
+fn a_stopped_server_gives_its_programs_an_error_and_leaves_no_process() {
+    let mut server = Server::start();
+    let program = running(&server);
+    let worker = server.only_worker();
+    assert_eq!(server.terminate(), Some(0), "a clean stop: {}", server.log());
+    let outcome = program.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+    assert!(!std::path::Path::new(&format!("/proc/{worker}")).exists(), "no worker is left");
+}
+
+#[test]
+fn a_killed_server_takes_its_workers_along() {
+    let server = Server::start();
+    let program = running(&server);
+    let worker = server.only_worker();
+    kill(server.id());
+    let outcome = program.finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+    assert!(within(SOON, || !std::path::Path::new(&format!("/proc/{worker}")).exists()), "no worker is left");
+}

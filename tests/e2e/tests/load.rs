@@ -1,0 +1,69 @@
+//! Many clients, many launches, many allocations.
+
+use outboard_e2e::{Program, Server};
+use serde_json::Value;
+
+#[test]
+fn sixty_four_clients_at_once_all_get_their_right_result() {
+    let server = Server::start();
+    let program = Program::new("reduction");
+    let wanted = program.directly();
+    wanted.expect_success("reduction");
+    let clients: Vec<_> = (0..64).map(|_| program.start_through(&server)).collect();
+    for client in clients {
+        let outcome = client.finish();
+        outcome.expect_success("one of 64 clients");
+        assert_eq!(outcome.stdout, wanted.stdout);
+    }
+}
+
+/// What the client library counted in a run.
+fn statistics(server: &Server, launches: &str) -> Value {
+    let path = std::env::temp_dir().join(format!("outboard-statistics-{}-{launches}.json", std::process::id()));
+    let file = path.to_str().expect("a plain path");
+    let outcome = Program::new("burst").arg(launches).env("OUTBOARD_STATS_FILE", file).through(server);
+    outcome.expect_success("burst");
+    let text = std::fs::read(&path).expect("the client library wrote its statistics");
+    std::fs::remove_file(&path).expect("the file can be removed");
+    serde_json::from_slice(&text).expect("the statistics are JSON")
+}
+
+#[test]
+fn a_burst_of_launches_is_posted() {
+    let server = Server::start();
+    // The difference of the two is what 10,000 launches cost.
+    let few = statistics(&server, "1");
+    let many = statistics(&server, "10001");
+    let cost = |name: &str| {
+        let count = |of: &Value| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
+        count(&many).saturating_sub(count(&few))
+    };
+    assert!(cost("posted") >= 10_000, "{few} {many}");
+    assert!(cost("sends") <= 500, "{} sends for 10,000 launches: {many}", cost("sends"));
+    assert!(cost("waited") <= 1, "{} waits for 10,000 launches: {many}", cost("waited"));
+    for name in ["server", "device", "transport"] {
+        assert!(many[name].is_string(), "{name} is told: {many}");
+    }
+    assert!(many["bytes_to_device"].is_u64() && many["bytes_from_device"].is_u64() && many["local"].is_u64(), "{many}");
+}
+
+/// Other work on the machine can only make a run look slower than it is, so the best of several counts.
+fn some_run_succeeds(what: &str, run: impl Fn() -> outboard_e2e::Outcome) {
+    let mut last = String::new();
+    for _ in 0..5 {
+        let outcome = run();
+        if outcome.status.success() {
+            return;
+        }
+        last = outcome.stdout + &outcome.stderr;
+    }
+    panic!("{what}: {last}");
+}
+
+#[test]
+fn ten_thousand_live_allocations_do_not_slow_a_launch() {
+    let server = Server::start();
+    let program = Program::new("allocations").arg("--limit");
+    some_run_succeeds("directly", || program.directly());
+    some_run_succeeds("through a server", || program.through(&server));
+}

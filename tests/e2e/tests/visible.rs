@@ -1,0 +1,74 @@
+//! Which devices a program sees: those of the server in the order asked for, then `CUDA_VISIBLE_DEVICES`.
+
+use outboard_e2e::{Program, Server, dist};
+use std::process::Command;
+
+fn three_devices() -> Server {
+    Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "3")])
+}
+
+/// The UUIDs of the server's devices, as `GPU-…`.
+fn uuids(server: &Server) -> Vec<String> {
+    let mut command = Command::new(dist().join("bin/outboard"));
+    let output = command.args(["devices", "--json", "--server", server.address()]).output().expect("outboard starts");
+    let listing: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let devices = listing["devices"].as_array().expect("a list of devices").clone();
+    devices.iter().map(|device| device["uuid"].as_str().expect("a UUID").to_owned()).collect()
+}
+
+/// The UUIDs that the program `devices` lists.
+fn seen(output: &str) -> Vec<String> {
+    output.split([' ', ',']).filter(|word| word.starts_with("GPU-")).map(str::to_owned).collect()
+}
+
+#[test]
+fn all_forms_select_as_natively() {
+    let server = three_devices();
+    let uuids = uuids(&server);
+    assert_eq!(uuids.len(), 3);
+    let prefix = &uuids[1][..12];
+    let none: &[usize] = &[];
+    let two_uuids = format!("{},{}", uuids[2], uuids[0]);
+    let forms: &[(&str, &[usize])] = &[
+        ("0,1,2", &[0, 1, 2]),
+        ("2,0", &[2, 0]),
+        ("1", &[1]),
+        ("", none),
+        ("-1", none),
+        ("NoDevFiles", none),
+        // The first that is not there ends the list.
+        ("1,7,0", &[1]),
+        ("0,-1,1", &[0]),
+        (prefix, &[1]),
+        (&two_uuids, &[2, 0]),
+    ];
+    for (value, wanted) in forms {
+        let program = Program::new("devices").env("CUDA_VISIBLE_DEVICES", value);
+        let remote = program.through(&server);
+        remote.expect_success(value);
+        let expected: Vec<&String> = wanted.iter().map(|index| &uuids[*index]).collect();
+        assert_eq!(
+            seen(&remote.stdout).iter().collect::<Vec<_>>(),
+            expected,
+            "CUDA_VISIBLE_DEVICES={value}: {}",
+            remote.stdout
+        );
+        let direct = program.env("OUTBOARD_CPU_DEVICES", "3").directly();
+        assert_eq!(direct.stdout, remote.stdout, "CUDA_VISIBLE_DEVICES={value}");
+    }
+}
+
+#[test]
+fn the_list_of_the_server_picks_and_orders() {
+    let server = three_devices();
+    let uuids = uuids(&server);
+    let at = |index: usize| format!("{}/{index}", server.address());
+    let program = Program::new("devices");
+    let outcome = program.through_list(&format!("{},{}", at(2), at(1)));
+    outcome.expect_success("two devices");
+    assert_eq!(seen(&outcome.stdout), [uuids[2].clone(), uuids[1].clone()]);
+    // CUDA_VISIBLE_DEVICES counts among those.
+    let outcome = program.env("CUDA_VISIBLE_DEVICES", "1").through_list(&format!("{},{}", at(2), at(0)));
+    outcome.expect_success("the second of two devices");
+    assert_eq!(seen(&outcome.stdout), [uuids[0].clone()]);
+}
