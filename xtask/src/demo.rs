@@ -1,8 +1,158 @@
-//! `cargo xtask demo`.
+//! `cargo xtask demo`: sets up all that is needed, starts a server, and runs CUDA programs through it.
+
+use crate::programs;
+use crate::stage::Dist;
+use crate::toolchain::Toolchain;
+use crate::util::step;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What is shown, each with its arguments.
+const SHOWN: &[(&str, &[&str])] = &[
+    ("vector_add", &[]),
+    ("matmul_tiled", &[]),
+    ("reduction", &[]),
+    ("nbody", &[]),
+    ("smith_waterman", &[]),
+    ("triangles", &[]),
+    ("device_printf", &[]),
+    ("streams_events", &[]),
+    ("burst", &[]),
+    ("big_copy", &["64"]),
+];
+
+/// A server must be up after this time.
+const STARTUP: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The driver: `nvidia`, `cpu` or a path. Without it the GPU of this machine if it has one, else the software device.
+    #[arg(long)]
+    driver: Option<String>,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("demo is not written yet")
+/// What the client library counts in a run; it writes this to the file that `OUTBOARD_STATS_FILE` names.
+#[derive(Deserialize)]
+struct Statistics {
+    device: String,
+    transport: String,
+    posted: u64,
+    waited: u64,
+    bytes_to_device: u64,
+    bytes_from_device: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let toolchain = Toolchain::ensure()?;
+    programs::ensure(&toolchain)?;
+    let dist = Dist::build(true)?;
+    let server = Server::start(&dist, args.driver.as_deref())?;
+    step(&format!("`outboard serve` listens at {}", server.address));
+    let devices = Command::new(dist.outboard())
+        .args(["devices", "--server", &server.address])
+        .output()
+        .context("cannot run `outboard devices`")?;
+    if !devices.status.success() {
+        bail!("{}", String::from_utf8_lossy(&devices.stderr));
+    }
+    let devices = String::from_utf8_lossy(&devices.stdout).into_owned();
+    let on_gpu = devices.contains("NVIDIA");
+    step(if on_gpu {
+        "this machine has an NVIDIA GPU, which is used:"
+    } else {
+        "no NVIDIA GPU here: using the software device"
+    });
+    eprint!("{devices}");
+
+    let mut table = String::new();
+    for (name, program_args) in SHOWN {
+        let (statistics, seconds) = run_program(&dist, &server.address, name, program_args)?;
+        let moved = (statistics.bytes_to_device + statistics.bytes_from_device) as f64 / 1e6;
+        table.push_str(&format!(
+            "{name:<15} {:<22} {:<9} {:>8} {:>7} {moved:>10.2} {seconds:>8.2}\n",
+            statistics.device, statistics.transport, statistics.posted, statistics.waited
+        ));
+    }
+    eprintln!(
+        "\n{:<15} {:<22} {:<9} {:>8} {:>7} {:>10} {:>8}\n{table}",
+        "program", "device", "transport", "posted", "waited", "MB moved", "seconds"
+    );
+    eprintln!("posted: calls that did not wait for the server; waited: calls that did.");
+    Ok(())
+}
+
+/// Runs one program through the server, its output shown as it comes.
+fn run_program(dist: &Dist, address: &str, name: &str, args: &[&str]) -> Result<(Statistics, f64)> {
+    let statistics = dist.dir.join(format!("statistics-{}.json", std::process::id()));
+    step(&format!("outboard run --server {address} -- {name} {}", args.join(" ")));
+    let started = Instant::now();
+    let status = Command::new(dist.outboard())
+        .args(["run", "--server", address, "--"])
+        .arg(programs::dir().join(name))
+        .args(args)
+        .env("OUTBOARD_STATS_FILE", &statistics)
+        .status()
+        .with_context(|| format!("cannot start {name}"))?;
+    let seconds = started.elapsed().as_secs_f64();
+    if !status.success() {
+        bail!("{name} failed ({status})");
+    }
+    let counted = read_statistics(&statistics);
+    // It is rewritten by the next program, and only in the way after the last.
+    let _ = std::fs::remove_file(&statistics);
+    Ok((counted?, seconds))
+}
+
+fn read_statistics(path: &Path) -> Result<Statistics> {
+    let text = std::fs::read(path).with_context(|| format!("the client library did not write {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("cannot understand {}", path.display()))
+}
+
+/// A running `outboard serve` on a free port; stopped when dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(dist: &Dist, driver: Option<&str>) -> Result<Self> {
+        let mut command = Command::new(dist.outboard());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
+        if let Some(driver) = driver {
+            command.args(["--driver", driver]);
+        }
+        let mut child =
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start `outboard serve`")?;
+        let log = BufReader::new(child.stderr.take().context("standard error is piped")?);
+        let (send, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+                if entry["fields"]["message"] == "serving" {
+                    let _ = send.send(entry["fields"]["address"].as_str().unwrap_or_default().to_owned());
+                } else if entry["level"] != "INFO" {
+                    eprintln!("server: {line}");
+                }
+            }
+        });
+        let mut server = Self { child, address: String::new() };
+        server.address = ready.recv_timeout(STARTUP).context("the server did not come up")?;
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Asked to stop as a user would; killed if that does not work.
+        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
 }

@@ -3,6 +3,7 @@
 mod codegen;
 mod demo;
 mod facts;
+mod fuzz;
 mod programs;
 mod stage;
 mod test;
@@ -30,6 +31,8 @@ enum Command {
     Programs(programs::Args),
     /// Build everything and lay it out in target/dist/.
     Stage(stage::Args),
+    /// Run the fuzz targets for a while.
+    Fuzz(fuzz::Args),
     /// Set up all that is needed and run several CUDA programs through a server.
     Demo(demo::Args),
     /// Set up all that is needed and run the whole test suite.
@@ -43,6 +46,7 @@ fn main() -> std::process::ExitCode {
         Command::Toolchain(args) => toolchain::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Stage(args) => stage::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
     };

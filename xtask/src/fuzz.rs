@@ -1,0 +1,110 @@
+//! `cargo xtask fuzz`: runs the fuzz targets for a while, with coverage guidance, on the stable compiler.
+//!
+//! libFuzzer needs nothing but the coverage counters that LLVM puts in; `cargo fuzz` would ask for a nightly compiler
+//! only for the sanitizers, which safe code can do without.
+
+use crate::programs;
+use crate::util::{self, root, step};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The targets, with the largest input in bytes.
+const TARGETS: &[(&str, u32)] = &[("frames", 4096), ("handshake", 2048), ("fatbin", 65536), ("ptx", 16384)];
+
+/// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
+const MEMORY: u32 = 1024;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One target: frames, handshake, fatbin or ptx. All by default.
+    target: Option<String>,
+    /// How long each runs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen: Vec<_> =
+        TARGETS.iter().filter(|(name, _)| args.target.as_deref().is_none_or(|wanted| wanted == *name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+        bail!("the targets are {}", names.join(", "));
+    }
+    build()?;
+    chosen.iter().try_for_each(|(name, largest)| fuzz(name, *largest, args.seconds))
+}
+
+/// Runs every target for so long and says how many there were; an input that breaks one is an error.
+pub(crate) fn all(seconds: u64) -> Result<u64> {
+    if seconds == 0 {
+        return Ok(0);
+    }
+    build()?;
+    for (name, largest) in TARGETS {
+        fuzz(name, *largest, seconds)?;
+    }
+    Ok(TARGETS.len() as u64)
+}
+
+fn target_dir() -> PathBuf {
+    util::target_dir().join("fuzz")
+}
+
+fn build() -> Result<()> {
+    step("building the fuzz targets");
+    let flags = [
+        "--cfg=fuzzing",
+        "-Cpasses=sancov-module",
+        "-Cllvm-args=-sanitizer-coverage-level=4",
+        "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+        "-Cllvm-args=-sanitizer-coverage-pc-table",
+        "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    ];
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root().join("fuzz")).args(["build", "--release", "--target", HOST]);
+    cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags.join(" "));
+    util::run(&mut cargo)
+}
+
+/// Named so that the flags are for the targets and not for build scripts, which cannot link them.
+const HOST: &str = if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+
+fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
+    let corpus = target_dir().join("corpus").join(name);
+    fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
+    if name == "fatbin" {
+        copy_fat_binaries(&corpus)?;
+    }
+    let findings = target_dir().join("findings").join(name);
+    fs::create_dir_all(&findings).with_context(|| format!("cannot create {}", findings.display()))?;
+    step(&format!("fuzzing {name} for {seconds} s"));
+    let mut command = Command::new(target_dir().join(HOST).join("release").join(name));
+    command.arg(&corpus).arg(root().join("fuzz/seeds").join(name));
+    command.arg(format!("-artifact_prefix={}/", findings.display()));
+    command.args([
+        format!("-max_total_time={seconds}"),
+        format!("-max_len={largest}"),
+        format!("-rss_limit_mb={MEMORY}"),
+        format!("-malloc_limit_mb={}", MEMORY / 2),
+        "-timeout=10".to_owned(),
+        "-verbosity=0".to_owned(),
+        "-print_final_stats=1".to_owned(),
+    ]);
+    util::run(&mut command).with_context(|| format!("an input breaks {name}; it is in {}", findings.display()))
+}
+
+/// The fat binaries of the test programs, if they have been built, are good starting points.
+fn copy_fat_binaries(corpus: &Path) -> Result<()> {
+    let Ok(entries) = fs::read_dir(programs::dir()) else {
+        return Ok(());
+    };
+    for entry in entries.flatten() {
+        if entry.path().extension() == Some(OsStr::new("fatbin")) {
+            fs::copy(entry.path(), corpus.join(entry.file_name())).context("cannot copy a fat binary")?;
+        }
+    }
+    Ok(())
+}
