@@ -346,7 +346,7 @@ impl<'s> Lower<'_, 's> {
             starts[*at] = true;
         }
         for (index, inst) in insts.iter().enumerate() {
-            if inst.op.is_terminator() {
+            if inst.op.is_terminator() && index + 1 < insts.len() {
                 starts[index + 1] = true;
             }
         }

@@ -45,11 +45,15 @@ fn compared<'s>(
 }
 
 pub(super) fn setp<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
+    let unsigned_only = ["lo", "ls", "hi", "hs"].iter().any(|name| form.has(name));
     let cmp = form.cmp()?;
     let combine = bool_op(form);
     let ftz = form.flag("ftz");
     let ty = form.ty()?;
-    if !comparable(cmp, ty) || (ftz && !matches!(ty, Type::F32 | Type::F16 | Type::F16x2)) {
+    if !comparable(cmp, ty)
+        || (unsigned_only && !matches!(ty, Type::U16 | Type::U32 | Type::U64))
+        || (ftz && !matches!(ty, Type::F32 | Type::F16 | Type::F16x2))
+    {
         return Err(form.unsupported());
     }
     let (a, b, combine) = compared(cx, form, combine, ty)?;
@@ -59,6 +63,7 @@ pub(super) fn setp<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
 }
 
 pub(super) fn set<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
+    let unsigned_only = ["lo", "ls", "hi", "hs"].iter().any(|name| form.has(name));
     let cmp = form.cmp()?;
     let combine = bool_op(form);
     let ftz = form.flag("ftz");
@@ -66,11 +71,16 @@ pub(super) fn set<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
     let packed = matches!(ty, Type::F16x2 | Type::BF16x2);
     let result = match dst_ty {
         Type::U32 | Type::S32 | Type::F32 => !packed || dst_ty != Type::F32,
-        Type::U16 | Type::S16 | Type::F16 | Type::BF16 => matches!(ty, Type::F16 | Type::BF16),
+        Type::F16 | Type::BF16 => !packed,
+        Type::U16 | Type::S16 => matches!(ty, Type::F16 | Type::BF16),
         Type::F16x2 | Type::BF16x2 => ty == dst_ty,
         _ => false,
     };
-    if !comparable(cmp, ty) || !result || (ftz && !matches!(ty, Type::F32 | Type::F16 | Type::F16x2)) {
+    if !comparable(cmp, ty)
+        || (unsigned_only && !matches!(ty, Type::U16 | Type::U32 | Type::U64))
+        || !result
+        || (ftz && !matches!(ty, Type::F32 | Type::F16 | Type::F16x2))
+    {
         return Err(form.unsupported());
     }
     let (a, b, combine) = compared(cx, form, combine, ty)?;

@@ -97,49 +97,49 @@ pub(super) fn cvt<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
         return cvt_pair(cx, form, dst_ty, round, satfinite, relu);
     }
     let int = |ty: Type| ty.is_integer();
+    let plain = !relu && !satfinite;
+    // `.ftz` belongs to f32 on either side.
+    let ftz_fits = !ftz || src_ty == Type::F32 || dst_ty == Type::F32;
+    let directed = round.is_some_and(|round| round != Round::NearestAway);
     let valid = if int(dst_ty) && int(src_ty) {
-        round.is_none() && int_round.is_none() && !ftz && !relu && !satfinite
+        round.is_none() && int_round.is_none() && !ftz && plain
     } else if int(dst_ty) && is_scalar_float(src_ty) {
-        int_round.is_some() && round.is_none() && !relu && !satfinite && (!ftz || ftz_source(src_ty))
+        int_round.is_some() && round.is_none() && plain && ftz_fits
     } else if is_scalar_float(dst_ty) && int(src_ty) {
-        round.is_some_and(|round| round != Round::NearestAway) && int_round.is_none() && !ftz && !relu && !satfinite
+        directed && int_round.is_none() && plain && ftz_fits
     } else if is_scalar_float(dst_ty) && is_scalar_float(src_ty) {
-        let narrows = dst_ty.size() < src_ty.size() || (dst_ty.size() == 2 && dst_ty != src_ty);
-        let same = dst_ty == src_ty;
+        let halves = dst_ty.size() == 2 && src_ty.size() == 2;
         let rounding = match (round, int_round) {
             (Some(_), Some(_)) => false,
-            (Some(_), None) => narrows,
-            (None, Some(_)) => same,
-            (None, None) => !narrows,
+            // From bf16 a rounding may be given although the conversion is exact.
+            (Some(_), None) => directed && dst_ty != src_ty && (dst_ty.size() <= src_ty.size() || src_ty == Type::BF16),
+            (None, Some(_)) => dst_ty == src_ty,
+            (None, None) => dst_ty.size() >= src_ty.size() || halves,
         };
-        let relu_fits = !relu || (dst_ty.size() == 2 && round.is_some());
-        rounding
-            && relu_fits
-            && (!satfinite || dst_ty.size() == 2)
-            && (!ftz || ftz_source(src_ty) || dst_ty == Type::F32)
+        rounding && ftz_fits && (plain || (dst_ty.size() == 2 && src_ty == Type::F32 && round.is_some()))
     } else {
         match (dst_ty, src_ty) {
             (Type::Tf32, Type::F32) => {
                 matches!(round, Some(Round::NearestAway | Round::NearestEven | Round::Zero)) && int_round.is_none()
             }
-            (Type::E4m3x2 | Type::E5m2x2, Type::F16x2 | Type::BF16x2) => round == Some(Round::NearestEven) && satfinite,
+            (Type::E4m3x2 | Type::E5m2x2, Type::F16x2) => round == Some(Round::NearestEven) && satfinite,
             (Type::F16x2, Type::E4m3x2 | Type::E5m2x2) => round == Some(Round::NearestEven) && !satfinite,
             _ => false,
         }
     };
-    if !valid || (sat && !(int(dst_ty) || is_scalar_float(dst_ty))) {
+    let saturates = int(dst_ty) || (is_scalar_float(dst_ty) && dst_ty != Type::BF16);
+    if !valid || (sat && !saturates) {
         return Err(form.unsupported());
     }
     let [dst, a] = form.operands()?;
+    // Between the 16-bit formats the rounding may be left out.
+    let halves = is_scalar_float(dst_ty) && is_scalar_float(src_ty) && dst_ty.size() == 2 && src_ty.size() == 2;
+    let round = if halves && dst_ty != src_ty { round.or(Some(Round::NearestEven)) } else { round };
     let fit_of = |ty: Type| if int(ty) { Fit::Wider } else { Fit::SameWidth };
     let a = cx.src_fit(form, a, src_ty, fit_of(src_ty))?;
     let dst = cx.dst_fit(form, dst, dst_ty, fit_of(dst_ty))?;
     cx.emit(Op::Cvt { dst_ty, src_ty, round, int_round, ftz, sat, satfinite, relu, dst, a });
     Ok(())
-}
-
-fn ftz_source(ty: Type) -> bool {
-    ty == Type::F32
 }
 
 /// Two f32 values into the lanes of a packed type.

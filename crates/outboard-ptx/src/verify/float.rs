@@ -23,12 +23,14 @@ fn has_ftz(ty: Type) -> bool {
 
 /// Takes rounding, `.ftz` and `.sat`, which arithmetic has in common.
 fn modifiers(form: &mut Form<'_, '_>) -> FloatMods {
-    FloatMods {
-        round: form.round().unwrap_or(Round::NearestEven),
-        ftz: form.flag("ftz"),
-        sat: form.flag("sat"),
-        ..FloatMods::DEFAULT
-    }
+    let round = form.round().unwrap_or(Round::NearestEven);
+    FloatMods { round, ftz: form.flag("ftz"), sat: form.flag("sat"), ..FloatMods::DEFAULT }
+}
+
+/// As [`modifiers`], for the instructions that must name their rounding.
+fn modifiers_rounded(form: &mut Form<'_, '_>) -> Result<FloatMods, ErrorKind> {
+    let round = form.round().ok_or_else(|| form.unsupported())?;
+    Ok(FloatMods { round, ..modifiers(form) })
 }
 
 /// Refuses what PTX does not have: directed rounding of the half types, `.ftz` of doubles, ...
@@ -108,9 +110,11 @@ pub(super) fn mul_div<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
         check(form, ty, mods)?;
         return binary(cx, form, FloatBinOp::Mul, ty, mods);
     }
-    let op =
-        form.choice(&[("approx", FloatBinOp::DivApprox), ("full", FloatBinOp::DivFull)]).unwrap_or(FloatBinOp::Div);
-    let mods = modifiers(form);
+    let inexact = form.choice(&[("approx", FloatBinOp::DivApprox), ("full", FloatBinOp::DivFull)]);
+    let (op, mods) = match inexact {
+        Some(op) => (op, modifiers(form)),
+        None => (FloatBinOp::Div, modifiers_rounded(form)?),
+    };
     let ty = form.ty_in(F32_F64)?;
     check(form, ty, mods)?;
     if mods.sat || (op != FloatBinOp::Div && ty != Type::F32) {
@@ -120,7 +124,7 @@ pub(super) fn mul_div<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
 }
 
 pub(super) fn fma<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
-    let mut mods = modifiers(form);
+    let mut mods = modifiers_rounded(form)?;
     mods.relu = form.flag("relu");
     mods.oob = form.flag("oob");
     let ty = form.ty()?;
@@ -197,30 +201,28 @@ pub(super) fn unary<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done
     let ftz = form.flag("ftz");
     let ty = form.ty()?;
     let mods = FloatMods { round: round.unwrap_or(Round::NearestEven), ftz, ..FloatMods::DEFAULT };
-    // Each form has either `.approx` or a rounding, never both; the oldest PTX has neither, which means `.approx`.
-    if approx && round.is_some() {
+    // Each form has either `.approx` or a rounding.
+    if approx == round.is_some() {
         return Err(form.unsupported());
     }
-    let exact = round.is_some();
-    let (op, allowed): (FloatUnOp, &[Type]) = match form.inst.opcode {
-        "rcp" if exact => (FloatUnOp::Rcp, F32_F64),
-        "rcp" => (FloatUnOp::RcpApprox, F32_F64),
-        "sqrt" if exact => (FloatUnOp::Sqrt, F32_F64),
-        "sqrt" => (FloatUnOp::SqrtApprox, &[Type::F32]),
-        _ if exact => return Err(form.unsupported()),
-        "rsqrt" => (FloatUnOp::RsqrtApprox, F32_F64),
-        "sin" => (FloatUnOp::SinApprox, &[Type::F32]),
-        "cos" => (FloatUnOp::CosApprox, &[Type::F32]),
-        "lg2" => (FloatUnOp::Lg2Approx, &[Type::F32]),
-        "ex2" => (FloatUnOp::Ex2Approx, &[Type::F32, Type::F16, Type::F16x2, Type::BF16, Type::BF16x2]),
-        _ => (FloatUnOp::TanhApprox, &[Type::F32, Type::F16, Type::F16x2, Type::BF16, Type::BF16x2]),
+    let half = matches!(ty, Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2);
+    let (op, defined) = match (form.inst.opcode, approx) {
+        ("rcp", false) => (FloatUnOp::Rcp, ty == Type::F32 || (ty == Type::F64 && !ftz)),
+        ("sqrt", false) => (FloatUnOp::Sqrt, ty == Type::F32 || (ty == Type::F64 && !ftz)),
+        (_, false) => return Err(form.unsupported()),
+        ("rcp", true) => (FloatUnOp::RcpApprox, ty == Type::F32 || (ty == Type::F64 && ftz)),
+        ("sqrt", true) => (FloatUnOp::SqrtApprox, ty == Type::F32),
+        ("rsqrt", true) => (FloatUnOp::RsqrtApprox, F32_F64.contains(&ty)),
+        ("sin", true) => (FloatUnOp::SinApprox, ty == Type::F32),
+        ("cos", true) => (FloatUnOp::CosApprox, ty == Type::F32),
+        ("lg2", true) => (FloatUnOp::Lg2Approx, ty == Type::F32),
+        // The bfloat forms always flush, those of f16 never.
+        ("ex2", true) => {
+            (FloatUnOp::Ex2Approx, ty == Type::F32 || (half && ftz == matches!(ty, Type::BF16 | Type::BF16x2)))
+        }
+        _ => (FloatUnOp::TanhApprox, !ftz && (ty == Type::F32 || half)),
     };
-    if !allowed.contains(&ty) {
-        return Err(form.unsupported());
-    }
-    // `.ftz` of doubles exists in the approximate forms, of bf16 in `ex2`.
-    let exact_f64 = exact && ty == Type::F64;
-    if ftz && exact_f64 {
+    if !defined {
         return Err(form.unsupported());
     }
     un(cx, form, op, ty, mods)

@@ -41,7 +41,7 @@ pub(super) fn add_sub<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
     }
     let sat = form.flag("sat");
     let ty = form.ty()?;
-    let packed = matches!(ty, Type::U16x2 | Type::S16x2);
+    let packed = !sub && matches!(ty, Type::U16x2 | Type::S16x2);
     if !(SCALARS.contains(&ty) || packed) || (sat && ty != Type::S32) {
         return Err(form.unsupported());
     }
