@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+pub mod chunks;
 pub mod client;
 pub mod server;
 mod window;

@@ -8,6 +8,7 @@
 pub mod codec;
 pub mod frame;
 pub mod handshake;
+pub mod lane;
 pub mod limits;
 pub mod platform;
 

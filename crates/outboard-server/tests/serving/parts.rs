@@ -11,26 +11,26 @@ use outboard_transport::tcp::Tcp;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 
 /// Only keeps a broken server from hanging the suite.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the test worker can do.
-pub const ECHO: u16 = 1;
+pub(crate) const ECHO: u16 = 1;
 /// Answers from a helper thread, once the next command has been answered.
-pub const LATER: u16 = 2;
+pub(crate) const LATER: u16 = 2;
 /// Keeps the dispatcher busy for ever.
-pub const STUCK: u16 = 3;
-pub const PANIC: u16 = 4;
-pub const PANIC_IN_HELPER: u16 = 5;
+pub(crate) const STUCK: u16 = 3;
+pub(crate) const PANIC: u16 = 4;
+pub(crate) const PANIC_IN_HELPER: u16 = 5;
 
 /// Device lists that make the test worker fail to start.
-pub const NO_SUCH_DEVICE: u32 = 99;
-pub const CRASH: u32 = 98;
-pub const HANG: u32 = 97;
+pub(crate) const NO_SUCH_DEVICE: u32 = 99;
+pub(crate) const CRASH: u32 = 98;
+pub(crate) const HANG: u32 = 97;
 
 /// Limits of the test supervisor.
-pub const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
-pub const MAX_HELLOS: usize = 80;
-pub const MAX_SESSIONS: usize = 70;
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
+pub(crate) const MAX_HELLOS: usize = 80;
+pub(crate) const MAX_SESSIONS: usize = 70;
 
 struct TestHandler {
     later: Option<(u64, Replier)>,
@@ -63,7 +63,7 @@ impl Handler for TestHandler {
     }
 }
 
-pub fn worker() -> ExitCode {
+pub(crate) fn worker() -> ExitCode {
     outboard_server::logs::init_from_env();
     worker::run(|start: &Start| {
         if start.devices.contains(&NO_SUCH_DEVICE) {
@@ -79,7 +79,7 @@ pub fn worker() -> ExitCode {
     })
 }
 
-pub fn supervisor() -> ExitCode {
+pub(crate) fn supervisor() -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
     let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
     config.hello_timeout = HELLO_TIMEOUT;
@@ -96,7 +96,7 @@ pub fn supervisor() -> ExitCode {
 }
 
 /// A client that waits for a reply that never comes. It tells its worker's process first.
-pub fn client(address: &str) -> ExitCode {
+pub(crate) fn client(address: &str) -> ExitCode {
     let (link, worker) = connect(address, vec![]).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "{worker}").unwrap();
@@ -106,15 +106,15 @@ pub fn client(address: &str) -> ExitCode {
 }
 
 /// This program in another part, killed at the end.
-pub struct Part {
-    pub child: Child,
-    pub first_line: String,
+pub(crate) struct Part {
+    pub(crate) child: Child,
+    pub(crate) first_line: String,
     _out: BufReader<ChildStdout>,
 }
 
 impl Part {
     /// Starts it and reads the first line it writes.
-    pub fn start(args: &[&str]) -> Part {
+    pub(crate) fn start(args: &[&str]) -> Part {
         let program = std::env::current_exe().unwrap();
         let mut child =
             Process::new(program).args(args).env("OUTBOARD_LOG", "error").stdout(Stdio::piped()).spawn().unwrap();
@@ -124,7 +124,7 @@ impl Part {
         Part { child, first_line: first_line.trim().to_owned(), _out: out }
     }
 
-    pub fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         kill(self.child.id(), signal);
     }
 }
@@ -136,16 +136,16 @@ impl Drop for Part {
     }
 }
 
-pub fn serve() -> Part {
+pub(crate) fn serve() -> Part {
     Part::start(&["supervisor"])
 }
 
-pub fn hello(purpose: Purpose) -> Hello {
+pub(crate) fn hello(purpose: Purpose) -> Hello {
     Hello { version: VERSION, software: "test".into(), client: "serving test".into(), purpose }
 }
 
 /// A session, and its worker's process.
-pub fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+pub(crate) fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
     let config = LinkConfig { timeout: PATIENCE, ..LinkConfig::default() };
     let hello = hello(Purpose::Session { devices });
     let (link, welcome) = Link::connect(&Tcp, address, &hello, config, Box::new(|_, _| ()))?;
@@ -153,22 +153,22 @@ pub fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectE
 }
 
 /// The worker's process, as its snapshot tells.
-pub fn process(welcome: &Welcome) -> u32 {
+pub(crate) fn process(welcome: &Welcome) -> u32 {
     u32::from_le_bytes(welcome.snapshot[..].try_into().unwrap())
 }
 
-pub fn kill(process: u32, signal: i32) {
+pub(crate) fn kill(process: u32, signal: i32) {
     // SAFETY: kill has no preconditions; the process is one that this test started.
     unsafe { libc::kill(process.cast_signed(), signal) };
 }
 
 /// Whether the process is there, other than as a zombie.
-pub fn runs(process: u32) -> bool {
+pub(crate) fn runs(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
 }
 
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "{what}: it did not come to this");

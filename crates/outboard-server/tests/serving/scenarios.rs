@@ -13,7 +13,7 @@ use super::parts::*;
 
 macro_rules! scenarios {
     ($($name:ident)*) => {
-        pub const ALL: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+        pub(crate) const ALL: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
     };
 }
 
