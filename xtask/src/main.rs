@@ -7,6 +7,8 @@ mod fuzz;
 mod programs;
 mod stage;
 mod test;
+#[cfg(test)]
+mod tidy;
 mod toolchain;
 mod util;
 
