@@ -1,4 +1,10 @@
 //! The driver library's client half: shadow state and the connection to a server.
 
+mod host;
 pub mod link;
+mod remote;
+mod session;
 pub mod target;
+
+pub use remote::Remote;
+pub use session::LOST;

@@ -7,3 +7,7 @@ mod control;
 pub mod logs;
 pub mod supervisor;
 pub mod worker;
+
+mod generated {
+    pub(crate) mod dispatch;
+}

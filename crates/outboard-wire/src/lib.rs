@@ -10,6 +10,9 @@ pub mod frame;
 pub mod handshake;
 pub mod lane;
 pub mod limits;
+#[path = "generated/messages.rs"]
+pub mod messages;
+pub mod notice;
 pub mod platform;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

@@ -1,5 +1,179 @@
 //! The process that serves one client.
+//!
+//! The dispatcher takes commands in the client's one order and gives them to the driver library. Whatever may wait for the device is waited
+//! for by a helper thread, so that the commands behind it go on. Names on the wire are the client's; every one is looked up, and every
+//! device address is checked against what the session has allocated.
 
+pub(crate) mod answer;
+mod commands;
+mod helpers;
 pub mod io;
+mod memory;
+mod modules;
+mod objects;
+mod output;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_driver::{Library, Table, call};
+use outboard_wire::handshake::{Refusal, RefusalCode};
+use outboard_wire::platform::Platform;
+use outboard_wire::{Encode, Writer};
+
+use answer::{Incoming, Outcome};
+use helpers::Helpers;
+use memory::{Allocations, Slots};
+use modules::Upload;
+use objects::{Context, Objects};
+use output::Output;
 
 pub use io::{Command, Handler, Replier, Start, run};
+
+/// The worker's state: one client's session with the driver library.
+pub struct Worker {
+    table: &'static Table,
+    platform: Platform,
+    objects: Objects,
+    allocations: Allocations,
+    slots: Slots,
+    upload: Upload,
+    helpers: Helpers,
+    output: Arc<Output>,
+    /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
+    current: u32,
+    /// The command at hand.
+    ctx: u32,
+    replier: Option<Replier>,
+}
+
+impl Worker {
+    /// Loads the driver library and finds the devices that the client may see.
+    ///
+    /// # Safety
+    /// The file at `driver` is a CUDA driver library.
+    pub unsafe fn new(driver: &Path, name: &str, start: &Start) -> Result<Worker, Refusal> {
+        let failed = |error: &dyn std::fmt::Display| Refusal {
+            code: RefusalCode::WorkerFailed,
+            sentence: format!("the worker cannot use its driver library: {error}"),
+        };
+        // SAFETY: by the contract above.
+        let library = unsafe { Library::load(driver) }.map_err(|error| failed(&error))?;
+        let output = Output::catch().map_err(|error| failed(&error))?;
+        let table: &'static Table = Box::leak(Box::new(library.table));
+        let mut platform = outboard_driver::platform(table, name).map_err(|error| failed(&error))?;
+        let no_device = |sentence| Refusal { code: RefusalCode::NoDevice, sentence };
+        if platform.devices.is_empty() {
+            return Err(no_device("the server has no device".to_owned()));
+        }
+        if !start.devices.is_empty() {
+            let pick = |index: &u32| {
+                let has = platform.devices.len();
+                let missing = || no_device(format!("the server has no device {index}: it has {has}, numbered from 0"));
+                platform.devices.get(*index as usize).cloned().ok_or_else(missing)
+            };
+            platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
+        }
+        mask_what_is_local(&mut platform);
+        Ok(Worker {
+            table,
+            platform,
+            objects: Objects::new(),
+            allocations: Allocations::default(),
+            slots: Slots::default(),
+            upload: Upload::default(),
+            helpers: Helpers::new(),
+            output: Arc::new(output),
+            current: 0,
+            ctx: 0,
+            replier: None,
+        })
+    }
+
+    /// Makes the command's context current.
+    fn enter(&mut self) -> Result<Context, CUresult> {
+        let context = self.objects.context(self.ctx)?;
+        if self.current != self.ctx {
+            call!(self.table, cuCtxSetCurrent(objects::current(&context)))?;
+            self.current = self.ctx;
+        }
+        Ok(context)
+    }
+
+    /// Sends on what kernels have printed.
+    fn forward_output(&self) {
+        if let Some(replier) = &self.replier {
+            self.output.forward(replier);
+        }
+    }
+}
+
+/// What a device can only do for a process on its own machine is not offered.
+fn mask_what_is_local(platform: &mut Platform) {
+    use outboard_abi::CUdevice_attribute as A;
+    let masked = [
+        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        A::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+        A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+        A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+    ];
+    for device in &mut platform.devices {
+        for (attribute, value) in &mut device.attributes {
+            if masked.iter().any(|masked| masked.0 == *attribute) {
+                *value = 0;
+            }
+        }
+    }
+}
+
+impl Handler for Worker {
+    fn snapshot(&mut self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        self.platform.encode(&mut writer);
+        writer.into_vec()
+    }
+
+    fn command(&mut self, command: Command<'_>, replier: &Replier) {
+        self.ctx = command.ctx;
+        if self.replier.is_none() {
+            self.replier = Some(replier.clone());
+        }
+        let incoming = Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
+        let outcome: Outcome = match crate::generated::dispatch::dispatch(self, incoming) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return self.violated(&format_args!("there is no message {}", command.op)),
+            Err(error) => return self.violated(&error),
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(
+                message = outboard_wire::messages::name(command.op),
+                error = error.0,
+                "a posted command failed"
+            );
+            let failure = outboard_wire::notice::Failure { ctx: command.ctx, status: error.0 };
+            let _ = replier.notice(outboard_wire::notice::FAILURE, |writer| failure.encode(writer));
+        }
+    }
+}
+
+impl Worker {
+    /// Ends the session: what a client of ours would never send has come.
+    fn violated(&self, what: &dyn std::fmt::Display) {
+        tracing::warn!(reason = %what, "the client broke the protocol; the session ends");
+        io::end_session();
+    }
+}

@@ -1213,6 +1213,8 @@ impl Message for ModuleLoad {
 /// The answer to [`ModuleLoad`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleLoadReply<'a> {
+    /// `status`, see `api/wire.toml`.
+    pub status: u32,
     /// `info`, see `api/wire.toml`.
     pub info: &'a str,
     /// `error`, see `api/wire.toml`.
@@ -1221,6 +1223,7 @@ pub struct ModuleLoadReply<'a> {
 
 impl Encode for ModuleLoadReply<'_> {
     fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
         writer.put(&self.info);
         writer.put(&self.error);
     }
@@ -1228,7 +1231,7 @@ impl Encode for ModuleLoadReply<'_> {
 
 impl<'a> Decode<'a> for ModuleLoadReply<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ModuleLoadReply { info: reader.get()?, error: reader.get()? })
+        Ok(ModuleLoadReply { status: reader.get()?, info: reader.get()?, error: reader.get()? })
     }
 }
 

@@ -202,6 +202,11 @@ fn end_with_any_panic() {
     }));
 }
 
+/// Ends this session and its process: the client broke the protocol.
+pub(crate) fn end_session() -> ! {
+    exit(BROKEN)
+}
+
 /// Ends the process without running exit handlers: the driver's may wait for the device.
 fn exit(code: i32) -> ! {
     // SAFETY: _exit has no preconditions; no destructor of this process needs to run.

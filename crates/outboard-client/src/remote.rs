@@ -1,0 +1,308 @@
+//! The devices of a server: what the front asks, sent over the link.
+
+use std::sync::{Arc, OnceLock};
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{
+    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream,
+};
+use outboard_wire::Reader;
+use outboard_wire::messages as msg;
+use outboard_wire::platform::{KernelInfo, Platform};
+
+use crate::host::HostMemory;
+use crate::session::Session;
+
+/// The remote devices. One server serves the process, from its first `cuInit` on.
+#[derive(Debug)]
+pub struct Remote {
+    session: OnceLock<Arc<Session>>,
+    host: HostMemory,
+}
+
+static REMOTE: Remote = Remote { session: OnceLock::new(), host: HostMemory };
+
+/// The name of a stream on the wire.
+fn wire(stream: Stream) -> u64 {
+    match stream {
+        Stream::Legacy => 0,
+        Stream::Created(id) => id.0,
+    }
+}
+
+impl Remote {
+    fn session(&self) -> Result<&Arc<Session>> {
+        self.session.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
+        self.session()?.post(ctx, message)
+    }
+
+    /// Calls and decodes the answer.
+    fn call<M, T>(&self, ctx: ContextId, message: &M, read: impl for<'a> FnOnce(M::Reply<'a>) -> T) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let payload = self.session()?.call(ctx, message)?;
+        let mut reader = Reader::new(&payload);
+        let reply = reader.get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(read(reply))
+    }
+}
+
+/// Bytes of an image that travel in one message.
+const IMAGE_PIECE: usize = 1 << 20;
+
+impl Backend for Remote {
+    fn get() -> &'static Remote {
+        &REMOTE
+    }
+
+    fn platform(&self) -> Result<Platform> {
+        let (session, platform) = Session::open()?;
+        // `cuInit` calls this under its lock, so that nobody else has set it meanwhile.
+        let _ = self.session.set(session);
+        Ok(platform)
+    }
+
+    fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+        self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())
+    }
+
+    fn context_close(&self, ctx: ContextId) -> Result<()> {
+        self.call(ctx, &msg::ContextClose {}, |_| ())
+    }
+
+    fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
+        self.call(ctx, &msg::ContextSynchronize {}, |_| ())
+    }
+
+    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
+        self.call(ctx, &msg::ContextLimit { limit }, |reply| reply.value)
+    }
+
+    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
+        self.call(ctx, &msg::ContextSetLimit { limit, value }, |_| ())
+    }
+
+    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
+        self.call(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))
+    }
+
+    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+        self.call(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address)
+    }
+
+    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+        self.call(ctx, &msg::MemoryFree { address }, |_| ())
+    }
+
+    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+        self.call(ctx, &msg::MemoryAllocAsync { bytes, stream: wire(stream) }, |reply| reply.address)
+    }
+
+    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+        self.post(ctx, &msg::MemoryFreeAsync { address, stream: wire(stream) })
+    }
+
+    fn host_alloc(&self, _ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
+        self.host.alloc(bytes)
+    }
+
+    fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+        self.session()?.finish_copies();
+        // SAFETY: the front gives back what `host_alloc` gave, once.
+        unsafe { self.host.free(memory, bytes) }
+    }
+
+    fn host_register(&self, _ctx: ContextId, _memory: *mut u8, _bytes: usize, _flags: u32) -> Result<()> {
+        // Nothing here reads it directly; the front remembers that it is page-locked.
+        Ok(())
+    }
+
+    fn host_unregister(&self, _ctx: ContextId, _memory: *mut u8, _bytes: usize) -> Result<()> {
+        self.session()?.finish_copies();
+        Ok(())
+    }
+
+    fn host_device_address(&self, _ctx: ContextId, _memory: *mut u8) -> Result<u64> {
+        // The device would have to reach into this machine's memory.
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        ctx: ContextId,
+        dst: u64,
+        src: *const u8,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()> {
+        // SAFETY: by the contract of this method.
+        unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, wire(stream), mode) }
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        ctx: ContextId,
+        dst: *mut u8,
+        src: u64,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()> {
+        // SAFETY: by the contract of this method.
+        unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) }
+    }
+
+    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+        let Rect { width, height, dst_pitch, src_pitch } = rect;
+        self.post(ctx, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) })
+    }
+
+    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+        let Fill { dst, pitch, value, element, width, height } = fill;
+        self.post(ctx, &msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) })
+    }
+
+    fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
+        self.post(ctx, &msg::StreamCreate { stream: id.0, flags, priority })
+    }
+
+    fn stream_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::StreamDestroy { stream: id.0 })
+    }
+
+    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        self.call(ctx, &msg::StreamSynchronize { stream: wire(stream) }, |_| ())
+    }
+
+    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        self.call(ctx, &msg::StreamQuery { stream: wire(stream) }, |_| ())
+    }
+
+    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+        self.post(ctx, &msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags })
+    }
+
+    fn stream_wait_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<()> {
+        self.post(ctx, &msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags })
+    }
+
+    fn stream_write_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<()> {
+        self.post(ctx, &msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags })
+    }
+
+    fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
+        self.post(ctx, &msg::EventCreate { event: id.0, flags })
+    }
+
+    fn event_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::EventDestroy { event: id.0 })
+    }
+
+    fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+        self.post(ctx, &msg::EventRecord { event: id.0, stream: wire(stream), flags })
+    }
+
+    fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.call(ctx, &msg::EventSynchronize { event: id.0 }, |_| ())
+    }
+
+    fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.call(ctx, &msg::EventQuery { event: id.0 }, |_| ())
+    }
+
+    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+        self.call(ctx, &msg::EventElapsed { start: start.0, end: end.0 }, |reply| reply.milliseconds)
+    }
+
+    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut LoadLog) -> Result<()> {
+        let session = self.session()?;
+        let status = {
+            // The pieces of two images must not mix.
+            let _one_at_a_time = session.upload();
+            for part in image.parts {
+                for data in part.chunks(IMAGE_PIECE) {
+                    self.post(ctx, &msg::ImageData { data })?;
+                }
+            }
+            let parts = image.parts.iter().map(|part| part.len() as u64).collect();
+            let message = msg::ModuleLoad { module: id.0, parts, options: image.options.to_vec() };
+            self.call(ctx, &message, |reply| {
+                log.info = reply.info.to_owned();
+                log.error = reply.error.to_owned();
+                CUresult(reply.status)
+            })?
+        };
+        if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status) }
+    }
+
+    fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.call(ctx, &msg::ModuleUnload { module: id.0 }, |_| ())
+    }
+
+    fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
+        self.call(ctx, &msg::ModuleFunctions { module: id.0 }, |reply| reply.names)
+    }
+
+    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+        let message = msg::ModuleFunction { module: module.0, name, function: function.0 };
+        self.call(ctx, &message, |reply| reply.info)
+    }
+
+    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64)> {
+        self.call(ctx, &msg::ModuleGlobal { module: module.0, name }, |reply| (reply.address, reply.bytes))
+    }
+
+    fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
+        self.post(ctx, &msg::FunctionSetAttribute { function: function.0, attribute, value })
+    }
+
+    fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+        self.post(ctx, &msg::FunctionSetCacheConfig { function: function.0, config })
+    }
+
+    fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32> {
+        self.call(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
+    }
+
+    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+        let dims = |[x, y, z]: [u32; 3]| (x, y, z);
+        self.post(
+            ctx,
+            &msg::Launch {
+                function: launch.function.0,
+                stream: wire(stream),
+                grid: dims(launch.grid),
+                block: dims(launch.block),
+                shared: launch.shared,
+                cooperative: launch.cooperative,
+                params: launch.params,
+                attributes: launch.attributes.to_vec(),
+            },
+        )
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, String)> {
+        self.session.get().map(|session| session.statistics()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,228 @@
+//! The process's session with its server.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::fault;
+use outboard_transport::tcp::Tcp;
+use outboard_wire::Reader;
+use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
+use outboard_wire::limits::MAX_INLINE;
+use outboard_wire::messages as msg;
+use outboard_wire::notice::{FAILURE, Failure, OUTPUT};
+use outboard_wire::platform::Platform;
+
+use crate::link::{Config, ConnectError, Link, LinkError};
+use crate::target::{Target, VARIABLE};
+
+/// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
+pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+/// The connection, and what has come over it unasked.
+#[derive(Debug)]
+pub(crate) struct Session {
+    link: Link,
+    pending: Arc<Pending>,
+    upload: Mutex<()>,
+    device: String,
+    server: String,
+    started: Instant,
+}
+
+/// The failure of a posted command that nobody has been told of; 0 for none.
+#[derive(Debug, Default)]
+struct Pending(AtomicU32);
+
+impl Session {
+    /// Connects to the server that the environment names.
+    pub(crate) fn open() -> Result<(Arc<Session>, Platform)> {
+        connect().map_err(|error| {
+            explain(&error);
+            match error {
+                OpenError::Connect(ConnectError::Refused { refusal, .. }) if refusal.code == RefusalCode::NoDevice => {
+                    CUresult::CUDA_ERROR_NO_DEVICE
+                }
+                // Without a server named, this is a machine without a GPU like any other.
+                OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
+                    CUresult::CUDA_ERROR_NO_DEVICE
+                }
+                _ => CUresult::CUDA_ERROR_SYSTEM_NOT_READY,
+            }
+        })
+    }
+
+    /// Queues a command.
+    #[inline]
+    pub(crate) fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
+        self.link.post(M::OP, ctx.0, |writer| message.encode(writer)).map(|_| ()).map_err(|error| failed(&error))
+    }
+
+    /// Sends a command and waits for its answer. The failure of an earlier posted command that nobody knows of yet comes back from the first
+    /// call that itself succeeds, as CUDA reports such failures.
+    pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
+        let reply = self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))?;
+        match CUresult(reply.status) {
+            CUresult::CUDA_SUCCESS => match self.pending.0.swap(0, Ordering::AcqRel) {
+                0 => Ok(reply.payload),
+                earlier => Err(CUresult(earlier)),
+            },
+            error => Err(error),
+        }
+    }
+
+    /// Held while the pieces of an image are on their way.
+    pub(crate) fn upload(&self) -> MutexGuard<'_, ()> {
+        self.upload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no copy reads or writes page-locked memory of the program.
+    pub(crate) fn finish_copies(&self) {}
+
+    /// # Safety
+    /// As of `Backend::copy_to_device`.
+    pub(crate) unsafe fn copy_to_device(
+        &self,
+        ctx: ContextId,
+        dst: u64,
+        src: *const u8,
+        bytes: u64,
+        stream: u64,
+        _mode: CopyMode,
+    ) -> Result<()> {
+        // SAFETY: by the contract above.
+        let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
+        for (index, piece) in data.chunks(MAX_INLINE).enumerate() {
+            self.post(ctx, &msg::CopyIn { dst: dst + (index * MAX_INLINE) as u64, stream, data: piece })?;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As of `Backend::copy_to_host`.
+    pub(crate) unsafe fn copy_to_host(
+        &self,
+        ctx: ContextId,
+        dst: *mut u8,
+        src: u64,
+        bytes: u64,
+        stream: u64,
+        _mode: CopyMode,
+    ) -> Result<()> {
+        // SAFETY: by the contract above.
+        let target = unsafe { std::slice::from_raw_parts_mut(dst, bytes as usize) };
+        for (index, piece) in target.chunks_mut(MAX_INLINE).enumerate() {
+            let at = src + (index * MAX_INLINE) as u64;
+            let payload = self.call(ctx, &msg::CopyOut { src: at, stream, bytes: piece.len() as u32 })?;
+            let reply: msg::CopyOutReply<'_> = Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+            if reply.data.len() != piece.len() {
+                return Err(CUresult::CUDA_ERROR_UNKNOWN);
+            }
+            piece.copy_from_slice(reply.data);
+        }
+        Ok(())
+    }
+
+    /// Counters as JSON values, by name.
+    pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
+        let stats = self.link.stats();
+        let text = |text: &str| format!("\"{}\"", text.replace(['"', '\\'], "'"));
+        vec![
+            ("server", text(&self.server)),
+            ("device", text(&self.device)),
+            ("transport", text(self.link.peer().0)),
+            ("posted", stats.posted.to_string()),
+            ("waited", stats.calls.to_string()),
+            ("sends", stats.sends.to_string()),
+            ("bytes_to_device", (stats.sent + stats.bulk_sent).to_string()),
+            ("bytes_from_device", (stats.received + stats.bulk_received).to_string()),
+            ("seconds_waiting", format!("{:.6}", stats.waited.as_secs_f64())),
+            ("seconds", format!("{:.6}", self.started.elapsed().as_secs_f64())),
+        ]
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("{VARIABLE} names no server: {0}")]
+    Target(#[from] crate::target::TargetError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the server's description of its devices cannot be read: {0}")]
+    Snapshot(#[from] outboard_wire::DecodeError),
+}
+
+fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
+    let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
+    let hello = Hello {
+        version: VERSION,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        client: client_name(),
+        purpose: Purpose::Session { devices: target.devices.clone() },
+    };
+    let pending = Arc::new(Pending::default());
+    let notices = {
+        let pending = Arc::clone(&pending);
+        Box::new(move |code: u16, payload: &[u8]| notice(&pending, code, payload))
+    };
+    let server = target.address.to_string();
+    let (link, welcome) = Link::connect(&Tcp, &server, &hello, Config::from_env(), notices)?;
+    let mut reader = Reader::new(&welcome.snapshot);
+    let platform: Platform = reader.get()?;
+    reader.finish()?;
+    let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
+    let session = Session { link, pending, upload: Mutex::new(()), device, server, started: Instant::now() };
+    Ok((Arc::new(session), platform))
+}
+
+/// Who is calling, for the server's log.
+fn client_name() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    format!("{} ({})", name.unwrap_or_default(), std::process::id())
+}
+
+/// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
+fn explain(error: &OpenError) {
+    if std::env::var_os("OUTBOARD_LOG").is_some() {
+        eprintln!("outboard: {error}");
+    }
+}
+
+fn failed(error: &LinkError) -> CUresult {
+    match error {
+        LinkError::Lost(_) => LOST,
+        LinkError::TooLong(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+/// Takes what the worker says unasked.
+fn notice(pending: &Pending, code: u16, payload: &[u8]) {
+    match code {
+        OUTPUT => print(payload),
+        FAILURE => {
+            if let Ok(failure) = Reader::new(payload).get::<Failure>() {
+                let error = CUresult(failure.status);
+                if fault::is_sticky(error) {
+                    fault::raise(ContextId(failure.ctx), error);
+                } else {
+                    let _ = pending.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+                }
+            }
+        }
+        // A newer server may say more; none of it is needed.
+        _ => {}
+    }
+}
+
+/// Prints what kernels printed, through the program's own C stream: the order with what the program prints stays as it is natively.
+fn print(bytes: &[u8]) {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: C's standard output, which a program may have closed, but only with undefined results of its own.
+    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout) };
+}

@@ -1,0 +1,123 @@
+//! What the session has allocated, and page-locked memory for copies.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outboard_abi::CUresult;
+use outboard_driver::{Table, call};
+
+/// Device memory that the client may name in copies. With unified addressing the driver would take any address of this process, so that
+/// every address from the wire is looked up here first.
+#[derive(Debug, Default)]
+pub(crate) struct Allocations(BTreeMap<u64, (u64, u32)>);
+
+impl Allocations {
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, ctx: u32) {
+        self.0.insert(base, (bytes, ctx));
+    }
+
+    /// Takes out the allocation that starts at `base`.
+    pub(crate) fn remove(&mut self, base: u64) -> Result<(), CUresult> {
+        self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// `Ok` if `bytes` at `address` lie in one allocation.
+    pub(crate) fn check(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        let (base, (len, _)) = self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let offset = address - base;
+        let inside = offset < *len && bytes <= len - offset;
+        if inside { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
+    pub(crate) fn check_rows(&self, address: u64, width: u64, height: u64, pitch: u64) -> Result<(), CUresult> {
+        let above = pitch.checked_mul(height.saturating_sub(1)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    }
+
+    /// Forgets the allocations of a context that is gone.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        self.0.retain(|_, (_, owner)| *owner != ctx);
+    }
+}
+
+/// Page-locked buffers of one size, by context: their memory goes with it.
+#[derive(Clone, Default)]
+pub(crate) struct Slots(Arc<Mutex<HashMap<u32, Vec<usize>>>>);
+
+/// A buffer of [`Slots::BYTES`] on loan; dropped, it is free again.
+pub(crate) struct Slot {
+    address: usize,
+    ctx: u32,
+    slots: Slots,
+}
+
+impl Slots {
+    /// Bytes of a buffer: the largest copy that travels in a reply.
+    pub(crate) const BYTES: usize = outboard_wire::limits::MAX_INLINE;
+
+    /// A free buffer of the context, which is current.
+    pub(crate) fn take(&self, table: &Table, ctx: u32) -> Result<Slot, CUresult> {
+        let free = self.lock().get_mut(&ctx).and_then(Vec::pop);
+        let address = match free {
+            Some(address) => address,
+            None => {
+                let mut address = core::ptr::null_mut();
+                call!(table, cuMemHostAlloc(&raw mut address, Slots::BYTES, 0))?;
+                address as usize
+            }
+        };
+        Ok(Slot { address, ctx, slots: self.clone() })
+    }
+
+    /// Forgets the buffers of a context that is gone.
+    pub(crate) fn forget(&self, ctx: u32) {
+        self.lock().remove(&ctx);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Vec<usize>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.address as *mut u8
+    }
+
+    /// The first `len` bytes.
+    ///
+    /// # Safety
+    /// The device has finished writing them, and the context still exists.
+    pub(crate) unsafe fn bytes(&self, len: usize) -> &[u8] {
+        // SAFETY: the slot has that many bytes, and by the contract above nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.pointer(), len.min(Slots::BYTES)) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots.lock().entry(self.ctx).or_default().push(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_allocated_may_be_named() {
+        let mut allocations = Allocations::default();
+        allocations.insert(0x1000, 0x100, 1);
+        allocations.insert(0x2000, 0x100, 2);
+        assert!(allocations.check(0x1000, 0x100).is_ok() && allocations.check(0x10ff, 1).is_ok());
+        for (address, bytes) in [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)] {
+            assert!(allocations.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+        }
+        assert!(allocations.check_rows(0x1000, 0x10, 4, 0x40).is_ok());
+        assert!(allocations.check_rows(0x1000, 0x41, 4, 0x40).is_err());
+        assert!(allocations.check_rows(0x1000, 1, u64::MAX, u64::MAX).is_err());
+        allocations.forget(1);
+        assert!(allocations.check(0x1000, 1).is_err() && allocations.check(0x2000, 1).is_ok());
+    }
+}

@@ -1,0 +1,160 @@
+//! Images: received in pieces, handed to the driver whole.
+
+use core::ffi::c_void;
+use std::ffi::{CStr, CString};
+
+use outboard_abi::{CUfunction, CUjit_option, CUjit_option_enum as Jit, CUmodule, CUresult};
+use outboard_driver::{Table, call};
+use outboard_wire::platform::KernelInfo;
+
+/// The largest image that is accepted, all parts together.
+const MAX_IMAGE: usize = 2 << 30;
+/// Bytes of each log that the driver's compiler may fill.
+const LOG_BYTES: usize = 16 << 10;
+/// `CU_FUNC_ATTRIBUTE_MAX` and some room.
+const ATTRIBUTES: u32 = 16;
+/// More parameters than a kernel can have.
+const MAX_PARAMS: usize = 32 << 10;
+
+/// The wrapper in which a runtime passes several containers.
+#[repr(C)]
+struct Wrapper {
+    magic: u32,
+    version: u32,
+    data: *const c_void,
+    others: *const *const c_void,
+}
+
+/// An image on its way in.
+#[derive(Default)]
+pub(crate) struct Upload(Vec<u8>);
+
+/// What came of a load.
+pub(crate) struct Loaded {
+    pub(crate) outcome: Result<CUmodule, CUresult>,
+    pub(crate) info: String,
+    pub(crate) error: String,
+}
+
+impl Upload {
+    /// Adds a piece.
+    pub(crate) fn extend(&mut self, data: &[u8]) -> Result<(), CUresult> {
+        if self.0.len() + data.len() > MAX_IMAGE {
+            self.0 = Vec::new();
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Cuts what has come into parts of the sizes given, and starts anew.
+    pub(crate) fn take(&mut self, sizes: &[u64]) -> Result<Vec<Part>, CUresult> {
+        let bytes = std::mem::take(&mut self.0);
+        let mut rest: &[u8] = &bytes;
+        let mut parts = Vec::new();
+        for size in sizes {
+            let size = usize::try_from(*size).ok().filter(|size| *size <= rest.len());
+            let (part, left) = rest.split_at(size.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?);
+            parts.push(Part::new(part));
+            rest = left;
+        }
+        if rest.is_empty() && !parts.is_empty() { Ok(parts) } else { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) }
+    }
+}
+
+/// One image, aligned as drivers want it and with a zero after it, as PTX needs.
+pub(crate) struct Part(Vec<u64>);
+
+impl Part {
+    fn new(bytes: &[u8]) -> Part {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        Part(words.chain([0]).collect())
+    }
+
+    fn pointer(&self) -> *const c_void {
+        self.0.as_ptr().cast()
+    }
+}
+
+/// Loads an image into the current context.
+pub(crate) fn load(table: &Table, parts: &[Part], options: &[(u32, u64)]) -> Loaded {
+    let others: Vec<*const c_void> = parts.iter().skip(1).map(Part::pointer).chain([core::ptr::null()]).collect();
+    let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: parts[0].pointer(), others: others.as_ptr() };
+    let image = if parts.len() > 1 { (&raw const wrapper).cast() } else { parts[0].pointer() };
+    let (mut info, mut error) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
+    let mut keys: Vec<CUjit_option> = options.iter().map(|(key, _)| outboard_abi::CUjit_option_enum(*key)).collect();
+    let mut values: Vec<*mut c_void> = options.iter().map(|(_, value)| *value as *mut c_void).collect();
+    for (key, value) in [
+        (Jit::CU_JIT_INFO_LOG_BUFFER, info.as_mut_ptr().cast()),
+        (Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void),
+        (Jit::CU_JIT_ERROR_LOG_BUFFER, error.as_mut_ptr().cast()),
+        (Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void),
+    ] {
+        keys.push(key);
+        values.push(value);
+    }
+    let mut module = core::ptr::null_mut();
+    let count = keys.len() as u32;
+    let outcome =
+        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr(), values.as_mut_ptr()));
+    Loaded { outcome: outcome.map(|()| module), info: text(&info), error: text(&error) }
+}
+
+fn text(buffer: &[u8]) -> String {
+    CStr::from_bytes_until_nul(buffer).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Finds a kernel and describes it.
+pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<(CUfunction, KernelInfo), CUresult> {
+    let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut function = core::ptr::null_mut();
+    call!(table, cuModuleGetFunction(&raw mut function, module, name.as_ptr()))?;
+    let mut info = KernelInfo::default();
+    for attribute in 0..ATTRIBUTES {
+        let mut value = 0;
+        let asked = outboard_abi::CUfunction_attribute_enum(attribute);
+        if call!(table, cuFuncGetAttribute(&raw mut value, asked, function)).is_err() {
+            break;
+        }
+        info.attributes.push(value);
+    }
+    for index in 0..MAX_PARAMS {
+        let (mut offset, mut size) = (0usize, 0usize);
+        match call!(table, cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut size)) {
+            Ok(()) => info.params.push((offset as u32, size as u32)),
+            // Past the last parameter.
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((function, info))
+}
+
+/// Names of a module's kernels.
+pub(crate) fn names(table: &Table, module: CUmodule) -> Result<Vec<String>, CUresult> {
+    let mut count = 0;
+    call!(table, cuModuleGetFunctionCount(&raw mut count, module))?;
+    let mut functions: Vec<CUfunction> = vec![core::ptr::null_mut(); count as usize];
+    call!(table, cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module))?;
+    functions
+        .into_iter()
+        .map(|function| {
+            let mut name = core::ptr::null();
+            call!(table, cuFuncGetName(&raw mut name, function))?;
+            // SAFETY: the driver's string, which lives as long as the function.
+            Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+        })
+        .collect()
+}
+
+/// Address and bytes of a module's variable.
+pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(u64, u64), CUresult> {
+    let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (mut address, mut bytes) = (0, 0usize);
+    call!(table, cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr()))?;
+    Ok((address, bytes as u64))
+}

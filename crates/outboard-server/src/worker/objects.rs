@@ -1,0 +1,131 @@
+//! The driver's objects under the client's names for them.
+
+use std::collections::HashMap;
+
+use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+
+/// A driver's handle. It is only ever handed back to the driver, from whichever thread has the context current.
+pub(crate) struct Handle<T>(*mut T);
+
+impl<T> Handle<T> {
+    pub(crate) fn new(pointer: *mut T) -> Handle<T> {
+        Handle(pointer)
+    }
+
+    pub(crate) fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+// By hand: a derive would ask the same of `T`, which is never there.
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Handle<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
+// SAFETY: a handle is a name; driver calls on it are thread-safe.
+unsafe impl<T> Send for Handle<T> {}
+
+/// A context that the client has opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Context {
+    pub(crate) real: Handle<outboard_abi::CUctx_st>,
+    pub(crate) device: i32,
+    pub(crate) primary: bool,
+}
+
+/// Objects of one kind, by the client's names.
+pub(crate) struct Named<T>(HashMap<u64, (u32, T)>);
+
+impl<T: Copy> Named<T> {
+    pub(crate) fn new() -> Named<T> {
+        Named(HashMap::new())
+    }
+
+    /// Adds an object of context `ctx`. The name must be new.
+    pub(crate) fn insert(&mut self, name: u64, ctx: u32, object: T) {
+        self.0.insert(name, (ctx, object));
+    }
+
+    /// Whether the name is taken, or one that no client may give.
+    pub(crate) fn check_new(&self, name: u64) -> Result<(), CUresult> {
+        if name == 0 || self.0.contains_key(&name) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
+    }
+
+    pub(crate) fn get(&self, name: u64) -> Result<T, CUresult> {
+        self.0.get(&name).map(|(_, object)| *object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    pub(crate) fn remove(&mut self, name: u64) -> Result<T, CUresult> {
+        self.0.remove(&name).map(|(_, object)| object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Forgets the objects of a context that is gone.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        self.0.retain(|_, (owner, _)| *owner != ctx);
+    }
+
+    /// Forgets the objects that are not `kept`.
+    pub(crate) fn retain(&mut self, kept: impl Fn(&T) -> bool) {
+        self.0.retain(|_, (_, object)| kept(object));
+    }
+}
+
+/// Everything that a client has named.
+pub(crate) struct Objects {
+    pub(crate) contexts: HashMap<u32, Context>,
+    pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
+    pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
+    pub(crate) modules: Named<Handle<outboard_abi::CUmod_st>>,
+    /// A kernel and the module it is of.
+    pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
+}
+
+impl Objects {
+    pub(crate) fn new() -> Objects {
+        Objects {
+            contexts: HashMap::new(),
+            streams: Named::new(),
+            events: Named::new(),
+            modules: Named::new(),
+            functions: Named::new(),
+        }
+    }
+
+    /// Forgets all that a context had.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        self.streams.forget(ctx);
+        self.events.forget(ctx);
+        self.modules.forget(ctx);
+        self.functions.forget(ctx);
+    }
+
+    pub(crate) fn context(&self, ctx: u32) -> Result<Context, CUresult> {
+        self.contexts.get(&ctx).copied().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    /// The stream of that name; 0 is the legacy default stream.
+    pub(crate) fn stream(&self, name: u64) -> Result<CUstream, CUresult> {
+        if name == 0 { Ok(core::ptr::null_mut()) } else { self.streams.get(name).map(|stream| stream.get()) }
+    }
+
+    pub(crate) fn event(&self, name: u64) -> Result<CUevent, CUresult> {
+        self.events.get(name).map(|event| event.get())
+    }
+
+    pub(crate) fn module(&self, name: u64) -> Result<CUmodule, CUresult> {
+        self.modules.get(name).map(|module| module.get())
+    }
+
+    pub(crate) fn function(&self, name: u64) -> Result<CUfunction, CUresult> {
+        self.functions.get(name).map(|(function, _)| function.get())
+    }
+}
+
+/// A context handle to make current on any thread.
+pub(crate) fn current(context: &Context) -> CUcontext {
+    context.real.get()
+}

@@ -1,0 +1,57 @@
+//! What kernels print: the driver writes it to this process's standard output, and it belongs on the client's.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+
+use super::io::Replier;
+
+/// Standard output, caught in memory.
+pub(crate) struct Output {
+    file: std::fs::File,
+    /// How much of it has been sent on. Held while sending, which keeps the pieces in order.
+    sent: Mutex<u64>,
+}
+
+/// Sent in one notice.
+const PIECE: usize = 1 << 20;
+
+impl Output {
+    /// Puts a file in memory in place of standard output.
+    pub(crate) fn catch() -> io::Result<Output> {
+        let file: OwnedFd = rustix::fs::memfd_create(c"device output", MemfdFlags::CLOEXEC)?;
+        // Whoever writes appends, whatever was read meanwhile.
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        rustix::stdio::dup2_stdout(&file)?;
+        Ok(Output { file: file.into(), sent: Mutex::new(0) })
+    }
+
+    /// Sends on what has been printed since the last time. Replies that follow arrive after it.
+    pub(crate) fn forward(&self, replier: &Replier) {
+        // SAFETY: null flushes all C streams; the driver prints through them.
+        unsafe { libc::fflush(core::ptr::null_mut()) };
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut piece = Vec::new();
+        loop {
+            let end = self.file.metadata().map_or(*sent, |metadata| metadata.len());
+            let count = (end - *sent).min(PIECE as u64) as usize;
+            if count == 0 {
+                return;
+            }
+            piece.resize(count, 0);
+            if self.file.read_exact_at(&mut piece, *sent).is_err() {
+                return;
+            }
+            if replier.notice(outboard_wire::notice::OUTPUT, |writer| writer.fixed(&piece)).is_err() {
+                return;
+            }
+            // Gives the memory back; the length stays, since writers append to it.
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = rustix::fs::fallocate(self.file.as_fd(), punch, *sent, count as u64);
+            *sent += count as u64;
+        }
+    }
+}

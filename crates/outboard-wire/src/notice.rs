@@ -1,0 +1,30 @@
+//! Notices: what a worker tells its client unasked.
+
+use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+
+/// Bytes that kernels printed, for the client's standard output.
+pub const OUTPUT: u16 = 1;
+/// A posted command failed: a [`Failure`].
+pub const FAILURE: u16 = 2;
+
+/// The failure of a posted command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// The client's name for the context that it ran in.
+    pub ctx: u32,
+    /// A `CUresult`.
+    pub status: u32,
+}
+
+impl Encode for Failure {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.ctx);
+        writer.put(&self.status);
+    }
+}
+
+impl<'a> Decode<'a> for Failure {
+    fn decode(reader: &mut Reader<'a>) -> Result<Failure, DecodeError> {
+        Ok(Failure { ctx: reader.get()?, status: reader.get()? })
+    }
+}
