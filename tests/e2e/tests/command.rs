@@ -143,3 +143,12 @@ fn sigterm_stops_an_idle_server_cleanly() {
     let text = complaint(server.address());
     assert!(text.contains("nothing listens"), "{text}");
 }
+
+#[test]
+fn what_a_kernel_says_reaches_the_program_it_belongs_to() {
+    let server = Server::start();
+    let outcome = outboard_e2e::Program::new("fault_assert").through(&server);
+    outcome.expect_success("fault_assert");
+    let message = outcome.stderr.lines().find(|line| line.contains("Assertion")).unwrap_or_default();
+    assert!(message.contains("fault_assert.cu") && message.contains("thread: [31,0,0]"), "{:?}", outcome.stderr);
+}
