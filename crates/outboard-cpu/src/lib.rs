@@ -1,1 +1,29 @@
 //! A CUDA driver library whose device is the CPU.
+//!
+//! `outboard-front` holds the object model and the entry points of a driver library; `outboard-simt` compiles PTX and runs grids.
+//! This crate is the device between them, [`Cpu`], an implementation of [`outboard_front::backend::Backend`]: platform data, contexts,
+//! memory, streams and events with CUDA's order, copies, modules, launches. Built as a `cdylib` it is a `libcuda.so.1`.
+//!
+//! A device address is a host address inside the engine's arena, so copies are plain `memcpy`s; every range is checked against the live
+//! allocations before it is queued.
+
+mod backend;
+mod config;
+mod context;
+mod copy;
+mod device;
+mod event;
+mod launch;
+mod memory;
+mod module;
+mod output;
+mod sched;
+mod table;
+mod threads;
+mod work;
+
+pub use backend::Cpu;
+
+impl outboard_front::Driver for Cpu {}
+
+outboard_front::driver_exports!(Cpu);

@@ -1,0 +1,391 @@
+//! The device as the front sees it: tables of what it named, and one line for each thing it asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use outboard_abi::{CUresult, CUstream_flags_enum};
+use outboard_front::backend::{
+    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream,
+};
+use outboard_front::fault;
+use outboard_simt::{Engine, EngineConfig};
+use outboard_wire::platform::{KernelInfo, Platform};
+use parking_lot::Mutex;
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::device;
+use crate::event::Event;
+use crate::launch::Grid;
+use crate::memory::{HostMemory, check_range};
+use crate::module::{self, Function, Module};
+use crate::sched::{Lane, Scheduler, Ticket};
+use crate::table::Table;
+use crate::work::{Condition, Stamp, Word, Work};
+
+/// The software device.
+pub struct Cpu {
+    config: Config,
+    engines: OnceLock<Vec<Arc<Engine>>>,
+    starting: Mutex<()>,
+    pub(crate) scheduler: Scheduler,
+    host: HostMemory,
+    contexts: Table<ContextId, Context>,
+    events: Table<ObjectId, Event>,
+    modules: Table<ObjectId, Module>,
+    functions: Table<ObjectId, Function>,
+    launches: AtomicU64,
+}
+
+static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
+    config: Config::from_environment(),
+    engines: OnceLock::new(),
+    starting: Mutex::new(()),
+    scheduler: Scheduler::new(fault::raise),
+    host: HostMemory::default(),
+    contexts: Table::new(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+    events: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    modules: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    functions: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    launches: AtomicU64::new(0),
+});
+
+impl Cpu {
+    /// The engines, one for each device; the first context starts them.
+    pub(crate) fn engines(&self) -> Result<&[Arc<Engine>]> {
+        if let Some(engines) = self.engines.get() {
+            return Ok(engines);
+        }
+        let _starting = self.starting.lock();
+        if self.engines.get().is_none() {
+            let config = EngineConfig { threads: Some(self.config.threads), arena_bytes: self.config.memory };
+            let engines = (0..self.config.devices).map(|_| Engine::new(&config)).collect::<std::result::Result<_, _>>();
+            let engines = engines.map_err(|error| {
+                self.log(&error);
+                CUresult::CUDA_ERROR_OUT_OF_MEMORY
+            })?;
+            let _ = self.engines.set(engines);
+        }
+        self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    fn log(&self, what: &dyn std::fmt::Display) {
+        if self.config.log {
+            eprintln!("outboard: {what}");
+        }
+    }
+
+    fn context(&self, ctx: ContextId) -> Result<Arc<Context>> {
+        self.contexts.get(ctx)
+    }
+
+    fn event(&self, id: ObjectId) -> Result<Arc<Event>> {
+        self.events.get(id)
+    }
+
+    /// Waits, lets printed text appear, and reports what became of the context.
+    fn synchronize(&self, ctx: ContextId, tickets: Vec<Ticket>) -> Result<()> {
+        let context = self.context(ctx)?;
+        self.scheduler.wait_all(tickets);
+        context.output.flush();
+        self.scheduler.check(ctx)
+    }
+
+    /// An aligned word in memory that may be accessed.
+    fn word(&self, address: u64, value: u64, wide: bool) -> Result<Word> {
+        let bytes = if wide { 8 } else { 4 };
+        if !address.is_multiple_of(bytes) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        check_range(self.engines()?, address, bytes)?;
+        Ok(Word { address, value: if wide { value } else { value & 0xffff_ffff }, wide })
+    }
+}
+
+fn lane(ctx: ContextId, stream: Stream) -> Lane {
+    match stream {
+        Stream::Legacy => Lane::Legacy(ctx),
+        Stream::Created(id) => Lane::Created(id),
+    }
+}
+
+impl Backend for Cpu {
+    fn get() -> &'static Cpu {
+        &CPU
+    }
+
+    fn platform(&self) -> Result<Platform> {
+        Ok(device::platform(&self.config))
+    }
+
+    fn context_open(&self, ctx: ContextId, device: u32, _flags: u32, _primary: bool) -> Result<()> {
+        let engine = self.engines()?.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        self.contexts.insert(ctx, Context::new(ctx, engine.clone()));
+        self.scheduler.open(ctx);
+        Ok(())
+    }
+
+    fn context_close(&self, ctx: ContextId) -> Result<()> {
+        let context = self.contexts.remove(ctx)?;
+        Cpu::get().scheduler.close(ctx);
+        context.output.flush();
+        self.events.remove_where(|event| event.ctx == ctx);
+        self.functions.remove_where(|function| function.ctx == ctx);
+        self.modules.remove_where(|module| module.ctx == ctx);
+        context.free_all();
+        self.host.remove_context(self.engines()?, ctx);
+        Ok(())
+    }
+
+    fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
+        self.synchronize(ctx, self.scheduler.pending(ctx))
+    }
+
+    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
+        self.context(ctx)?.limit(limit)
+    }
+
+    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
+        self.context(ctx)?.set_limit(limit, value)
+    }
+
+    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
+        let context = self.context(ctx)?;
+        let memory = context.engine.memory();
+        Ok((memory.free_bytes(), memory.total()))
+    }
+
+    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+        let context = self.context(ctx)?;
+        context.alloc(bytes).or_else(|error| {
+            // Some may be on its way back in a stream.
+            self.scheduler.wait_all(self.scheduler.pending(ctx));
+            context.alloc(bytes).map_err(|_| error)
+        })
+    }
+
+    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+        let context = self.context(ctx)?;
+        context.check_owned(address)?;
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        context.free(address)
+    }
+
+    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: Stream) -> Result<u64> {
+        // Memory that is there now is there when the stream comes to it.
+        self.memory_alloc(ctx, bytes)
+    }
+
+    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+        let context = self.context(ctx)?;
+        context.check_owned(address)?;
+        let free = move || {
+            let _ = context.free(address);
+        };
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
+    }
+
+    fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
+        self.host.alloc(self.engines()?, ctx, bytes)
+    }
+
+    fn host_free(&self, ctx: ContextId, memory: *mut u8, _bytes: usize) -> Result<()> {
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        self.host.remove(self.engines()?, memory, true)
+    }
+
+    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
+        self.host.register(self.engines()?, ctx, memory, bytes)
+    }
+
+    fn host_unregister(&self, ctx: ContextId, memory: *mut u8, _bytes: usize) -> Result<()> {
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        self.host.remove(self.engines()?, memory, false)
+    }
+
+    fn host_device_address(&self, _ctx: ContextId, memory: *mut u8) -> Result<u64> {
+        check_range(self.engines()?, memory as u64, 1)?;
+        Ok(memory as u64)
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        ctx: ContextId,
+        dst: u64,
+        src: *const u8,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()> {
+        Cpu::get().upload(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        ctx: ContextId,
+        dst: *mut u8,
+        src: u64,
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()> {
+        Cpu::get().download(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
+    }
+
+    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+        Cpu::get().copy_rect(&*self.context(ctx)?, dst, src, rect, lane(ctx, stream))
+    }
+
+    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+        Cpu::get().fill_rows(&*self.context(ctx)?, fill, lane(ctx, stream))
+    }
+
+    fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
+        let blocking = flags & CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0 == 0;
+        self.scheduler.add_lane(ctx, Lane::Created(id), blocking, priority < 0)
+    }
+
+    fn stream_destroy(&self, _ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.scheduler.remove_lane(Lane::Created(id))
+    }
+
+    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        self.synchronize(ctx, self.scheduler.lane_pending(ctx, lane(ctx, stream))?)
+    }
+
+    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        self.scheduler.check(ctx)?;
+        match self.scheduler.lane_pending(ctx, lane(ctx, stream))?.is_empty() {
+            // It may have failed since.
+            true => self.scheduler.check(ctx),
+            false => Err(CUresult::CUDA_ERROR_NOT_READY),
+        }
+    }
+
+    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, _flags: u32) -> Result<()> {
+        let Some(record) = self.event(event)?.latest() else { return Ok(()) };
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, Some(record.ticket)).map(drop)
+    }
+
+    fn stream_wait_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<()> {
+        let condition = Condition::new(flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let work = Work::Wait(self.word(address, value, wide)?, condition);
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+    }
+
+    fn stream_write_value(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        address: u64,
+        value: u64,
+        wide: bool,
+        _flags: u32,
+    ) -> Result<()> {
+        let work = Work::Write(self.word(address, value, wide)?);
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+    }
+
+    fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
+        self.events.insert(id, Event::new(ctx, flags));
+        Ok(())
+    }
+
+    fn event_destroy(&self, _ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.events.remove(id).map(drop)
+    }
+
+    fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, _flags: u32) -> Result<()> {
+        let event = self.event(id)?;
+        let stamp = Arc::new(Stamp::default());
+        let ticket = Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
+        event.record(ticket, stamp);
+        Ok(())
+    }
+
+    fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        let record = self.event(id)?.latest();
+        self.synchronize(ctx, record.map(|record| record.ticket).into_iter().collect())
+    }
+
+    fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        match self.event(id)?.latest() {
+            Some(record) if !self.scheduler.is_done(record.ticket) => Err(CUresult::CUDA_ERROR_NOT_READY),
+            _ => self.scheduler.check(ctx),
+        }
+    }
+
+    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+        let (start, end) = (self.event(start)?.timed()?, self.event(end)?.timed()?);
+        self.scheduler.check(ctx)?;
+        if !self.scheduler.is_done(start.ticket) || !self.scheduler.is_done(end.ticket) {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        start.milliseconds_to(&end)
+    }
+
+    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut LoadLog) -> Result<()> {
+        let context = self.context(ctx)?;
+        context.output.flush();
+        let module = module::load(&context, image, log).inspect_err(|_| self.log(&log.error))?;
+        self.modules.insert(id, module);
+        Ok(())
+    }
+
+    fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        let module = self.modules.remove(id)?;
+        // Its variables and code may be in use.
+        self.synchronize(ctx, self.scheduler.pending(ctx)).ok();
+        self.functions.remove_where(|function| function.module == id);
+        drop(module);
+        Ok(())
+    }
+
+    fn module_functions(&self, _ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
+        Ok(self.modules.get(id)?.kernels.clone())
+    }
+
+    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+        let program = self.modules.get(module)?;
+        let kernel = program.program.kernel(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let function = self.functions.insert(function, Function::new(ctx, module, kernel));
+        Ok(function.info())
+    }
+
+    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64)> {
+        let module = self.modules.get(module)?;
+        module.program.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+    }
+
+    fn function_set_attribute(&self, _ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
+        self.functions.get(function)?.set_attribute(attribute, value);
+        Ok(())
+    }
+
+    fn function_set_cache_config(&self, _ctx: ContextId, function: ObjectId, _config: u32) -> Result<()> {
+        self.functions.get(function).map(drop)
+    }
+
+    fn occupancy(&self, _ctx: ContextId, function: ObjectId, block: u32, shared: u64, _flags: u32) -> Result<i32> {
+        Ok(self.functions.get(function)?.occupancy(block, shared))
+    }
+
+    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+        let function = self.functions.get(launch.function)?;
+        let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
+        let grid = Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log);
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None).map(drop)
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, String)> {
+        vec![("launches", self.launches.load(Ordering::Relaxed).to_string())]
+    }
+}

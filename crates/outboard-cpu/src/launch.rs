@@ -1,0 +1,131 @@
+//! Grids in streams, and what becomes of their faults.
+
+use std::sync::Arc;
+
+use outboard_abi::{CUlaunchAttributeID_enum, CUresult};
+use outboard_front::backend::Launch;
+use outboard_simt::{Fault, FaultKind, Kernel};
+
+use crate::context::Context;
+use crate::device;
+
+/// A grid in a stream.
+pub(crate) struct Grid {
+    kernel: Arc<Kernel>,
+    context: Arc<Context>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+    shared: u32,
+    params: Box<[u8]>,
+    cooperative: bool,
+    /// What `%gridid` reads.
+    number: u64,
+    log: bool,
+}
+
+impl Grid {
+    pub(crate) fn new(kernel: Arc<Kernel>, context: Arc<Context>, launch: &Launch<'_>, number: u64, log: bool) -> Grid {
+        let cluster = launch
+            .attributes
+            .iter()
+            .find(|(id, _)| *id == CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0);
+        Grid {
+            kernel,
+            context,
+            grid: launch.grid,
+            block: launch.block,
+            cluster: cluster.map_or([1; 3], |(_, value)| dimensions(value)),
+            shared: launch.shared,
+            params: launch.params.into(),
+            cooperative: launch.cooperative,
+            number,
+            log,
+        }
+    }
+
+    /// Runs the grid on this thread and the engine's.
+    pub(crate) fn run(&self) -> Result<(), CUresult> {
+        let output = |stream, text: &[u8]| self.context.output.push(stream, text);
+        let launch = outboard_simt::Launch {
+            grid: self.grid,
+            block: self.block,
+            dynamic_shared: self.shared,
+            params: &self.params,
+            cooperative: self.cooperative,
+            cluster: self.cluster,
+            grid_id: self.number,
+            output: Some(&output),
+        };
+        self.context.engine.launch(&self.kernel, &launch).map_err(|fault| {
+            if self.log {
+                eprintln!("outboard: {fault}");
+            }
+            error_of(&fault)
+        })
+    }
+}
+
+fn dimensions(value: &[u8; 64]) -> [u32; 3] {
+    let word = |at: usize| u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]).max(1);
+    [word(0), word(4), word(8)]
+}
+
+/// What the context reports after a fault.
+fn error_of(fault: &Fault) -> CUresult {
+    match fault.kind {
+        FaultKind::IllegalAddress { .. } | FaultKind::MisalignedAddress { .. } => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::Assert(_) => CUresult::CUDA_ERROR_ASSERT,
+        FaultKind::InvalidCall(_) => CUresult::CUDA_ERROR_INVALID_PC,
+        FaultKind::StackOverflow => CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+        FaultKind::Deadlock { .. } => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+        FaultKind::OutOfResources(_) => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+        FaultKind::Trap | FaultKind::Unsupported(_) | FaultKind::InvalidLaunch(_) => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+    }
+}
+
+/// Shared memory is given out in units of this many bytes.
+const SHARED_UNIT: u64 = 128;
+
+/// Blocks of `threads` threads that fit on a multiprocessor, by what a kernel takes.
+pub(crate) fn blocks_per_multiprocessor(registers: u32, shared: u64, threads: u32) -> i32 {
+    let warps = u64::from(threads.div_ceil(device::WARP).max(1));
+    let shared = shared.saturating_add(u64::from(device::RESERVED_SHARED)).next_multiple_of(SHARED_UNIT);
+    let registers = (u64::from(registers) * u64::from(device::WARP)).next_multiple_of(256).max(256);
+    let fits = [
+        u64::from(device::BLOCKS_PER_MULTIPROCESSOR),
+        u64::from(device::THREADS_PER_MULTIPROCESSOR / device::WARP) / warps,
+        u64::from(device::REGISTERS) / (registers * warps),
+        u64::from(device::SHARED_PER_MULTIPROCESSOR) / shared,
+    ];
+    fits.into_iter().min().unwrap_or(0) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::blocks_per_multiprocessor;
+
+    /// What an H200 answers.
+    #[test]
+    fn occupancy() {
+        for (threads, blocks) in [(32, 32), (64, 32), (96, 21), (128, 16), (1024, 2)] {
+            assert_eq!(blocks_per_multiprocessor(4, 0, threads), blocks, "{threads} threads");
+        }
+        for (shared, blocks) in [(1000, 32), (10_000, 20), (49_152, 4)] {
+            assert_eq!(blocks_per_multiprocessor(4, shared, 64), blocks, "{shared} bytes");
+        }
+    }
+
+    #[test]
+    fn occupancy_by_registers() {
+        assert_eq!(blocks_per_multiprocessor(128, 0, 1024), 0);
+        assert_eq!(blocks_per_multiprocessor(64, 0, 256), 4);
+    }
+
+    #[test]
+    fn occupancy_at_the_edge() {
+        assert_eq!(blocks_per_multiprocessor(32, 227 << 10, 1), 1);
+        assert_eq!(blocks_per_multiprocessor(32, 228 << 10, 1), 0);
+        assert_eq!(blocks_per_multiprocessor(32, u64::MAX - 2000, 1), 0);
+    }
+}

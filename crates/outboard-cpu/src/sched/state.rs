@@ -1,0 +1,304 @@
+//! What the scheduler's lock guards: plain data and its transitions; nothing here runs work or blocks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result};
+
+use super::{Lane, Signal, Ticket};
+use crate::work::Work;
+
+/// Work in a lane.
+pub(super) struct Node {
+    pub(super) work: Work,
+    /// Work of other lanes that comes first.
+    after: Vec<Ticket>,
+}
+
+/// What a lane is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Nothing is queued.
+    Idle,
+    /// Its first node waits for another lane, where the lane is registered as a waiter.
+    Blocked,
+    /// Its first node can run; the lane is in [`State::ready`].
+    Ready,
+    /// A thread runs what was its first node.
+    Running,
+    /// Its first node waits for a value in memory; the lane is in [`State::polling`].
+    Polling,
+}
+
+/// Who goes on when a piece of work is done.
+pub(super) enum Waiter {
+    Lane(Lane),
+    Thread(Arc<Signal>),
+}
+
+struct Queue {
+    ctx: ContextId,
+    blocking: bool,
+    urgent: bool,
+    nodes: VecDeque<Node>,
+    submitted: u64,
+    completed: u64,
+    phase: Phase,
+    waiters: Vec<(u64, Waiter)>,
+    /// To be removed when empty.
+    doomed: bool,
+}
+
+#[derive(Default)]
+struct Context {
+    /// The error that ended its work: what is queued is dropped, what is submitted refused.
+    error: Option<CUresult>,
+    /// Its lanes that have work.
+    busy: Vec<Lane>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    contexts: HashMap<ContextId, Context>,
+    lanes: HashMap<Lane, Queue>,
+    /// Lanes whose first node can run.
+    pub(super) ready: VecDeque<Lane>,
+    /// Lanes whose first node waits for a value in memory.
+    pub(super) polling: Vec<Lane>,
+    /// Executor threads, and how many of them have been called and not come yet.
+    pub(super) executors: usize,
+    pub(super) called: usize,
+    pub(super) poller_started: bool,
+}
+
+impl State {
+    pub(super) fn open(&mut self, ctx: ContextId) {
+        self.contexts.insert(ctx, Context::default());
+        let _ = self.add_lane(ctx, Lane::Legacy(ctx), true, false);
+    }
+
+    /// Forgets a context whose work is done.
+    pub(super) fn forget(&mut self, ctx: ContextId) {
+        self.contexts.remove(&ctx);
+        self.lanes.retain(|_, queue| queue.ctx != ctx);
+    }
+
+    pub(super) fn check(&self, ctx: ContextId) -> Result<()> {
+        match self.contexts.get(&ctx) {
+            None => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+            Some(Context { error: Some(error), .. }) => Err(*error),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Ends the work of a context; the first error stays.
+    pub(super) fn fail(&mut self, ctx: ContextId, error: CUresult) {
+        if let Some(context) = self.contexts.get_mut(&ctx) {
+            context.error.get_or_insert(error);
+        }
+        // What its lanes wait for may never come.
+        let waits = |queue: &Queue| queue.ctx == ctx && matches!(queue.phase, Phase::Blocked | Phase::Polling);
+        let waiting: Vec<Lane> = self.lanes.iter().filter(|(_, queue)| waits(queue)).map(|(&lane, _)| lane).collect();
+        self.polling.retain(|lane| !waiting.contains(lane));
+        for lane in waiting {
+            self.advance(lane);
+        }
+    }
+
+    /// Whether work of the lane's context is to be dropped.
+    pub(super) fn is_dropped(&self, lane: Lane) -> bool {
+        let Some(queue) = self.lanes.get(&lane) else { return true };
+        self.contexts.get(&queue.ctx).is_none_or(|context| context.error.is_some())
+    }
+
+    pub(super) fn context_of(&self, lane: Lane) -> Option<ContextId> {
+        self.lanes.get(&lane).map(|queue| queue.ctx)
+    }
+
+    pub(super) fn add_lane(&mut self, ctx: ContextId, lane: Lane, blocking: bool, urgent: bool) -> Result<()> {
+        self.check(ctx)?;
+        let (nodes, waiters) = (VecDeque::new(), Vec::new());
+        let phase = Phase::Idle;
+        self.lanes.insert(
+            lane,
+            Queue { ctx, blocking, urgent, nodes, submitted: 0, completed: 0, phase, waiters, doomed: false },
+        );
+        Ok(())
+    }
+
+    pub(super) fn remove_lane(&mut self, lane: Lane) -> Result<()> {
+        let queue = self.lanes.get_mut(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        queue.doomed = true;
+        if queue.submitted == queue.completed {
+            self.lanes.remove(&lane);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_done(&self, ticket: Ticket) -> bool {
+        self.lanes.get(&ticket.lane).is_none_or(|queue| queue.completed >= ticket.number)
+    }
+
+    /// Registers who waits for work that is not done.
+    pub(super) fn add_waiter(&mut self, ticket: Ticket, waiter: Waiter) {
+        if let Some(queue) = self.lanes.get_mut(&ticket.lane) {
+            queue.waiters.push((ticket.number, waiter));
+        }
+    }
+
+    /// The last work of each lane that has work, among lanes that `which` admits.
+    fn tails(&self, ctx: ContextId, which: impl Fn(Lane, &Queue) -> bool) -> Vec<Ticket> {
+        let Some(context) = self.contexts.get(&ctx) else { return Vec::new() };
+        let busy = context.busy.iter().filter_map(|&lane| {
+            let queue = self.lanes.get(&lane)?;
+            which(lane, queue).then_some(Ticket { lane, number: queue.submitted })
+        });
+        busy.collect()
+    }
+
+    pub(super) fn pending(&self, ctx: ContextId) -> Vec<Ticket> {
+        self.tails(ctx, |_, _| true)
+    }
+
+    pub(super) fn lane_pending(&self, ctx: ContextId, lane: Lane) -> Result<Vec<Ticket>> {
+        self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        Ok(self.tails(ctx, |other, queue| other == lane || (lane == Lane::Legacy(ctx) && queue.blocking)))
+    }
+
+    /// Gives `work` its place in the lane. It comes back when nothing is before it: the caller then runs it, or queues it with
+    /// [`State::enqueue_ready`].
+    pub(super) fn place(
+        &mut self,
+        ctx: ContextId,
+        lane: Lane,
+        work: Work,
+        extra: Option<Ticket>,
+    ) -> Result<(Ticket, Option<Node>)> {
+        self.check(ctx)?;
+        let legacy = Lane::Legacy(ctx);
+        let blocking = self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.blocking;
+        let mut after = if lane == legacy {
+            self.tails(ctx, |other, queue| other != legacy && queue.blocking)
+        } else if blocking {
+            self.tails(ctx, |other, _| other == legacy)
+        } else {
+            Vec::new()
+        };
+        after.extend(extra.filter(|&ticket| !self.is_done(ticket)));
+
+        let queue = self.lanes.get_mut(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        if queue.submitted == queue.completed
+            && let Some(context) = self.contexts.get_mut(&ctx)
+        {
+            context.busy.push(lane);
+        }
+        queue.submitted += 1;
+        let ticket = Ticket { lane, number: queue.submitted };
+        let idle = queue.phase == Phase::Idle;
+        let node = Node { work, after };
+        if idle && node.after.is_empty() {
+            return Ok((ticket, Some(node)));
+        }
+        queue.nodes.push_back(node);
+        if idle {
+            self.advance(lane);
+        }
+        Ok((ticket, None))
+    }
+
+    pub(super) fn set_phase(&mut self, lane: Lane, phase: Phase) {
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.phase = phase;
+        }
+    }
+
+    /// Queues a node that can run at once in a lane that is idle.
+    pub(super) fn enqueue_ready(&mut self, lane: Lane, node: Node) {
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.nodes.push_back(node);
+            self.advance(lane);
+        }
+    }
+
+    /// Decides what a lane does next, when its first node may have changed or come free.
+    pub(super) fn advance(&mut self, lane: Lane) {
+        let dropped = self.is_dropped(lane);
+        loop {
+            let Some(queue) = self.lanes.get_mut(&lane) else { return };
+            let Some(node) = queue.nodes.front_mut() else {
+                queue.phase = Phase::Idle;
+                return;
+            };
+            let Some(&ticket) = node.after.last() else { break };
+            if !dropped && !self.is_done(ticket) {
+                self.set_phase(lane, Phase::Blocked);
+                self.add_waiter(ticket, Waiter::Lane(lane));
+                return;
+            }
+            if let Some(node) = self.lanes.get_mut(&lane).and_then(|queue| queue.nodes.front_mut()) {
+                node.after.pop();
+            }
+        }
+        let Some(queue) = self.lanes.get_mut(&lane) else { return };
+        queue.phase = Phase::Ready;
+        if queue.urgent { self.ready.push_front(lane) } else { self.ready.push_back(lane) }
+    }
+
+    /// Takes the first node of a ready lane to run it.
+    pub(super) fn take(&mut self, lane: Lane) -> Option<Node> {
+        let queue = self.lanes.get_mut(&lane)?;
+        queue.phase = Phase::Running;
+        queue.nodes.pop_front()
+    }
+
+    /// Puts back a node that waits for a value in memory.
+    pub(super) fn poll_later(&mut self, lane: Lane, node: Node) {
+        if let Some(queue) = self.lanes.get_mut(&lane) {
+            queue.nodes.push_front(node);
+            queue.phase = Phase::Polling;
+            self.polling.push(lane);
+        }
+    }
+
+    /// Lets the lanes go on whose value has come. Tells whether there was one.
+    pub(super) fn poll(&mut self) -> bool {
+        let polling = std::mem::take(&mut self.polling);
+        let before = polling.len();
+        for lane in polling {
+            let first = self.lanes.get(&lane).and_then(|queue| queue.nodes.front());
+            if first.is_none_or(|node| node.work.is_ready()) {
+                self.advance(lane);
+            } else {
+                self.polling.push(lane);
+            }
+        }
+        self.polling.len() < before
+    }
+
+    /// Counts the lane's current node as done and lets go on what waited for it.
+    pub(super) fn finish(&mut self, lane: Lane) {
+        let Some(queue) = self.lanes.get_mut(&lane) else { return };
+        queue.completed += 1;
+        let completed = queue.completed;
+        let waiters: Vec<_> = queue.waiters.extract_if(.., |(number, _)| *number <= completed).collect();
+        if queue.submitted == completed {
+            if let Some(context) = self.contexts.get_mut(&queue.ctx) {
+                context.busy.retain(|&other| other != lane);
+            }
+            if queue.doomed {
+                self.lanes.remove(&lane);
+            }
+        }
+        for (_, waiter) in waiters {
+            match waiter {
+                // One that had stopped waiting may still be registered.
+                Waiter::Lane(lane) if self.lanes.get(&lane).is_some_and(|queue| queue.phase == Phase::Blocked) => {
+                    self.advance(lane);
+                }
+                Waiter::Lane(_) => {}
+                Waiter::Thread(signal) => signal.raise(),
+            }
+        }
+    }
+}

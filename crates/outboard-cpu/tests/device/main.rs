@@ -1,0 +1,8 @@
+//! The software device as its driver half sees it: through [`Backend`], with hand-written PTX.
+
+mod fixture;
+
+mod faults;
+mod memory;
+mod modules;
+mod streams;

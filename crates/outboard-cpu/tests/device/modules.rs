@@ -1,0 +1,115 @@
+//! Images: what loads, what is refused and why.
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{Backend, Stream};
+
+use crate::fixture::{Context, KERNELS, fresh};
+
+/// PTX with a body for one kernel `k`.
+fn ptx(body: &str) -> String {
+    format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ {body} ret; }}\n")
+}
+
+#[test]
+fn kernels_and_their_attributes() {
+    let ctx = Context::new();
+    let module = ctx.load(KERNELS).unwrap();
+    let names = ctx.cpu.module_functions(ctx.id, module).unwrap();
+    assert_eq!(names, ["add", "step", "wait", "poke", "stop"]);
+    let add = ctx.function(module, "add");
+    assert_eq!(add.info.params, [(0, 8), (8, 8)]);
+    let (threads, shared, ptx, binary, most_shared) = (0, 1, 5, 6, 8);
+    assert_eq!(add.info.attribute(threads), 1024);
+    assert_eq!(add.info.attribute(shared), 0);
+    assert_eq!(add.info.attribute(ptx), 80);
+    assert_eq!(add.info.attribute(binary), 90);
+    assert_eq!(add.info.attribute(most_shared), 48 << 10);
+    let missing = ctx.cpu.module_function(ctx.id, module, "subtract", fresh());
+    assert_eq!(missing.unwrap_err(), CUresult::CUDA_ERROR_NOT_FOUND);
+    ctx.cpu.module_unload(ctx.id, module).unwrap();
+    assert_eq!(ctx.launch(&add, 1, &[0, 0], Stream::Legacy), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+}
+
+#[test]
+fn globals_have_addresses_and_contents() {
+    let ctx = Context::new();
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\n\
+        .visible .global .align 4 .u32 numbers[4] = {1, 2, 3};\n.visible .const .align 4 .u32 fixed = 7;\n\
+        .visible .entry k() { ret; }";
+    let module = ctx.load(text).unwrap();
+    let (address, bytes) = ctx.cpu.module_global(ctx.id, module, "numbers").unwrap();
+    assert_eq!(bytes, 16);
+    assert_eq!(ctx.read(address, 4, Stream::Legacy), [1, 2, 3, 0]);
+    let (address, bytes) = ctx.cpu.module_global(ctx.id, module, "fixed").unwrap();
+    assert_eq!(bytes, 4);
+    ctx.write(address, &[8], Stream::Legacy);
+    assert_eq!(ctx.read(address, 1, Stream::Legacy), [8]);
+    let missing = ctx.cpu.module_global(ctx.id, module, "k");
+    assert_eq!(missing, Err(CUresult::CUDA_ERROR_NOT_FOUND));
+}
+
+#[test]
+fn an_instruction_that_is_not_there_is_named() {
+    let ctx = Context::new();
+    let body =
+        ".reg .b32 %r<5>; .reg .f32 %f<3>; .reg .b64 %rd; tex.2d.v4.s32.f32 {%r1, %r2, %r3, %r4}, [%rd, {%f1, %f2}];";
+    let (error, why) = ctx.load(&ptx(body)).unwrap_err();
+    assert_eq!(error, CUresult::CUDA_ERROR_INVALID_PTX);
+    assert!(why.contains("tex.2d.v4.s32.f32") && why.contains("kernel 'k'"), "{why}");
+}
+
+#[test]
+fn refusals() {
+    let ctx = Context::new();
+    let refusals: [(String, CUresult); 7] = [
+        (ptx("frobnicate;"), CUresult::CUDA_ERROR_INVALID_PTX),
+        (ptx("").replace("8.0", "99.0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
+        (ptx("").replace("sm_80", "sm_100"), CUresult::CUDA_ERROR_INVALID_PTX),
+        (ptx("call f;").replace(".visible", ".extern .func f();\n.visible"), CUresult::CUDA_ERROR_INVALID_PTX),
+        ("hello world".into(), CUresult::CUDA_ERROR_INVALID_IMAGE),
+        (String::new(), CUresult::CUDA_ERROR_INVALID_IMAGE),
+        ("\x7fELF and so on".into(), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
+    ];
+    for (text, expected) in refusals {
+        let (error, why) = ctx.load(&text).unwrap_err();
+        assert_eq!(error, expected, "{text}: {why}");
+        assert!(!why.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn parts_are_linked() {
+    let ctx = Context::new();
+    let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
+    let main = format!(
+        "{head}.extern .func (.param .b32 r) twice(.param .b32 a);\n.visible .entry k(.param .u64 target) {{
+            .reg .b32 %r<2>; .reg .b64 %rd; .param .b32 arg; .param .b32 res;
+            ld.param.u64 %rd, [target];
+            st.param.b32 [arg], 21;
+            call (res), twice, (arg);
+            ld.param.b32 %r1, [res];
+            st.global.u32 [%rd], %r1;
+            ret; }}"
+    );
+    let other = format!(
+        "{head}.visible .func (.param .b32 r) twice(.param .b32 a) {{
+            .reg .b32 %r<2>; ld.param.b32 %r1, [a]; add.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret; }}"
+    );
+    let module = ctx.load_parts(&[b"\x7fELF: the linked machine code", main.as_bytes(), other.as_bytes()]).unwrap();
+    let (kernel, word) = (ctx.function(module, "k"), ctx.word());
+    ctx.launch(&kernel, 1, &[word], Stream::Legacy).unwrap();
+    assert_eq!(ctx.read(word, 1, Stream::Legacy), [42]);
+}
+
+#[test]
+fn occupancy_follows_what_a_kernel_may_ask_for() {
+    let ctx = Context::new();
+    let add = ctx.kernel("add");
+    let occupancy = |threads, shared| ctx.cpu.occupancy(ctx.id, add.id, threads, shared, 0).unwrap();
+    assert_eq!(occupancy(1024, 0), 2);
+    assert_eq!(occupancy(1025, 0), 0);
+    assert_eq!(occupancy(64, 50_000), 0);
+    let most_dynamic_shared = 8;
+    ctx.cpu.function_set_attribute(ctx.id, add.id, most_dynamic_shared, 100_000).unwrap();
+    assert_eq!(occupancy(64, 50_000), 4);
+}
