@@ -54,6 +54,9 @@ impl Remote {
 /// Bytes of an image that travel in one message.
 const IMAGE_PIECE: usize = 1 << 20;
 
+/// No function differs from the front's yet.
+impl outboard_front::Driver for Remote {}
+
 impl Backend for Remote {
     fn get() -> &'static Remote {
         &REMOTE
@@ -110,9 +113,9 @@ impl Backend for Remote {
         self.host.alloc(bytes)
     }
 
-    fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.finish_copies();
-        // SAFETY: the front gives back what `host_alloc` gave, once.
+        // SAFETY: by the contract of this method.
         unsafe { self.host.free(memory, bytes) }
     }
 

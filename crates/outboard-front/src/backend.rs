@@ -140,7 +140,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Allocates page-locked host memory, page-aligned; `flags` as of `cuMemHostAlloc`.
     fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8>;
     /// Frees what [`Backend::host_alloc`] gave, once nothing queued uses it.
-    fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
+    ///
+    /// # Safety
+    /// `memory` and `bytes` are of one such allocation, which the program uses no more.
+    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
     /// Page-locks memory of the application; `flags` as of `cuMemHostRegister`.
     fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()>;
     /// Undoes [`Backend::host_register`].

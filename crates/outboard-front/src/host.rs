@@ -42,7 +42,8 @@ pub(crate) unsafe fn cuMemFreeHost<D: Driver>(host: *mut c_void) -> Result<()> {
     }
     let allocated = |kind| matches!(kind, Kind::HostAllocated(_));
     let (bytes, allocation) = memory::remove(host as u64, allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    D::get().host_free(allocation.ctx, host.cast(), bytes as usize)
+    // SAFETY: the map held it, and does no more.
+    unsafe { D::get().host_free(allocation.ctx, host.cast(), bytes as usize) }
 }
 
 pub(crate) unsafe fn cuMemHostRegister_v2<D: Driver>(host: *mut c_void, bytes: usize, flags: c_uint) -> Result<()> {

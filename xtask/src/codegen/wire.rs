@@ -149,7 +149,7 @@ impl Messages {
                 }
             };
         }
-        out.push_str("}\n\n/// Decodes one command and does it. `None` when there is no such message.\npub(crate) fn dispatch(commands: &mut impl Commands, incoming: Incoming<'_>) -> Result<Option<Outcome>, DecodeError> {\nlet mut reader = Reader::new(incoming.payload);\nOk(Some(match incoming.op {\n");
+        out.push_str("}\n\n/// Decodes one command and does it. `None` when there is no such message.\npub(crate) fn dispatch(commands: &mut impl Commands, incoming: &Incoming<'_>) -> Result<Option<Outcome>, DecodeError> {\nlet mut reader = Reader::new(incoming.payload);\nOk(Some(match incoming.op {\n");
         for m in &self.0 {
             let _ = writeln!(out, "{} => {{\nlet message = reader.get()?;\nreader.finish()?;", m.number);
             let _ = match m.class {

@@ -88,7 +88,7 @@ pub(crate) trait Commands {
 }
 
 /// Decodes one command and does it. `None` when there is no such message.
-pub(crate) fn dispatch(commands: &mut impl Commands, incoming: Incoming<'_>) -> Result<Option<Outcome>, DecodeError> {
+pub(crate) fn dispatch(commands: &mut impl Commands, incoming: &Incoming<'_>) -> Result<Option<Outcome>, DecodeError> {
     let mut reader = Reader::new(incoming.payload);
     Ok(Some(match incoming.op {
         1 => {

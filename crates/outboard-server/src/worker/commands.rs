@@ -524,10 +524,13 @@ impl Commands for Worker {
         let stream = self.stream(m.stream)?;
         let function = self.objects.function(m.function)?;
         let mut bytes = m.params.len();
-        const POINTER: *mut core::ffi::c_void = 1 as *mut _;
-        const SIZE: *mut core::ffi::c_void = 2 as *mut _;
-        let mut extra =
-            [POINTER, m.params.as_ptr().cast_mut().cast(), SIZE, (&raw mut bytes).cast(), core::ptr::null_mut()];
+        let mut extra = [
+            LAUNCH_BUFFER_POINTER as *mut core::ffi::c_void,
+            m.params.as_ptr().cast_mut().cast(),
+            LAUNCH_BUFFER_SIZE as *mut core::ffi::c_void,
+            (&raw mut bytes).cast(),
+            core::ptr::null_mut(),
+        ];
         // A kernel without parameters takes no buffer.
         let extra = if bytes == 0 { core::ptr::null_mut() } else { extra.as_mut_ptr() };
         let ((gx, gy, gz), (bx, by, bz), none) = (m.grid, m.block, core::ptr::null_mut());
@@ -559,6 +562,10 @@ impl Commands for Worker {
         call!(self.table, cuLaunchKernelEx(&raw const config, function, none, extra))
     }
 }
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `_SIZE`: keys in a list of pointers.
+const LAUNCH_BUFFER_POINTER: usize = 1;
+const LAUNCH_BUFFER_SIZE: usize = 2;
 
 /// Launch attributes that hold neither handles nor host addresses: a client may send these.
 const PLAIN_ATTRIBUTES: [Attribute; 10] = [

@@ -153,7 +153,7 @@ impl Handler for Worker {
             self.replier = Some(replier.clone());
         }
         let incoming = Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
-        let outcome: Outcome = match crate::generated::dispatch::dispatch(self, incoming) {
+        let outcome: Outcome = match crate::generated::dispatch::dispatch(self, &incoming) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return self.violated(&format_args!("there is no message {}", command.op)),
             Err(error) => return self.violated(&error),
