@@ -1,5 +1,7 @@
 //! What a launch is made of.
 
+use std::collections::VecDeque;
+
 /// Where text written by a kernel belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
@@ -49,5 +51,36 @@ impl std::fmt::Debug for Launch<'_> {
             .field("params", &self.params.len())
             .field("cooperative", &self.cooperative)
             .finish_non_exhaustive()
+    }
+}
+
+/// Texts that kernels wrote, bounded: when full, the oldest go.
+pub(crate) struct Fifo {
+    limit: u64,
+    bytes: u64,
+    entries: VecDeque<(OutputStream, Vec<u8>)>,
+}
+
+impl Fifo {
+    pub(crate) fn new(limit: u64) -> Fifo {
+        Fifo { limit, bytes: 0, entries: VecDeque::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, stream: OutputStream, text: Vec<u8>) {
+        // What an entry costs beyond its text is counted too, or empty texts would be unbounded.
+        self.bytes += text.len() as u64 + 32;
+        self.entries.push_back((stream, text));
+        while self.bytes > self.limit {
+            let Some((_, text)) = self.entries.pop_front() else { break };
+            self.bytes -= text.len() as u64 + 32;
+        }
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &(OutputStream, Vec<u8>)> {
+        self.entries.iter()
     }
 }

@@ -1,0 +1,82 @@
+//! The heap of `malloc` and `free` in kernels.
+
+use crate::{Limit, Memory};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// Alignment and granularity of allocations, as CUDA guarantees.
+const ALIGN: u64 = 16;
+
+/// Device heap of an engine; its memory is taken on first use.
+#[derive(Default)]
+pub(crate) struct Heap {
+    state: Mutex<Option<State>>,
+}
+
+struct State {
+    live: BTreeMap<u64, u64>,
+    free: BTreeMap<u64, u64>,
+}
+
+impl Heap {
+    /// Allocates `bytes`, or gives 0 when the heap is full.
+    pub(crate) fn malloc(&self, core: &crate::exec::pool::Core, bytes: u64) -> u64 {
+        self.malloc_in(&core.memory, core.limit(Limit::MallocHeap), bytes)
+    }
+
+    fn malloc_in(&self, memory: &Memory, heap_bytes: u64, bytes: u64) -> u64 {
+        let mut state = self.state.lock();
+        if state.is_none() {
+            let size = heap_bytes.max(ALIGN).next_multiple_of(ALIGN);
+            let Ok(base) = memory.alloc_internal(size) else { return 0 };
+            *state = Some(State { live: BTreeMap::new(), free: BTreeMap::from([(base, size)]) });
+        }
+        let Some(state) = state.as_mut() else { return 0 };
+        let Some(size) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return 0 };
+        let Some((start, len)) = state.free.iter().find(|&(_, &len)| len >= size).map(|(&start, &len)| (start, len)) else {
+            return 0;
+        };
+        state.free.remove(&start);
+        if len > size {
+            state.free.insert(start + size, len - size);
+        }
+        state.live.insert(start, size);
+        start
+    }
+
+    /// Frees an allocation; false when `addr` is none.
+    pub(crate) fn free(&self, addr: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(state) = state.as_mut() else { return false };
+        let Some(size) = state.live.remove(&addr) else { return false };
+        let (mut start, mut len) = (addr, size);
+        if let Some((&before, &before_len)) = state.free.range(..addr).next_back()
+            && before + before_len == addr
+        {
+            state.free.remove(&before);
+            (start, len) = (before, before_len + size);
+        }
+        if let Some(after) = state.free.remove(&(addr + size)) {
+            len += after;
+        }
+        state.free.insert(start, len);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_heap_gives_null_and_freed_memory_comes_back() {
+        let memory = Memory::new(1 << 20).expect("reserve");
+        let heap = Heap::default();
+        let a = heap.malloc_in(&memory, 1024, 512);
+        let b = heap.malloc_in(&memory, 1024, 500);
+        assert!(a != 0 && b != 0 && a.is_multiple_of(16) && memory.is_valid(b));
+        assert_eq!(heap.malloc_in(&memory, 1024, 1), 0);
+        assert!(heap.free(a) && !heap.free(a) && heap.free(b));
+        assert_eq!(heap.malloc_in(&memory, 1024, 1024), a);
+    }
+}
