@@ -1,9 +1,12 @@
 //! The engine: memory, programs, launches.
 
+use crate::codegen::{self, program::host_isa};
+use crate::exec::grid::Grid;
+use crate::exec::pool::{Core, Pool};
 use crate::{Fault, Kernel, Launch, LoadError, Memory, Program};
+use cranelift_codegen::isa::OwnedTargetIsa;
 use outboard_ptx::ir;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How to build an engine.
 #[derive(Clone, Debug)]
@@ -52,53 +55,63 @@ pub enum Limit {
 
 /// Compiles programs and runs grids. Shared freely between threads.
 pub struct Engine {
-    memory: Memory,
-    limits: [AtomicU64; 3],
+    // Before the core: its threads end first.
+    _pool: Pool,
+    core: Arc<Core>,
+    isa: OwnedTargetIsa,
 }
 
 impl Engine {
     /// Reserves memory and starts the threads.
     pub fn new(config: &EngineConfig) -> Result<Arc<Engine>, EngineError> {
+        let isa = host_isa().map_err(EngineError::Processor)?;
         let memory = Memory::new(config.arena_bytes)
             .map_err(|source| EngineError::Reserve { bytes: config.arena_bytes, source })?;
-        Ok(Arc::new(Engine {
-            memory,
-            limits: [AtomicU64::new(64 << 10), AtomicU64::new(1 << 20), AtomicU64::new(8 << 20)],
-        }))
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = config.threads.unwrap_or_else(available).max(1);
+        let core = Arc::new(Core::new(memory, threads));
+        let pool = Pool::start(&core).map_err(EngineError::Threads)?;
+        Ok(Arc::new(Engine { _pool: pool, core, isa }))
     }
 
     /// Device memory.
     pub fn memory(&self) -> &Memory {
-        &self.memory
+        &self.core.memory
+    }
+
+    /// OS threads that run blocks.
+    pub fn threads(&self) -> usize {
+        self.core.threads
     }
 
     /// The value of a limit.
     pub fn limit(&self, limit: Limit) -> u64 {
-        self.limits[limit as usize].load(Ordering::Relaxed)
+        self.core.limit(limit)
     }
 
     /// Sets a limit for launches to come.
     pub fn set_limit(&self, limit: Limit, value: u64) {
-        self.limits[limit as usize].store(value, Ordering::Relaxed);
+        self.core.set_limit(limit, value);
     }
 
     /// Compiles modules that together form one program: what one declares `.extern` another may define.
-    pub fn load(self: &Arc<Self>, modules: &[&ir::Module]) -> Result<Arc<Program>, LoadError> {
-        let function = modules.first().and_then(|m| m.functions.first()).map(|f| f.name.clone()).unwrap_or_default();
-        Err(LoadError::Codegen { function, message: "the code generator is not there yet".into() })
+    pub fn load(&self, modules: &[&ir::Module]) -> Result<Arc<Program>, LoadError> {
+        codegen::program::load(&self.core, &self.isa, modules)
     }
 
     /// Runs a grid and returns when it has ended. The calling thread takes part in the work. Several threads may launch at once;
     /// the pool works on their grids in turn.
-    pub fn launch(&self, kernel: &Kernel, launch: &Launch<'_>) -> Result<(), Fault> {
-        let _ = launch;
-        Err(Fault {
-            kind: crate::FaultKind::InvalidLaunch("the code generator is not there yet".into()),
-            kernel: kernel.name.clone(),
-            function: String::new(),
-            line: 0,
-            block: [0; 3],
-            thread: [0; 3],
-        })
+    pub fn launch(&self, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<(), Fault> {
+        let grid = Grid::new(&self.core, kernel, launch)
+            .map_err(|kind| Fault { kernel: kernel.name.clone(), ..Fault::from(kind) })?;
+        let grid = Arc::new(grid);
+        self.core.run(&grid);
+        let (fault, output) = grid.wait();
+        if let Some(sink) = launch.output {
+            for (stream, text) in output.iter().flat_map(|fifo| fifo.entries()) {
+                sink(*stream, text);
+            }
+        }
+        fault.map_or(Ok(()), Err)
     }
 }

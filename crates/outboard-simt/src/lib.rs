@@ -14,11 +14,15 @@
 //! A fault (a bad address, a failed `assert`, a trap) ends the launch with a [`Fault`] that says where it happened. Faults travel as
 //! return values of the compiled functions: there are no signal handlers, and nothing unwinds through compiled code.
 
+mod codegen;
 mod engine;
+mod exec;
 mod fault;
 mod launch;
+mod math;
 mod memory;
 mod program;
+mod rt;
 
 pub use engine::{Engine, EngineConfig, EngineError, Limit};
 pub use fault::{Fault, FaultKind, Space};

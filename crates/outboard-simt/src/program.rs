@@ -1,6 +1,10 @@
 //! Loaded programs and their kernels.
 
+use crate::exec::context::CodePtr;
+use crate::exec::pool::Core;
+use cranelift_jit::JITModule;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// Why a program could not be loaded.
@@ -77,6 +81,7 @@ pub struct KernelInfo {
 pub struct Program {
     pub(crate) kernels: BTreeMap<String, Arc<Kernel>>,
     pub(crate) globals: BTreeMap<String, (u64, u64)>,
+    pub(crate) _code: Arc<Code>,
 }
 
 impl Program {
@@ -100,6 +105,8 @@ impl Program {
 pub struct Kernel {
     pub(crate) name: String,
     pub(crate) info: KernelInfo,
+    pub(crate) code: KernelCode,
+    pub(crate) program: Arc<Code>,
 }
 
 impl Kernel {
@@ -111,5 +118,69 @@ impl Kernel {
     /// Sizes and limits.
     pub fn info(&self) -> &KernelInfo {
         &self.info
+    }
+}
+
+/// How to run a kernel.
+pub(crate) struct KernelCode {
+    pub(crate) entry: CodePtr,
+    /// Threads wait for each other, so each needs a stack.
+    pub(crate) coroutines: bool,
+    /// Blocks may wait for each other.
+    pub(crate) spins: bool,
+    pub(crate) uses_clusters: bool,
+    /// Calls may nest without a bound that is known.
+    pub(crate) recursive: bool,
+    /// Bytes of local memory that the longest chain of calls needs; without the part of recursion.
+    pub(crate) local_bytes: u64,
+    /// Bytes of machine stack, likewise.
+    pub(crate) frame_bytes: u64,
+    /// Largest machine frame.
+    pub(crate) largest_frame: u64,
+    /// Bytes of machine stack for runtime functions.
+    pub(crate) stack_base: u64,
+}
+
+impl KernelCode {
+    /// Bytes of machine stack per thread, where recursion may use `deep` bytes of local memory.
+    pub(crate) fn stack_bytes(&self, deep: u64) -> u64 {
+        // Machine frames of small functions are some times larger than what they keep in local memory.
+        let recursion = if self.recursive { deep * 4 } else { 0 };
+        (self.stack_base + self.frame_bytes + self.largest_frame + recursion).next_multiple_of(4096)
+    }
+}
+
+/// Machine code and variables of a program, kept by the program and its kernels.
+pub(crate) struct Code {
+    /// Names of the functions with bodies.
+    pub(crate) functions: Vec<String>,
+    /// Addresses of the variables.
+    pub(crate) variables: Vec<u64>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) _machine: Machine,
+    /// Code pointers for indirect calls; compiled code knows the address.
+    pub(crate) _table: Box<[u64]>,
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        for &addr in &self.variables {
+            self.core.memory.free(addr);
+        }
+    }
+}
+
+/// Finished machine code.
+pub(crate) struct Machine(pub(crate) ManuallyDrop<JITModule>);
+
+// SAFETY: the module is not touched between the end of compilation and its destruction; the memory it owns is read-only code.
+unsafe impl Send for Machine {}
+// SAFETY: as above.
+unsafe impl Sync for Machine {}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here. Launches keep the kernel, and with it this code, alive while they run, so nothing executes it.
+        unsafe { ManuallyDrop::take(&mut self.0).free_memory() };
     }
 }

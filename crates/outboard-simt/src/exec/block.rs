@@ -68,7 +68,14 @@ impl BlockState {
     }
 
     /// Arrival at a barrier. A reduction over the threads comes back as (threads whose predicate held, all threads).
-    pub(crate) fn barrier(&self, thread: &ThreadContext, id: u32, expected: u32, waits: bool, pred: Option<bool>) -> (u32, u32) {
+    pub(crate) fn barrier(
+        &self,
+        thread: &ThreadContext,
+        id: u32,
+        expected: u32,
+        waits: bool,
+        pred: Option<bool>,
+    ) -> (u32, u32) {
         let barrier = &self.barriers[id as usize % BARRIERS];
         let (warp, lane) = (thread.warp(), thread.lane());
         barrier.arrive(warp, lane, expected, waits, pred);

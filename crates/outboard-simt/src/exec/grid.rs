@@ -94,10 +94,6 @@ impl Grid {
         &self.kernel.name
     }
 
-    pub(crate) fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     pub(crate) fn code(&self) -> CodePtr {
         self.kernel.code.entry
     }

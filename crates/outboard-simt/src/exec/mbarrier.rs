@@ -40,7 +40,10 @@ impl Mbarrier {
     fn with(parity: u64, pending: u64, expected: u64, tx: i64) -> Mbarrier {
         let tx = (tx as u64) & ((1 << TX_BITS) - 1);
         Mbarrier(
-            parity | (pending & COUNT_MASK) << PENDING_SHIFT | (expected & COUNT_MASK) << EXPECTED_SHIFT | tx << TX_SHIFT,
+            parity
+                | (pending & COUNT_MASK) << PENDING_SHIFT
+                | (expected & COUNT_MASK) << EXPECTED_SHIFT
+                | tx << TX_SHIFT,
         )
     }
 

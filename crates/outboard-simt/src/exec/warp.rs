@@ -27,9 +27,15 @@ pub(crate) enum Collective {
 enum Wait {
     None,
     /// For the members of a mask.
-    Group { mask: u32, what: Collective },
+    Group {
+        mask: u32,
+        what: Collective,
+    },
     /// Until nobody in the warp can run; `site` is the instruction.
-    Quiet { site: u64, what: Collective },
+    Quiet {
+        site: u64,
+        what: Collective,
+    },
 }
 
 #[derive(Clone, Copy)]

@@ -66,11 +66,7 @@ pub(crate) fn f32_to_e4m3(x: f32) -> u8 {
     let scaled = f64::from(x.abs()) * f64::exp2(-8.0);
     let bits = convert(Format::F64, wide, scaled.to_bits(), Round::NearestEven);
     // Below the smallest normal number the wide format would keep more digits: there the grid is fixed at 2^-9.
-    let bits = if x.abs() < f32::exp2(-6.0) {
-        (f64::from(x.abs()) * 512.0).round_ties_even() as u64
-    } else {
-        bits
-    };
+    let bits = if x.abs() < f32::exp2(-6.0) { (f64::from(x.abs()) * 512.0).round_ties_even() as u64 } else { bits };
     sign | bits.min(0x7e) as u8
 }
 

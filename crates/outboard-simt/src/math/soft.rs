@@ -106,7 +106,11 @@ pub(crate) enum Value {
     Infinite(bool),
     Zero(bool),
     /// `mant * 2^exp`, with `mant` not zero.
-    Finite { sign: bool, exp: i32, mant: u128 },
+    Finite {
+        sign: bool,
+        exp: i32,
+        mant: u128,
+    },
 }
 
 /// Bit at which operands of additions have their highest one: room for a carry above, and for guard bits below.

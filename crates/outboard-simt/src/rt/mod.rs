@@ -6,6 +6,7 @@
 
 pub(crate) mod access;
 pub(crate) mod atomics;
+pub(crate) mod bits;
 pub(crate) mod convert;
 pub(crate) mod format;
 pub(crate) mod heap;

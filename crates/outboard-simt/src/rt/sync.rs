@@ -1,10 +1,9 @@
 //! Barriers, warp operations, and letting others run.
 
 use crate::exec::block::SPIN_TURNS;
-use crate::exec::context::{STATUS_DONE, STATUS_FAULT, ThreadContext};
+use crate::exec::context::ThreadContext;
 use crate::exec::mbarrier::Mbarrier;
 use crate::exec::warp::Collective;
-use crate::{FaultKind, Space};
 use outboard_ptx::Type;
 use outboard_ptx::ir::{ReduxOp, ShflMode, VoteMode};
 
@@ -20,8 +19,7 @@ pub(crate) unsafe extern "C" fn bar(thread: *const ThreadContext, kind: u32, id:
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let reduces = kind >= BAR_AND;
-    let (trues, all) =
-        thread.state().barrier(thread, id, count, kind != BAR_ARRIVE, reduces.then_some(pred != 0));
+    let (trues, all) = thread.state().barrier(thread, id, count, kind != BAR_ARRIVE, reduces.then_some(pred != 0));
     match kind {
         BAR_AND => u32::from(trues == all),
         BAR_OR => u32::from(trues != 0),
@@ -190,16 +188,4 @@ pub(crate) extern "C" fn clock() -> u64 {
     use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
-}
-
-/// A count of a barrier must be a multiple of the warp size, and its number one of sixteen.
-pub(crate) unsafe extern "C" fn check_bar(thread: *const ThreadContext, id: u32, count: u32, site: u64) -> u32 {
-    if id < 16 && count.is_multiple_of(32) {
-        return STATUS_DONE;
-    }
-    // SAFETY: compiled code passes its own context.
-    let thread = unsafe { &*thread };
-    let kind = FaultKind::IllegalAddress { addr: id.into(), size: 1, space: Space::Shared };
-    thread.state().record_fault(thread, site, kind);
-    STATUS_FAULT
 }
