@@ -1,10 +1,11 @@
 //! Which driver library a server uses.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use miette::{Result, miette};
+use miette::Result;
+use outboard_server::worker::{self, Worker};
 
 use crate::install;
 
@@ -38,6 +39,8 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
 }
 
 /// Serves one client with a driver library.
-pub(crate) fn work(driver: PathBuf) -> Result<()> {
-    Err(miette!("workers cannot use {} yet", driver.display()))
+pub(crate) fn work(driver: &Path) -> ! {
+    let name = driver.display().to_string();
+    // SAFETY: the supervisor's user chose the file as a CUDA driver library.
+    worker::run(|start| unsafe { Worker::new(driver, &name, start) })
 }

@@ -52,7 +52,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
 
 pub(crate) fn worker(args: WorkerArgs) -> Result<()> {
     logs::init_from_env();
-    crate::driver::work(args.driver)
+    crate::driver::work(&args.driver)
 }
 
 /// Adds the usual port to an address that has none.

@@ -89,7 +89,7 @@ fn export_arguments(f: &Function, flavour: Flavour) -> String {
 /// The functions of a loaded driver library.
 pub(crate) fn driver_table(api: &Api) -> String {
     let mut out = format!(
-        "{HEADER}#![allow(non_snake_case)]\n\nuse core::ffi::*;\n\nuse outboard_abi::*;\n\n\
+        "{HEADER}#![allow(non_snake_case, clippy::type_complexity)]\n\nuse core::ffi::*;\n\nuse outboard_abi::*;\n\n\
          /// The functions of a driver library; those that it lacks are `None`.\n#[derive(Clone, Copy)]\npub struct Table {{\n"
     );
     for f in api.functions.iter().filter(|f| !f.params.is_empty() || f.family != "graphics") {
