@@ -2,12 +2,18 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-use miette::Result;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use outboard_client::target::VARIABLE;
+use outboard_driver::{Library, call};
 use outboard_server::worker::{self, Worker};
 
 use crate::install;
+
+/// NVIDIA's driver library, as the loader finds it.
+const NVIDIA: &str = "libcuda.so.1";
 
 /// What `--driver` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +38,59 @@ impl FromStr for Choice {
 /// The library to load.
 pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
     match choice {
-        Some(Choice::Cpu) | None => install::cpu_driver(),
+        Some(Choice::Cpu) => install::cpu_driver(),
         Some(Choice::Path(path)) => Ok(path),
-        Some(Choice::Nvidia) => Ok(PathBuf::from("libcuda.so.1")),
+        Some(Choice::Nvidia) => match nvidia_devices()? {
+            Ok(_) => Ok(NVIDIA.into()),
+            Err(reason) => Err(miette!(
+                help = "install NVIDIA's driver, or offer the software device with --driver cpu",
+                "there is no NVIDIA GPU to offer: {reason}"
+            )),
+        },
+        None => match nvidia_devices()? {
+            Ok(devices) => {
+                tracing::info!(devices, "using NVIDIA's driver");
+                Ok(NVIDIA.into())
+            }
+            Err(reason) => {
+                tracing::info!(reason, "using the software device");
+                install::cpu_driver()
+            }
+        },
+    }
+}
+
+/// How many devices NVIDIA's driver has, or why it has none. Another process asks it, so that the supervisor itself
+/// never loads a driver.
+fn nvidia_devices() -> Result<Result<u32, String>> {
+    let output = Command::new("/proc/self/exe")
+        .arg("check-driver")
+        .env_remove(VARIABLE)
+        .stdin(Stdio::null())
+        .output()
+        .into_diagnostic()
+        .wrap_err("cannot start the process that looks for NVIDIA's driver")?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Ok(match said.split_once(' ') {
+        Some(("devices", count)) if output.status.success() => count.parse().map_err(|_| said.clone()),
+        _ if said.is_empty() => Err(format!("looking for one ended with {}", output.status)),
+        _ => Err(said),
+    })
+}
+
+/// What the process started by [`nvidia_devices`] does: prints `devices N`, or why there are none.
+pub(crate) fn check() -> String {
+    // SAFETY: the loader's libcuda.so.1 is a CUDA driver library; that is what its name says.
+    let library = match unsafe { Library::load(Path::new(NVIDIA)) } {
+        Ok(library) => library,
+        Err(error) => return error.to_string(),
+    };
+    let mut count = 0;
+    let asked = call!(library.table, cuInit(0)).and_then(|()| call!(library.table, cuDeviceGetCount(&mut count)));
+    match asked {
+        Ok(()) if count > 0 => format!("devices {count}"),
+        Ok(()) => "its driver finds no device".to_owned(),
+        Err(status) => format!("its driver fails to start with error {}", status.0),
     }
 }
 

@@ -28,6 +28,9 @@ enum Command {
     /// Serve one client; started by `serve`.
     #[command(hide = true)]
     Worker(serve::WorkerArgs),
+    /// Look for NVIDIA's driver; started by `serve`.
+    #[command(hide = true)]
+    CheckDriver,
 }
 
 fn main() -> miette::Result<()> {
@@ -38,6 +41,7 @@ fn main() -> miette::Result<()> {
         Command::Serve(args) => serve::serve(args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
-        Command::Worker(args) => serve::worker(args),
+        Command::Worker(args) => serve::worker(&args),
+        Command::CheckDriver => serve::check_driver(),
     }
 }

@@ -1,6 +1,7 @@
 //! `outboard serve` and the worker processes it starts.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Result};
@@ -50,9 +51,13 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     supervisor::serve(config).into_diagnostic()
 }
 
-pub(crate) fn worker(args: WorkerArgs) -> Result<()> {
+pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     crate::driver::work(&args.driver)
+}
+
+pub(crate) fn check_driver() -> Result<()> {
+    std::io::stdout().write_all(crate::driver::check().as_bytes()).into_diagnostic()
 }
 
 /// Adds the usual port to an address that has none.
