@@ -400,9 +400,9 @@ mod tests {
     #[test]
     fn host_ranges() {
         let memory = memory();
-        let host = vec![0u8; 100];
+        let host = [0u8; 100];
         let addr = host.as_ptr() as u64;
-        // SAFETY: the vector outlives the registration, and no kernel runs.
+        // SAFETY: the array outlives the registration, and no kernel runs.
         unsafe { memory.register_host(addr, 100) };
         assert!(memory.is_registered_host(addr + 96, 4) && !memory.is_registered_host(addr + 97, 4));
         assert_eq!(memory.unregister_host(addr), Some(100));

@@ -188,7 +188,7 @@ mod tests {
         // SAFETY: both allocations are as large as what is written.
         unsafe {
             std::ptr::copy_nonoverlapping(args.as_ptr(), addr as *mut u8, args.len());
-            std::ptr::copy_nonoverlapping(b"text\0".as_ptr(), string as *mut u8, 5);
+            std::ptr::copy_nonoverlapping(c"text".as_ptr().cast(), string as *mut u8, 5);
             // A marker for the address of a string.
             for slot in (0..args.len()).step_by(8) {
                 if args[slot..].starts_with(b"STRING!!") {
