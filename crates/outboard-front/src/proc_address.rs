@@ -63,8 +63,7 @@ pub fn find(
     let start = table.partition_point(|entry| entry.base < name);
     let same: &[Entry] = &table[start..start + table[start..].partition_point(|entry| entry.base == name)];
     if same.is_empty() {
-        // Some runtimes of CUDA 12 ask for exported names, `cuGraphInstantiateWithParams_ptsz` for one.
-        return table.iter().find(|entry| entry.symbol == name && entry.since <= version).ok_or(Missing::Symbol);
+        return Err(Missing::Symbol);
     }
     let newest = |per_thread| {
         same.iter()
