@@ -37,6 +37,12 @@ pub enum ChunkError {
         /// The length it should have.
         expected: u32,
     },
+    /// The transfers under way take more staging memory than a session may.
+    #[error("the session's transfers take more than {limit} bytes of staging memory")]
+    Staging {
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The chunk has come before.
     #[error("chunk {index} came twice")]
     Twice {
@@ -89,6 +95,18 @@ impl Cut {
         self.count
     }
 
+    /// How many chunks may be on their way before any is granted: what fits into one transfer's staging memory. Both
+    /// sides know it, so no message says it.
+    pub fn window(&self) -> u32 {
+        let fit = outboard_wire::limits::WINDOW / self.chunk as usize;
+        self.count.min(fit as u32)
+    }
+
+    /// Bytes of staging memory that the transfer may take.
+    pub fn staging(&self) -> usize {
+        self.window() as usize * self.chunk as usize
+    }
+
     /// Where chunk `index` starts, in bytes.
     pub fn offset(&self, index: u32) -> u64 {
         u64::from(index) * u64::from(self.chunk)
@@ -104,7 +122,7 @@ impl Cut {
 impl Expected {
     /// Expects the chunks of a transfer, of which the first `granted` may come.
     pub fn new(cut: Cut, granted: u32) -> Expected {
-        let words = cut.count.div_ceil(64) as usize;
+        let words = cut.count.div_ceil(u64::BITS) as usize;
         Expected { cut, granted: granted.min(cut.count), begun: vec![0; words], finished: 0 }
     }
 
@@ -139,6 +157,11 @@ impl Expected {
     pub fn finish(&mut self) -> bool {
         self.finished += 1;
         self.is_complete()
+    }
+
+    /// How many chunks have come whole.
+    pub fn finished(&self) -> u32 {
+        self.finished
     }
 
     /// Whether all chunks have come whole.
@@ -193,6 +216,15 @@ mod tests {
         assert_eq!(expected.begin(3, CHUNK), Err(ChunkError::Length { index: 3, found: CHUNK, expected: 5 }));
         assert_eq!(expected.begin(3, 5), Ok(3 * u64::from(CHUNK)));
         assert_eq!(expected.begin(3, 5), Err(ChunkError::Twice { index: 3 }));
+    }
+
+    #[test]
+    fn a_window_fits_into_staging_memory() {
+        for chunk in [CHUNK, 1 << 20, 3 << 20, 8 << 20] {
+            let cut = Cut::new(1 << 40, chunk).unwrap_or_else(|_| Cut::new(1 << 36, chunk).unwrap());
+            assert!(cut.window() >= 4 && cut.staging() <= outboard_wire::limits::WINDOW);
+            assert_eq!(Cut::new(1, chunk).unwrap().window(), 1);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod address;
 pub mod conformance;
 mod descriptor;
+pub mod lane;
 pub mod pipe;
 pub mod tcp;
 mod waker;
@@ -178,7 +179,7 @@ pub fn read_exact_until(stream: &dyn Stream, mut buffer: &mut [u8], deadline: In
 pub const PEER_CHECK: Duration = Duration::from_secs(2);
 
 /// Waits without a limit, but notices a peer that has fallen silent.
-fn block(stream: &dyn Stream, interest: Interest) -> io::Result<()> {
+pub(crate) fn block(stream: &dyn Stream, interest: Interest) -> io::Result<()> {
     loop {
         if stream.wait(interest, None, Some(PEER_CHECK))? != Readiness::default() {
             return Ok(());

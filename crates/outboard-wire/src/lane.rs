@@ -15,7 +15,7 @@ pub struct LaneHeader {
     pub kind: LaneKind,
     /// The client's number for the transfer.
     pub transfer: u64,
-    /// The chunk's index, or the number of chunks granted so far.
+    /// The chunk's index, or the number of chunks granted or sent so far.
     pub index: u32,
     /// Bytes that follow: a chunk's, otherwise 0.
     pub len: u32,
@@ -30,7 +30,7 @@ pub enum LaneKind {
     Grant,
     /// Worker to client: the transfer's staging memory is free again.
     Done,
-    /// Worker to client: the rest of a transfer towards the client will not come.
+    /// Worker to client: of a transfer towards the client, `index` chunks have been sent, and no more will be.
     Cancelled,
 }
 

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use outboard_transport::{Stream, Transport, read_exact_until, write_all};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Refusal, VERSION, Welcome};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Purpose, Refusal, VERSION, Welcome,
+};
 
 use super::Config;
+use super::bulk::Dial;
 
 /// Why no connection came about.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +68,24 @@ pub(super) fn connect(
     })?;
     let welcome = handshake(&*stream, address, hello, Instant::now() + config.timeout)?;
     Ok((stream, welcome))
+}
+
+/// What makes a lane of the session that `welcome` opened.
+pub(super) fn dial<T: Transport + 'static>(
+    transport: T,
+    address: &str,
+    hello: &Hello,
+    welcome: &Welcome,
+    config: &Config,
+) -> Dial {
+    let purpose = Purpose::Lane { session: welcome.session, key: welcome.key };
+    let hello = Hello { purpose, ..hello.clone() };
+    let (address, timeout) = (address.to_owned(), config.timeout);
+    Box::new(move || {
+        let stream = transport.connect(&address, timeout)?;
+        handshake(&*stream, &address, &hello, Instant::now() + timeout).map_err(io::Error::other)?;
+        Ok(stream)
+    })
 }
 
 /// Says hello on a connected stream and reads the answer. `address` is for messages.

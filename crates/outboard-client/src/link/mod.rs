@@ -9,6 +9,7 @@
 //! while they block, except the one that says who reads, or who writes. A forked child has none of them and must not
 //! use the link, only [`Link::abandon`] it.
 
+pub mod bulk;
 mod config;
 mod connect;
 mod receive;
@@ -23,10 +24,12 @@ use outboard_transport::{Stream, Transport};
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Welcome};
 
+pub use bulk::{Ticket, Upload};
 pub use config::Config;
 pub use connect::{ConnectError, handshake};
 pub use stats::Stats;
 
+use bulk::Bulk;
 use shared::Shared;
 
 /// The connection to one server.
@@ -56,6 +59,12 @@ pub enum LinkError {
     /// The command does not fit into a frame. Nothing was sent.
     #[error(transparent)]
     TooLong(#[from] outboard_session::TooLong),
+    /// The transfer cannot be cut as asked. Nothing was sent.
+    #[error(transparent)]
+    Transfer(outboard_session::chunks::ChunkError),
+    /// The worker gave a download up; the command that announced it knows why.
+    #[error("the server gave the transfer up")]
+    Cancelled,
 }
 
 /// Takes what the worker says unasked: the code and the encoded payload. It runs on whichever thread reads, which
@@ -63,22 +72,29 @@ pub enum LinkError {
 pub type NoticeHandler = Box<dyn Fn(u16, &[u8]) + Send + Sync>;
 
 impl Link {
-    /// Connects to a server, introduces the client, and starts the link.
-    pub fn connect(
-        transport: &dyn Transport,
+    /// Connects to a server, introduces the client, and starts the link. Its bulk lanes are opened when the first
+    /// transfer is.
+    pub fn connect<T: Transport + Clone + 'static>(
+        transport: &T,
         address: &str,
         hello: &Hello,
         config: Config,
         notices: NoticeHandler,
     ) -> Result<(Link, Welcome), ConnectError> {
         let (stream, welcome) = connect::connect(transport, address, hello, &config)?;
-        let link = Link::start(stream, config, notices).map_err(ConnectError::Local)?;
+        let dial = connect::dial(transport.clone(), address, hello, &welcome, &config);
+        let bulk = Bulk::new(Some(dial), welcome.lanes as usize);
+        let link = Link::assemble(stream, config, notices, bulk).map_err(ConnectError::Local)?;
         Ok((link, welcome))
     }
 
-    /// Starts a link on a stream whose handshake is done.
+    /// Starts a link without bulk lanes on a stream whose handshake is done.
     pub fn start(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Link> {
-        let shared = Arc::new(Shared::new(stream, config, notices)?);
+        Link::assemble(stream, config, notices, Bulk::new(None, 0))
+    }
+
+    fn assemble(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler, bulk: Bulk) -> io::Result<Link> {
+        let shared = Arc::new(Shared::new(stream, config, notices, bulk)?);
         sender::start(Arc::clone(&shared))?;
         Ok(Link { shared, process: std::process::id() })
     }
@@ -99,6 +115,23 @@ impl Link {
     /// Sends everything posted so far, without waiting for any reply.
     pub fn flush(&self) -> Result<(), LinkError> {
         self.shared.flush()
+    }
+
+    /// Opens a transfer of `len` bytes to the worker, in chunks of `chunk` bytes
+    /// ([`bulk::suggested_chunk`], [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES)). Blocks while the worker's
+    /// staging memory is taken by other transfers.
+    pub fn upload(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+        bulk::open_upload(&self.shared, len, chunk)
+    }
+
+    /// Opens a transfer of `len` bytes from the worker to `to`; the command that announces it must be posted
+    /// afterwards. Blocks while the worker's staging memory is taken by other transfers.
+    ///
+    /// # Safety
+    /// The memory must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
+    pub unsafe fn download(&self, to: *mut u8, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
+        // SAFETY: the caller promises the same.
+        unsafe { bulk::open_download(&self.shared, to, len, chunk) }
     }
 
     /// Whether the connection is still up, as far as known.
@@ -131,6 +164,7 @@ impl Link {
     pub fn abandon(&self) {
         // The child inherits nothing else that needs letting go, and has no one to tell of an error.
         let _ = self.shared.stream.abandon();
+        self.shared.bulk.abandon();
     }
 }
 

@@ -10,6 +10,7 @@ use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
 use outboard_transport::{Interest, Readiness, Stream, Waker};
 use outboard_wire::Writer;
 
+use super::bulk::Bulk;
 use super::receive::Slot;
 use super::stats::Counters;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
@@ -32,6 +33,7 @@ pub(super) struct Shared {
     pub(super) asleep: AtomicBool,
     pub(super) waker: Waker,
     lost: OnceLock<Arc<str>>,
+    pub(super) bulk: Bulk,
     pub(super) counters: Counters,
 }
 
@@ -63,7 +65,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Shared> {
+    pub(super) fn new(
+        stream: Arc<dyn Stream>,
+        config: Config,
+        notices: NoticeHandler,
+        bulk: Bulk,
+    ) -> io::Result<Shared> {
         Ok(Shared {
             stream,
             config,
@@ -76,6 +83,7 @@ impl Shared {
             asleep: AtomicBool::new(false),
             waker: Waker::new()?,
             lost: OnceLock::new(),
+            bulk,
             counters: Counters::default(),
         })
     }
@@ -148,6 +156,7 @@ impl Shared {
         for slot in waiting {
             slot.deliver(Err(self.lost()));
         }
+        self.bulk.lose();
         self.waker.wake();
     }
 

@@ -29,7 +29,7 @@ use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
 
-pub use io::{Command, Handler, Replier, Start, run};
+pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
 
 /// The worker's state: one client's session with the driver library.
 pub struct Worker {

@@ -1,5 +1,9 @@
 //! A supervisor, its workers and their clients, each a process of its own: this program plays all the parts.
 
+#![allow(clippy::print_stdout)]
+
+mod copies;
+mod device;
 mod parts;
 mod scenarios;
 
@@ -20,7 +24,7 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut failed = 0;
-    for (name, scenario) in scenarios::ALL {
+    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL) {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);
             println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });

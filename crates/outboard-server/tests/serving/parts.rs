@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command as Process, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use super::device::Device;
 use outboard_client::link::{Config as LinkConfig, ConnectError, Link};
 use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Command, Handler, Replier, Start};
@@ -32,7 +33,9 @@ pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
 pub(crate) const MAX_HELLOS: usize = 80;
 pub(crate) const MAX_SESSIONS: usize = 70;
 
+#[derive(Default)]
 struct TestHandler {
+    device: Device,
     later: Option<(u64, Replier)>,
 }
 
@@ -57,7 +60,7 @@ impl Handler for TestHandler {
             PANIC_IN_HELPER => {
                 std::thread::spawn(|| panic!("on purpose, in a helper"));
             }
-            // An unknown command is a broken client.
+            _ if self.device.command(&command, replier) => {}
             _ => replier.reply(command.seq, 801, |_| ()).unwrap(),
         }
     }
@@ -75,7 +78,7 @@ pub(crate) fn worker() -> ExitCode {
         while start.devices.contains(&HANG) {
             std::thread::park();
         }
-        Ok(TestHandler { later: None })
+        Ok(TestHandler::default())
     })
 }
 

@@ -5,6 +5,7 @@
 //! [`Replier`]. When the client or the supervisor goes, the process ends at once: the system and the driver clean up
 //! better than any code here could.
 
+pub mod bulk;
 mod replier;
 mod watch;
 
@@ -20,6 +21,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
 use crate::control::{self, ToSupervisor, ToWorker};
 
 pub use crate::control::Start;
+pub use bulk::{Bulk, Sink};
 pub use outboard_session::server::Command;
 pub use replier::Replier;
 
@@ -108,8 +110,10 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
     if start.probe {
         return Ok(SERVED);
     }
-    watch::start(control, Arc::clone(&stream))?;
-    let replier = Replier::new(Arc::clone(&stream));
+    let bulk = Bulk::new();
+    let lane_welcome = Welcome { snapshot: Vec::new(), ..welcome }.encode();
+    watch::start(control, Arc::clone(&stream), bulk.clone(), lane_welcome)?;
+    let replier = Replier::new(Arc::clone(&stream), bulk);
     let result = dispatch(&*stream, &replier, &mut handler);
     handler.closed();
     match result {

@@ -9,6 +9,8 @@ use outboard_session::server::Outgoing;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream};
 use outboard_wire::Writer;
 
+use super::Bulk;
+
 /// Answers commands, from any thread, in any order.
 ///
 /// The one that a handler is given with a command gathers replies, and the dispatcher writes them when no further
@@ -16,6 +18,7 @@ use outboard_wire::Writer;
 #[derive(Debug)]
 pub struct Replier {
     replies: Arc<Replies>,
+    bulk: Bulk,
     gathers: bool,
 }
 
@@ -33,12 +36,12 @@ struct Replies {
 
 impl Clone for Replier {
     fn clone(&self) -> Replier {
-        Replier { replies: Arc::clone(&self.replies), gathers: false }
+        Replier { replies: Arc::clone(&self.replies), bulk: self.bulk.clone(), gathers: false }
     }
 }
 
 impl Replier {
-    pub(super) fn new(stream: Arc<dyn Stream>) -> Replier {
+    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk) -> Replier {
         let replies = Replies {
             stream,
             outgoing: Mutex::new(Outgoing::new(false)),
@@ -46,7 +49,7 @@ impl Replier {
             pending: AtomicBool::new(false),
             taken: AtomicU64::new(0),
         };
-        Replier { replies: Arc::new(replies), gathers: true }
+        Replier { replies: Arc::new(replies), bulk, gathers: true }
     }
 
     /// Answers command `seq` with a CUresult and what it returns.
@@ -61,6 +64,11 @@ impl Replier {
     pub fn notice(&self, code: u16, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed);
         self.push(|outgoing| outgoing.notice(code, taken, encode))
+    }
+
+    /// The session's bulk transfers.
+    pub fn bulk(&self) -> &Bulk {
+        &self.bulk
     }
 
     fn push(&self, push: impl FnOnce(&mut Outgoing) -> Result<(), TooLong>) -> Result<(), TooLong> {

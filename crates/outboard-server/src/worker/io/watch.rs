@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outboard_transport::{Interest, Stream};
+use outboard_transport::{Interest, Stream, tcp, write_all};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::{SERVED, exit};
+use super::{Bulk, SERVED, exit};
 use crate::control::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
@@ -20,10 +20,12 @@ pub(super) fn die_with_the_supervisor() -> io::Result<()> {
 }
 
 /// Starts the threads that watch the client's connection and the supervisor's socket.
-pub(super) fn start(control: OwnedFd, stream: Arc<dyn Stream>) -> io::Result<()> {
+///
+/// `lane_welcome` is what a new lane's client is told.
+pub(super) fn start(control: OwnedFd, stream: Arc<dyn Stream>, bulk: Bulk, lane_welcome: Vec<u8>) -> io::Result<()> {
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     spawn("watch-client").spawn(move || watch_client(&*stream))?;
-    spawn("watch-supervisor").spawn(move || watch_supervisor(&control))?;
+    spawn("watch-supervisor").spawn(move || watch_supervisor(&control, &bulk, &lane_welcome))?;
     Ok(())
 }
 
@@ -37,13 +39,24 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &OwnedFd) {
-    while let Ok(Some((message, _connection))) = control::receive::<ToWorker>(control.as_fd()) {
-        match message {
-            // Bulk lanes come with the copies that use them.
-            ToWorker::Lane => tracing::debug!("a lane was offered"),
-            ToWorker::Start(_) => tracing::error!("the supervisor starts a second session in one worker"),
+fn watch_supervisor(control: &OwnedFd, bulk: &Bulk, lane_welcome: &[u8]) {
+    while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
+        match (message, connection) {
+            (ToWorker::Lane, Some(connection)) => {
+                if let Err(error) = add_lane(bulk, connection, lane_welcome) {
+                    tracing::warn!(%error, "a lane cannot be used");
+                }
+            }
+            (ToWorker::Lane, None) => tracing::error!("a lane came without its connection"),
+            (ToWorker::Start(_), _) => tracing::error!("the supervisor starts a second session in one worker"),
         }
     }
     exit(SERVED)
+}
+
+fn add_lane(bulk: &Bulk, connection: OwnedFd, welcome: &[u8]) -> io::Result<()> {
+    let stream = tcp::from_descriptor(connection)?;
+    // It fits into the empty socket buffer, so this does not wait for the client.
+    write_all(&*stream, welcome)?;
+    bulk.add_lane(stream)
 }

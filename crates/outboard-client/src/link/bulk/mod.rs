@@ -1,0 +1,256 @@
+//! Large copies, on connections of their own.
+//!
+//! A transfer is announced by a command, which names its number, its chunk size and its window; its bytes travel on
+//! the lanes. Lane threads read and write straight from and to the application's memory. An application's thread that
+//! waits for its upload writes chunks itself: a small copy needs no other thread.
+
+mod lanes;
+mod table;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use outboard_session::chunks::{ChunkError, Cut};
+use outboard_transport::Stream;
+
+use super::LinkError;
+use super::shared::{Shared, lock};
+use lanes::Lane;
+use table::{End, Outcome, Place, Table};
+
+/// Makes one more lane: a connected stream whose handshake is done.
+pub(super) type Dial = Box<dyn Fn() -> io::Result<Arc<dyn Stream>> + Send + Sync>;
+
+/// The bulk half of a link.
+pub(super) struct Bulk {
+    dial: Option<Dial>,
+    wanted: usize,
+    lanes: OnceLock<Vec<Lane>>,
+    opening: Mutex<()>,
+    table: Mutex<Table>,
+    /// Told when a transfer has moved on or ended, for those who wait for one.
+    changed: Condvar,
+    /// Told when there may be chunks to write, for the lanes' writers.
+    work: Condvar,
+    /// Whether downloads are under way, so that lane threads look for them more eagerly.
+    eager: AtomicBool,
+}
+
+/// A transfer to the worker that has been opened and not started.
+///
+/// Post the command that announces it, with [`number`](Self::number), [`chunk`](Self::chunk) and
+/// [`window`](Self::window), then start it. Dropped without being started, it is forgotten: fine as long as no command
+/// has announced it.
+#[derive(Debug)]
+pub struct Upload<'a> {
+    shared: &'a Arc<Shared>,
+    transfer: u64,
+    cut: Cut,
+    outcome: Arc<Outcome>,
+}
+
+/// A transfer under way, in either direction.
+#[derive(Debug)]
+pub struct Ticket {
+    shared: Arc<Shared>,
+    transfer: u64,
+    cut: Cut,
+    outcome: Arc<Outcome>,
+}
+
+impl Bulk {
+    pub(super) fn new(dial: Option<Dial>, lanes: usize) -> Bulk {
+        Bulk {
+            dial,
+            wanted: lanes.clamp(1, outboard_wire::limits::MAX_LANES),
+            lanes: OnceLock::new(),
+            opening: Mutex::new(()),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+            work: Condvar::new(),
+            eager: AtomicBool::new(false),
+        }
+    }
+
+    /// The link is gone: everything here ends.
+    pub(super) fn lose(&self) {
+        for lane in self.opened() {
+            // It may be shut down already.
+            let _ = lane.stream.shutdown();
+        }
+        lock(&self.table).lose();
+        self.changed.notify_all();
+        self.work.notify_all();
+    }
+
+    /// In a forked child: lets go of the lanes.
+    pub(super) fn abandon(&self) {
+        for lane in self.opened() {
+            // The child has no one to tell of an error.
+            let _ = lane.stream.abandon();
+        }
+    }
+
+    fn opened(&self) -> &[Lane] {
+        self.lanes.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn set_eager(&self, table: &Table) {
+        self.eager.store(table.downloads_pending(), Ordering::Relaxed);
+    }
+}
+
+/// A chunk size that suits a transfer of `len` bytes: small enough that its parts overlap, large enough to be worth
+/// the work for each.
+pub fn suggested_chunk(len: u64) -> u32 {
+    const SMALLEST: u64 = 256 << 10;
+    const LARGEST: u64 = 2 << 20;
+    (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32
+}
+
+/// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory.
+pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+    let cut = cut(len, chunk)?;
+    lanes::open(shared)?;
+    let outcome = Arc::new(Outcome::default());
+    let transfer = when_there_is_room(shared, |table| table.open_upload(cut, &outcome))?;
+    Ok(Upload { shared, transfer, cut, outcome })
+}
+
+/// Opens a download to `to`; waits for staging memory.
+///
+/// # Safety
+/// The bytes there must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
+pub(super) unsafe fn open_download(
+    shared: &Arc<Shared>,
+    to: *mut u8,
+    len: u64,
+    chunk: u32,
+) -> Result<Ticket, LinkError> {
+    let cut = cut(len, chunk)?;
+    lanes::open(shared)?;
+    let outcome = Arc::new(Outcome::default());
+    let transfer = when_there_is_room(shared, |table| table.open_download(cut, Place(to), &outcome))?;
+    Ok(Ticket { shared: Arc::clone(shared), transfer, cut, outcome })
+}
+
+fn cut(len: u64, chunk: u32) -> Result<Cut, LinkError> {
+    match Cut::new(len, chunk) {
+        Ok(cut) if !cut.is_empty() => Ok(cut),
+        Ok(_) => Err(LinkError::Transfer(ChunkError::Cut { len, chunk })),
+        Err(error) => Err(LinkError::Transfer(error)),
+    }
+}
+
+fn when_there_is_room(shared: &Shared, mut open: impl FnMut(&mut Table) -> Option<u64>) -> Result<u64, LinkError> {
+    let bulk = &shared.bulk;
+    let mut table = lock(&bulk.table);
+    loop {
+        if table.is_lost() {
+            return Err(shared.lost());
+        }
+        if let Some(transfer) = open(&mut table) {
+            bulk.set_eager(&table);
+            return Ok(transfer);
+        }
+        table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+impl Upload<'_> {
+    /// The transfer's number, for the command that announces it.
+    pub fn number(&self) -> u64 {
+        self.transfer
+    }
+
+    /// Bytes of each chunk but the last.
+    pub fn chunk(&self) -> u32 {
+        self.cut.chunk()
+    }
+
+    /// Chunks that may come before the worker grants any.
+    pub fn window(&self) -> u32 {
+        self.cut.window()
+    }
+
+    /// Sends the bytes at `from`. Returns when all of them have been read.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reads until this returns.
+    pub unsafe fn send(self, from: *const u8) -> Result<(), LinkError> {
+        let (shared, transfer, outcome) = self.start(from);
+        lanes::help_with(shared, transfer, &outcome);
+        result(shared, &outcome)
+    }
+
+    /// Sends the bytes at `from`, while this thread goes on.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reads until the ticket says that the transfer has ended.
+    pub unsafe fn send_in_background(self, from: *const u8) -> Ticket {
+        let cut = self.cut;
+        let (shared, transfer, outcome) = self.start(from);
+        shared.bulk.work.notify_all();
+        Ticket { shared: Arc::clone(shared), transfer, cut, outcome }
+    }
+
+    fn start(&self, from: *const u8) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
+        lock(&self.shared.bulk.table).start_upload(self.transfer, Place(from.cast_mut()));
+        (self.shared, self.transfer, Arc::clone(&self.outcome))
+    }
+}
+
+impl Drop for Upload<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.bulk.table).abandon_upload(self.transfer);
+        self.shared.bulk.changed.notify_all();
+    }
+}
+
+impl Ticket {
+    /// The transfer's number, for the command that announces it.
+    pub fn number(&self) -> u64 {
+        self.transfer
+    }
+
+    /// Bytes of each chunk but the last.
+    pub fn chunk(&self) -> u32 {
+        self.cut.chunk()
+    }
+
+    /// How many chunks of staging memory the worker may take.
+    pub fn window(&self) -> u32 {
+        self.cut.window()
+    }
+
+    /// Whether the transfer has ended, well or not: the application's memory is its own again.
+    pub fn has_ended(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+
+    /// Waits for the end. An upload has ended well when all bytes have been read from the application's memory, a
+    /// download when all have been written to it.
+    pub fn wait(&self) -> Result<(), LinkError> {
+        let bulk = &self.shared.bulk;
+        let start = Instant::now();
+        while !self.has_ended() && start.elapsed() < self.shared.config.spin {
+            std::thread::yield_now();
+        }
+        let mut table = lock(&bulk.table);
+        while !self.has_ended() {
+            table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(table);
+        result(&self.shared, &self.outcome)
+    }
+}
+
+fn result(shared: &Shared, outcome: &Outcome) -> Result<(), LinkError> {
+    match outcome.get() {
+        Some(End::Complete) => Ok(()),
+        Some(End::Cancelled) => Err(LinkError::Cancelled),
+        Some(End::Lost) | None => Err(shared.lost()),
+    }
+}

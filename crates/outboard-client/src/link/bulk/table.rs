@@ -1,0 +1,365 @@
+//! The transfers under way and what each may do next. No input or output happens here; all of it runs under one lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use outboard_session::chunks::{ChunkError, Cut, Expected};
+use outboard_wire::limits::STAGING;
+
+/// How a transfer ended; shared with whoever waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome(AtomicU8);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Complete = 1,
+    Lost = 2,
+    Cancelled = 3,
+}
+
+impl Outcome {
+    pub(super) fn get(&self) -> Option<End> {
+        match self.0.load(Ordering::Acquire) {
+            1 => Some(End::Complete),
+            2 => Some(End::Lost),
+            3 => Some(End::Cancelled),
+            _ => None,
+        }
+    }
+
+    fn set(&self, end: End) {
+        self.0.store(end as u8, Ordering::Release);
+    }
+}
+
+/// A place in the application's memory. Whoever made it promised that it stays valid until the transfer has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(pub(super) *mut u8);
+
+// SAFETY: only an address; those who use it rely on the promise above, which does not depend on the thread.
+unsafe impl Send for Place {}
+
+/// One chunk to be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) transfer: u64,
+    pub(super) index: u32,
+    pub(super) from: Place,
+    pub(super) len: u32,
+}
+
+#[derive(Debug)]
+struct Upload {
+    cut: Cut,
+    /// Unknown until the application starts it; grants may come before.
+    from: Option<Place>,
+    next: u32,
+    granted: u32,
+    writing: u32,
+    written: u32,
+    outcome: Arc<Outcome>,
+}
+
+#[derive(Debug)]
+struct Download {
+    expected: Expected,
+    to: Place,
+    reading: u32,
+    /// How many chunks will come if the worker has given the transfer up.
+    cancelled_after: Option<u32>,
+    outcome: Arc<Outcome>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    last: u64,
+    uploads: HashMap<u64, Upload>,
+    /// Uploads that have chunks left to start, in turn.
+    turns: VecDeque<u64>,
+    downloads: HashMap<u64, Download>,
+    /// Staging memory that each transfer may take in the worker, in bytes.
+    reserved: HashMap<u64, usize>,
+    used: usize,
+    lost: bool,
+}
+
+impl Table {
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// A new transfer's number, if its staging memory is to be had now.
+    fn reserve(&mut self, cut: Cut) -> Option<u64> {
+        let staging = cut.staging();
+        if self.used + staging > STAGING {
+            return None;
+        }
+        self.used += staging;
+        self.last += 1;
+        self.reserved.insert(self.last, staging);
+        Some(self.last)
+    }
+
+    /// The worker's staging memory for a transfer is free again.
+    pub(super) fn release(&mut self, transfer: u64) {
+        self.used -= self.reserved.remove(&transfer).unwrap_or(0);
+    }
+
+    pub(super) fn open_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>) -> Option<u64> {
+        let transfer = self.reserve(cut)?;
+        let upload = Upload {
+            cut,
+            from: None,
+            next: 0,
+            granted: cut.window(),
+            writing: 0,
+            written: 0,
+            outcome: Arc::clone(outcome),
+        };
+        self.uploads.insert(transfer, upload);
+        Some(transfer)
+    }
+
+    pub(super) fn open_download(&mut self, cut: Cut, to: Place, outcome: &Arc<Outcome>) -> Option<u64> {
+        let transfer = self.reserve(cut)?;
+        let expected = Expected::new(cut, cut.count());
+        let download = Download { expected, to, reading: 0, cancelled_after: None, outcome: Arc::clone(outcome) };
+        self.downloads.insert(transfer, download);
+        Some(transfer)
+    }
+
+    /// The application's bytes are at `from`: the upload takes its turns from now on.
+    pub(super) fn start_upload(&mut self, transfer: u64, from: Place) {
+        let Some(upload) = self.uploads.get_mut(&transfer) else { return };
+        upload.from = Some(from);
+        if self.lost || upload.cut.is_empty() {
+            self.settle_upload(transfer);
+        } else {
+            self.turns.push_back(transfer);
+        }
+    }
+
+    /// Forgets an upload that was never started.
+    pub(super) fn abandon_upload(&mut self, transfer: u64) {
+        if self.uploads.get(&transfer).is_some_and(|upload| upload.from.is_none()) {
+            self.uploads.remove(&transfer);
+            self.release(transfer);
+        }
+    }
+
+    /// The next chunk to write: of `only`, or of whichever upload's turn it is.
+    pub(super) fn next_job(&mut self, only: Option<u64>) -> Option<Job> {
+        if self.lost {
+            return None;
+        }
+        for _ in 0..self.turns.len() {
+            let transfer = self.turns.pop_front()?;
+            let Some(upload) = self.uploads.get_mut(&transfer) else { continue };
+            let job = upload.from.filter(|_| upload.next < upload.granted && only.is_none_or(|id| id == transfer));
+            let job = job.map(|from| {
+                let index = upload.next;
+                upload.next += 1;
+                upload.writing += 1;
+                let offset = upload.cut.offset(index) as usize;
+                Job { transfer, index, from: Place(from.0.wrapping_add(offset)), len: upload.cut.len_of(index) }
+            });
+            if upload.next < upload.cut.count() {
+                self.turns.push_back(transfer);
+            }
+            if job.is_some() {
+                return job;
+            }
+        }
+        None
+    }
+
+    /// Whether [`next_job`](Self::next_job) would find one.
+    pub(super) fn has_job(&self) -> bool {
+        let ready = |upload: &Upload| upload.from.is_some() && upload.next < upload.granted;
+        self.turns.iter().any(|transfer| self.uploads.get(transfer).is_some_and(ready))
+    }
+
+    /// Whether an upload has more than one chunk left to start.
+    pub(super) fn has_more_than_one(&self, transfer: u64) -> bool {
+        self.uploads.get(&transfer).is_some_and(|upload| upload.cut.count() - upload.next > 1)
+    }
+
+    /// A chunk's bytes have been read from the application's memory, or never will be.
+    pub(super) fn job_done(&mut self, job: &Job) {
+        if let Some(upload) = self.uploads.get_mut(&job.transfer) {
+            upload.writing -= 1;
+            upload.written += 1;
+            self.settle_upload(job.transfer);
+        }
+    }
+
+    pub(super) fn grant(&mut self, transfer: u64, granted: u32) {
+        if let Some(upload) = self.uploads.get_mut(&transfer) {
+            upload.granted = upload.granted.max(granted.min(upload.cut.count()));
+        }
+    }
+
+    /// Ends an upload whose end has come.
+    fn settle_upload(&mut self, transfer: u64) {
+        let Some(upload) = self.uploads.get(&transfer) else { return };
+        let end = if upload.written >= upload.cut.count() {
+            End::Complete
+        } else if self.lost && upload.writing == 0 {
+            End::Lost
+        } else {
+            return;
+        };
+        upload.outcome.set(end);
+        self.uploads.remove(&transfer);
+    }
+
+    /// A chunk of a download begins to come: where its bytes go. `None` if the download is not known.
+    pub(super) fn begin_chunk(&mut self, transfer: u64, index: u32, len: u32) -> Option<Result<Place, ChunkError>> {
+        let download = self.downloads.get_mut(&transfer)?;
+        Some(download.expected.begin(index, len).map(|offset| {
+            download.reading += 1;
+            Place(download.to.0.wrapping_add(offset as usize))
+        }))
+    }
+
+    /// The chunk that began has come whole, or never will.
+    pub(super) fn end_chunk(&mut self, transfer: u64, whole: bool) {
+        let Some(download) = self.downloads.get_mut(&transfer) else { return };
+        download.reading -= 1;
+        if whole {
+            download.expected.finish();
+        }
+        self.settle_download(transfer);
+    }
+
+    /// The worker has sent `sent` chunks, some of which may still be on their way on other lanes.
+    pub(super) fn cancel_download(&mut self, transfer: u64, sent: u32) {
+        if let Some(download) = self.downloads.get_mut(&transfer) {
+            download.cancelled_after = Some(sent);
+            self.settle_download(transfer);
+        }
+    }
+
+    /// Ends a download whose end has come: never while a thread still writes to its memory.
+    fn settle_download(&mut self, transfer: u64) {
+        let Some(download) = self.downloads.get(&transfer) else { return };
+        let end = if download.expected.is_complete() {
+            End::Complete
+        } else if download.cancelled_after.is_some_and(|sent| download.expected.finished() >= sent) {
+            End::Cancelled
+        } else if self.lost {
+            End::Lost
+        } else {
+            return;
+        };
+        if download.reading == 0 {
+            download.outcome.set(end);
+            self.downloads.remove(&transfer);
+            self.release(transfer);
+        }
+    }
+
+    /// Whether any download is still to come.
+    pub(super) fn downloads_pending(&self) -> bool {
+        !self.downloads.is_empty()
+    }
+
+    /// The lanes are gone. What no thread works on ends now, the rest when its thread lets go.
+    pub(super) fn lose(&mut self) {
+        self.lost = true;
+        self.turns.clear();
+        for transfer in self.uploads.keys().copied().collect::<Vec<_>>() {
+            self.settle_upload(transfer);
+        }
+        for transfer in self.downloads.keys().copied().collect::<Vec<_>>() {
+            self.settle_download(transfer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_wire::limits::WINDOW;
+
+    use super::*;
+
+    const CHUNK: u32 = 1 << 20;
+
+    fn upload(table: &mut Table, chunks: u32) -> (u64, Arc<Outcome>) {
+        let outcome = Arc::new(Outcome::default());
+        let cut = Cut::new(u64::from(chunks) * u64::from(CHUNK), CHUNK).unwrap();
+        let transfer = table.open_upload(cut, &outcome).unwrap();
+        table.start_upload(transfer, Place(std::ptr::null_mut()));
+        (transfer, outcome)
+    }
+
+    #[test]
+    fn transfers_take_turns_and_wait_for_grants_alone() {
+        let mut table = Table::default();
+        let window = WINDOW as u32 / CHUNK;
+        let (blocked, _) = upload(&mut table, window + 1);
+        for index in 0..window {
+            let job = table.next_job(None).unwrap();
+            assert_eq!((job.transfer, job.index), (blocked, index));
+        }
+        assert!(table.next_job(None).is_none(), "the window is used up");
+        let (other, outcome) = upload(&mut table, 2);
+        let first = table.next_job(None).unwrap();
+        assert_eq!(first.transfer, other, "another transfer goes on");
+        table.grant(blocked, window + 1);
+        let second = table.next_job(None).unwrap();
+        assert_eq!((second.transfer, second.index), (blocked, window), "it takes its turn");
+        let third = table.next_job(None).unwrap();
+        table.job_done(&first);
+        assert_eq!(outcome.get(), None);
+        table.job_done(&third);
+        assert_eq!(outcome.get(), Some(End::Complete));
+    }
+
+    #[test]
+    fn staging_memory_is_bounded_until_released() {
+        let mut table = Table::default();
+        let large: Vec<u64> = (0..STAGING / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
+        let outcome = Arc::default();
+        let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
+        assert_eq!(table.open_upload(cut, &outcome), None);
+        table.release(large[0]);
+        assert!(table.open_upload(cut, &outcome).is_some());
+        table.release(large[0]);
+        assert!(table.used <= STAGING, "releasing twice counts once");
+    }
+
+    #[test]
+    fn a_cancelled_download_waits_for_what_was_sent() {
+        let mut table = Table::default();
+        let outcome = Arc::new(Outcome::default());
+        let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
+        let transfer = table.open_download(cut, Place(std::ptr::null_mut()), &outcome).unwrap();
+        table.cancel_download(transfer, 1);
+        assert_eq!(outcome.get(), None, "its first chunk is still on its way");
+        table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+        table.end_chunk(transfer, true);
+        assert_eq!(outcome.get(), Some(End::Cancelled));
+    }
+
+    #[test]
+    fn memory_in_use_by_a_thread_is_not_given_back() {
+        let mut table = Table::default();
+        let outcome = Arc::new(Outcome::default());
+        let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
+        let transfer = table.open_download(cut, Place(std::ptr::null_mut()), &outcome).unwrap();
+        table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+        let (_, idle) = upload(&mut table, 1);
+        let (_, busy) = upload(&mut table, 1);
+        table.next_job(None).unwrap();
+        let job = table.next_job(None).unwrap();
+        table.job_done(&job);
+        assert_eq!(busy.get(), Some(End::Complete));
+        table.lose();
+        assert_eq!((outcome.get(), idle.get()), (None, None), "threads are still at work on both");
+        table.end_chunk(transfer, false);
+        assert_eq!(outcome.get(), Some(End::Lost));
+        assert!(table.next_job(None).is_none());
+    }
+}

@@ -1,0 +1,154 @@
+//! The worker's half of bulk transfers: from lanes into staging memory, and from staging memory onto lanes.
+//!
+//! The command that announces a transfer may be dispatched before or after its first bytes arrive. Bytes that are
+//! early wait a moment for their command, and are then parked in ordinary memory, so that they hold up nothing behind
+//! them on their lane: what is behind them may be what the dispatcher waits for.
+
+mod lanes;
+mod table;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+use outboard_session::chunks::{ChunkError, Cut};
+use outboard_transport::Stream;
+use outboard_wire::lane::{LaneHeader, LaneKind};
+
+use lanes::Lane;
+use table::Table;
+
+/// Where the chunks of an incoming transfer go.
+///
+/// # Safety
+/// For every chunk whose index has been granted, [`slot`](Self::slot) must return memory that is valid for writes of
+/// `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is called with the same index.
+pub unsafe trait Sink: Send + Sync {
+    /// Where chunk `index`, of `len` bytes, is to go. Called once for each chunk, in any order, from any thread.
+    fn slot(&self, index: u32, len: u32) -> *mut u8;
+
+    /// The chunk is there.
+    fn filled(&self, index: u32);
+}
+
+/// All bulk transfers of a session.
+#[derive(Clone)]
+pub struct Bulk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    table: Mutex<Table>,
+    /// Told when a transfer has been announced.
+    announced: Condvar,
+    lanes: RwLock<Vec<Arc<Lane>>>,
+    out: Mutex<Out>,
+    /// Told when there is something to write.
+    work: Condvar,
+}
+
+/// What waits to be written.
+#[derive(Default)]
+struct Out {
+    /// Frames without bytes; they go first.
+    control: VecDeque<LaneHeader>,
+    chunks: VecDeque<Chunk>,
+}
+
+/// A chunk to be written, from memory that stays valid until `sent` is called.
+struct Chunk {
+    header: LaneHeader,
+    from: *const u8,
+    sent: Box<dyn FnOnce() + Send>,
+}
+
+// SAFETY: whoever made the chunk promised that `from` stays valid until `sent` is called, in whatever thread.
+unsafe impl Send for Chunk {}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Bulk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bulk").finish_non_exhaustive()
+    }
+}
+
+impl Bulk {
+    pub(super) fn new() -> Bulk {
+        let inner = Inner {
+            table: Mutex::default(),
+            announced: Condvar::new(),
+            lanes: RwLock::default(),
+            out: Mutex::default(),
+            work: Condvar::new(),
+        };
+        Bulk { inner: Arc::new(inner) }
+    }
+
+    /// Takes one more lane into use.
+    pub(super) fn add_lane(&self, stream: Arc<dyn Stream>) -> io::Result<()> {
+        lanes::start(&self.inner, stream)
+    }
+
+    /// A command announced transfer `transfer` towards the worker: its chunks go to `sink`, the cut's
+    /// [`window`](Cut::window) at once, the others as they are [`grant`](Self::grant)ed. When all have come, the sink is
+    /// dropped; say [`done`](Self::done) when its memory is free for other transfers.
+    ///
+    /// An error means that the client broke the rules.
+    pub fn receive(&self, transfer: u64, cut: Cut, sink: Arc<dyn Sink>) -> Result<(), ChunkError> {
+        self.announce(transfer, cut, cut.window(), Some(sink))
+    }
+
+    /// A command announced a transfer that cannot be carried out: its chunks are read and thrown away.
+    pub fn discard(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
+        self.announce(transfer, cut, cut.count(), None)?;
+        self.inner.say(LaneHeader { kind: LaneKind::Grant, transfer, index: cut.count(), len: 0 });
+        Ok(())
+    }
+
+    fn announce(&self, transfer: u64, cut: Cut, granted: u32, sink: Option<Arc<dyn Sink>>) -> Result<(), ChunkError> {
+        let parked = lock(&self.inner.table).announce(transfer, cut, granted, sink)?;
+        self.inner.announced.notify_all();
+        for chunk in parked {
+            self.inner.place_parked(&chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Chunks of the transfer with an index below `granted` may come: they have a place to go.
+    pub fn grant(&self, transfer: u64, granted: u32) {
+        lock(&self.inner.table).grant(transfer, granted);
+        self.inner.say(LaneHeader { kind: LaneKind::Grant, transfer, index: granted, len: 0 });
+    }
+
+    /// The staging memory of a transfer towards the worker is free again.
+    pub fn done(&self, transfer: u64) {
+        lock(&self.inner.table).release(transfer);
+        self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: 0, len: 0 });
+    }
+
+    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they have
+    /// been read.
+    ///
+    /// # Safety
+    /// The bytes must stay valid for reads until `sent` is called.
+    pub unsafe fn send(
+        &self,
+        transfer: u64,
+        index: u32,
+        from: *const u8,
+        len: u32,
+        sent: impl FnOnce() + Send + 'static,
+    ) {
+        let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
+        lock(&self.inner.out).chunks.push_back(Chunk { header, from, sent: Box::new(sent) });
+        self.inner.work.notify_one();
+    }
+
+    /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no more will be.
+    pub fn cancel(&self, transfer: u64, sent: u32) {
+        self.inner.say(LaneHeader { kind: LaneKind::Cancelled, transfer, index: sent, len: 0 });
+    }
+}

@@ -1,0 +1,75 @@
+//! Reading and writing frames of bulk lanes.
+
+use std::io::{self, IoSlice};
+
+use outboard_wire::lane::LaneHeader;
+
+use crate::{Interest, Stream, block};
+
+/// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. `keep_looking` is asked
+/// before each time the thread would block; while it says yes, it looks again instead.
+pub fn read_header(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool) -> io::Result<LaneHeader> {
+    let mut bytes = [0; LaneHeader::SIZE];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if keep_looking() {
+                    std::thread::yield_now();
+                } else {
+                    stream.wait(Interest::READ, None, None)?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    LaneHeader::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Writes a header and the bytes that belong to it, straight from where they are.
+pub fn write_frame(stream: &dyn Stream, header: &LaneHeader, body: &[u8]) -> io::Result<()> {
+    let head = header.encode();
+    let mut buffers = [IoSlice::new(&head), IoSlice::new(body)];
+    let mut left = &mut buffers[..];
+    // Also drops an empty body.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match stream.write(left) {
+            Ok(count) => IoSlice::advance_slices(&mut left, count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_wire::lane::LaneKind;
+
+    use super::*;
+    use crate::{pipe, read_exact};
+
+    #[test]
+    fn frames_arrive_whole() {
+        let (here, there) = pipe::pair().unwrap();
+        let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+        let chunk = LaneHeader { kind: LaneKind::Chunk, transfer: 7, index: 3, len: body.len() as u32 };
+        let done = LaneHeader { kind: LaneKind::Done, transfer: 7, index: 0, len: 0 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                write_frame(&*here, &chunk, &body).unwrap();
+                write_frame(&*here, &done, &[]).unwrap();
+            });
+            assert_eq!(read_header(&*there, || false).unwrap(), chunk);
+            let mut received = vec![0; body.len()];
+            read_exact(&*there, &mut received).unwrap();
+            assert!(received == body);
+            assert_eq!(read_header(&*there, || true).unwrap(), done);
+        });
+        drop(here);
+        assert_eq!(read_header(&*there, || false).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
