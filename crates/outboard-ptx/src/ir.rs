@@ -994,8 +994,8 @@ pub enum Op {
         addr: Address,
     },
     /// `round` rounds floating-point results; `int_round` (`rni`, `rzi`, `rmi`, `rpi`) rounds to an integral value,
-    /// both for integer results and for float-to-float conversions of the same type. NaN to integer gives 0 (for
-    /// 64-bit results the minimum of s64 or 2^63), out of range values clamp.
+    /// both for integer results and for float-to-float conversions of the same type. Out of range values clamp. NaN to
+    /// integer gives 0, but only the top bit set when the source is f64 or the result 64 bits wide.
     Cvt {
         dst_ty: Type,
         src_ty: Type,

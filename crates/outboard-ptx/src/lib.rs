@@ -6,6 +6,8 @@
 
 mod ast;
 mod error;
+#[cfg(feature = "interp")]
+pub mod interp;
 pub mod ir;
 mod lexer;
 mod parse;
