@@ -195,7 +195,9 @@ fn explain(error: &OpenError) {
 fn failed(error: &LinkError) -> CUresult {
     match error {
         LinkError::Lost(_) => LOST,
-        LinkError::TooLong(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        LinkError::TooLong(_) | LinkError::Transfer(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        // The command that announced the transfer has failed, and its own error is on its way.
+        LinkError::Cancelled => CUresult::CUDA_ERROR_UNKNOWN,
     }
 }
 
