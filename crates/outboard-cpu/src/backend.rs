@@ -189,7 +189,7 @@ impl Backend for Cpu {
         self.host.alloc(self.engines()?, ctx, bytes)
     }
 
-    fn host_free(&self, ctx: ContextId, memory: *mut u8, _bytes: usize) -> Result<()> {
+    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, _bytes: usize) -> Result<()> {
         self.scheduler.wait_all(self.scheduler.pending(ctx));
         self.host.remove(self.engines()?, memory, true)
     }
