@@ -14,9 +14,11 @@ use outboard_ptx::{Space, Type};
 
 impl FuncGen<'_, '_> {
     pub(crate) fn atomic(&mut self, op: &Op) -> Gen {
-        let &Op::Atom { op, ty, space, dst, ref addr, ref b, ref c, .. } = op else { return Err(format!("{op:?}")) };
+        let &Op::Atom { op, ty, space, dst, ref addr, ref b, ref c, .. } = op else {
+            return Err(format!("{op:?}").into());
+        };
         if ty.size() == 16 {
-            return Err(format!("atom.{}{ty}", if op == AtomOp::Cas { "cas" } else { "exch" }));
+            return Err(format!("atom.{}{ty}", if op == AtomOp::Cas { "cas" } else { "exch" }).into());
         }
         let ptr = self.access(space, addr, ty.size())?;
         let class = int_of_size(ty.size());
@@ -84,9 +86,11 @@ impl FuncGen<'_, '_> {
             (AtomOp::Add, Type::BF16x2) => Some(atomics::add_bf16x2 as *const () as usize),
             (AtomOp::Inc, Type::U32) => Some(atomics::inc_u32 as *const () as usize),
             (AtomOp::Dec, Type::U32) => Some(atomics::dec_u32 as *const () as usize),
-            (AtomOp::Add, _) if ty.is_float() => return Err(format!("atom.add{ty}")),
-            (AtomOp::Min | AtomOp::Max, _) if ty.is_float() => return Err(format!("atom.{op:?}{ty}").to_lowercase()),
-            (AtomOp::Inc | AtomOp::Dec, _) => return Err(format!("atom.{op:?}{ty}").to_lowercase()),
+            (AtomOp::Add, _) if ty.is_float() => return Err(format!("atom.add{ty}").into()),
+            (AtomOp::Min | AtomOp::Max, _) if ty.is_float() => {
+                return Err(format!("atom.{op:?}{ty}").to_lowercase().into());
+            }
+            (AtomOp::Inc | AtomOp::Dec, _) => return Err(format!("atom.{op:?}{ty}").to_lowercase().into()),
             _ => None,
         };
         if let Some(function) = function {

@@ -149,7 +149,7 @@ impl FuncGen<'_, '_> {
                 let result = self.rt_value(bits::video as *const () as usize, I32, &[code, a, b, c]);
                 self.set(dst, result);
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }

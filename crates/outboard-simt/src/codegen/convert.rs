@@ -40,7 +40,7 @@ impl FuncGen<'_, '_> {
             Op::CvtPack { dst_ty, src_ty, dst, ref a, ref b, ref c } => {
                 self.convert_pack(dst_ty, src_ty, dst, a, b, c.as_ref())?;
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl FuncGen<'_, '_> {
             return self.convert_pair(dst, rule.round, true, rule.relu, low, high);
         }
         if dst.is_packed() || src.is_packed() {
-            return Err(format!("cvt{dst}{src}"));
+            return Err(format!("cvt{dst}{src}").into());
         }
         match (dst.is_float(), src.is_float()) {
             (true, true) => self.float_to_float(rule, value),
@@ -269,7 +269,7 @@ impl FuncGen<'_, '_> {
                     let byte = self.rt_value(function as *const () as usize, I32, &[value]);
                     self.b.ins().ireduce(I8, byte)
                 }
-                _ => return Err(format!("cvt{dst}.f32")),
+                _ => return Err(format!("cvt{dst}.f32").into()),
             };
         }
         Ok(self.join(lanes[0], lanes[1]))

@@ -41,7 +41,7 @@ impl FuncGen<'_, '_> {
                 let result = self.test_property(op, value);
                 self.set(dst, result);
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl FuncGen<'_, '_> {
             FloatUnOp::Ex2Approx => approx::ex2,
             FloatUnOp::Lg2Approx => approx::lg2,
             FloatUnOp::TanhApprox => approx::tanh,
-            FloatUnOp::Neg | FloatUnOp::Abs => return Err(format!("{op:?}")),
+            FloatUnOp::Neg | FloatUnOp::Abs => return Err(format!("{op:?}").into()),
         };
         // Of the approximate functions only these come in other types than f32, and then in 16-bit ones, whose values f32 holds.
         let narrow = if ty == F64 { self.b.ins().fdemote(F32, a) } else { a };

@@ -25,8 +25,28 @@ use outboard_ptx::ir::{self, Body, Function, Guard, Inst, Op, Operand, PredOpera
 use std::collections::HashMap;
 use std::mem::offset_of;
 
-/// Result of generating code; the error says what is not supported.
-pub(crate) type Gen<T = ()> = Result<T, String>;
+/// Why no code could be generated for an instruction.
+pub(crate) enum Refusal {
+    /// The engine does not have it.
+    Unsupported(String),
+    /// It names a symbol that no module defines.
+    Undefined(String),
+}
+
+impl From<String> for Refusal {
+    fn from(what: String) -> Refusal {
+        Refusal::Unsupported(what)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(what: &str) -> Refusal {
+        Refusal::Unsupported(what.into())
+    }
+}
+
+/// Result of generating code.
+pub(crate) type Gen<T = ()> = Result<T, Refusal>;
 
 /// Values of the contexts that code uses often, loaded once at the entry; those that are not used vanish.
 #[derive(Clone, Copy)]
@@ -92,7 +112,10 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         body: &'a Body,
         facts: &'a Facts,
     ) -> Result<(), LoadError> {
-        let unsupported = |line: u32, what: String| LoadError::Unsupported { function: func.name.clone(), line, what };
+        let unsupported = |line: u32, refusal: Refusal| match refusal {
+            Refusal::Unsupported(what) => LoadError::Unsupported { function: func.name.clone(), line, what },
+            Refusal::Undefined(symbol) => LoadError::Undefined(symbol),
+        };
         let mut this =
             FuncGen::new(b, unit, module, index, func, body, facts).map_err(|e| unsupported(func.line, e))?;
         this.run().map_err(|e| unsupported(this.line, e))?;

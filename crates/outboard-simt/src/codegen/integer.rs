@@ -91,7 +91,7 @@ impl FuncGen<'_, '_> {
                 let result = self.b.ins().iadd(distance, c);
                 self.set_extended(dst, result, ty.is_signed());
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }

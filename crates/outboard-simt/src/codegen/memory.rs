@@ -90,7 +90,7 @@ impl FuncGen<'_, '_> {
                 self.rt(sync::copy_async as *const () as usize, None, &[to, from, bytes, count]);
             }
             Op::Fence { .. } => _ = self.b.ins().fence(),
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ impl FuncGen<'_, '_> {
                 };
                 self.set(dst, result);
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }

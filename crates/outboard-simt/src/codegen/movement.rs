@@ -87,7 +87,7 @@ impl FuncGen<'_, '_> {
                 let result = self.choose(truth, a, b);
                 self.set(dst, result);
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl FuncGen<'_, '_> {
             (CmpOp::Le, false) => IntCC::UnsignedLessThanOrEqual,
             (CmpOp::Gt, false) => IntCC::UnsignedGreaterThan,
             (CmpOp::Ge, false) => IntCC::UnsignedGreaterThanOrEqual,
-            _ => return Err(format!("comparison {cmp:?} of {ty}")),
+            _ => return Err(format!("comparison {cmp:?} of {ty}").into()),
         };
         Ok(self.b.ins().icmp(cc, a, b))
     }
@@ -194,7 +194,7 @@ impl FuncGen<'_, '_> {
                     self.set(*dst, low);
                 }
             }
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::codegen::analysis::{Facts, facts, register_pressure};
 use crate::codegen::call::frame_bytes;
-use crate::codegen::func::{FuncGen, Gen, function_signature};
+use crate::codegen::func::{FuncGen, Gen, Refusal, function_signature};
 use crate::exec::context::CodePtr;
 use crate::exec::pool::Core;
 use crate::exec::slot::STACK_MARGIN;
@@ -64,6 +64,8 @@ pub(crate) struct Unit {
     signatures: Vec<Vec<(String, Signature)>>,
     targets: Vec<Vec<Option<Target>>>,
     places: Places,
+    /// Names of the variables, for messages.
+    variables: Vec<Vec<String>>,
     runtime: Vec<usize>,
     /// Address of the table of code pointers for indirect calls, and its length.
     pub(crate) table: u64,
@@ -78,11 +80,12 @@ pub(crate) struct Unit {
 impl Unit {
     pub(crate) fn target(&self, module: usize, id: FuncId) -> Gen<Target> {
         self.targets[module][id.0 as usize]
-            .ok_or_else(|| format!("calling {}, which is not defined,", self.signatures[module][id.0 as usize].0))
+            .ok_or_else(|| Refusal::Undefined(self.signatures[module][id.0 as usize].0.clone()))
     }
 
     pub(crate) fn place(&self, module: usize, id: GlobalId) -> Gen<Place> {
-        self.places[module][id.0 as usize].ok_or_else(|| "a variable that is not defined".into())
+        self.places[module][id.0 as usize]
+            .ok_or_else(|| Refusal::Undefined(self.variables[module][id.0 as usize].clone()))
     }
 
     pub(crate) fn signature<'s>(&'s self, module: usize, callee: &'s Callee) -> Option<&'s Signature> {
@@ -182,6 +185,7 @@ pub(crate) fn load(core: &Arc<Core>, isa: &OwnedTargetIsa, modules: &[&Module]) 
             .iter()
             .map(|ir| ir.functions.iter().map(|f| (f.name.clone(), f.sig.clone())).collect())
             .collect(),
+        variables: modules.iter().map(|ir| ir.globals.iter().map(|g| g.name.clone()).collect()).collect(),
         functions_in_table: table.len(),
         table: table.as_ptr() as u64,
         functions,

@@ -121,7 +121,7 @@ impl FuncGen<'_, '_> {
                 self.rt(sync::yield_turn as *const () as usize, None, &[thread]);
             }
             Op::Mbarrier { op, space, addr } => self.mbarrier(op, *space, addr)?,
-            _ => return Err(format!("{op:?}")),
+            _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
     }

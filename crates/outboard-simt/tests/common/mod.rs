@@ -1,6 +1,8 @@
 //! A small harness: modules from text, typed buffers in device memory, launches.
 #![allow(dead_code, unreachable_pub, clippy::needless_pass_by_value)]
 
+pub mod table;
+
 use outboard_simt::{Engine, EngineConfig, Fault, Kernel, Launch, Program};
 use std::sync::Arc;
 
