@@ -1,13 +1,6 @@
 // Ends in main, with work still running, memory and streams alive, and static objects that call CUDA when destroyed.
 #include "check.h"
-
-__global__ void work(unsigned* state, int steps) {
-    unsigned value = *state;
-    for (int i = 0; i < steps; i++) {
-        value = value * 1664525u + 1013904223u;
-    }
-    *state = value;
-}
+#include "work.h"
 
 // Programs do this, though the runtime may be gone by then: an error is allowed, a crash or a hang is not.
 struct FreesLate {
@@ -28,7 +21,7 @@ int main() {
     cudaStream_t streams[4];
     for (cudaStream_t& stream : streams) {
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        work<<<1, 1, 0, stream>>>(state, 30000000);
+        work<<<1, 1, 0, stream>>>(state, 50000000);
     }
     printf("leaving with work running\n");
     return 0;

@@ -26,7 +26,8 @@ impl Value {
             match *self {
                 Value::Word(word) => put(out.cast::<c_uint>(), word),
                 Value::Long(long) => put(out.cast::<u64>(), long),
-                Value::Bool(flag) => put(out.cast::<c_int>().cast::<u8>(), u8::from(flag)),
+                // The runtime gives four bytes, not initialised, and looks at all of them.
+                Value::Bool(flag) => put(out.cast::<c_int>(), c_int::from(flag)),
                 Value::Range(base, bytes) => put(out.cast::<[u64; 2]>(), [base, bytes]),
             }
         }
