@@ -66,7 +66,12 @@ fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
     let threads: i64 = shape.block.iter().map(|dim| i64::from(*dim)).product();
     require(threads <= i64::from(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)))?;
     if threads > i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?) {
-        return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        // Too many for the register file, or more than the kernel was declared for.
+        let registers = threads * i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_NUM_REGS)?);
+        let enough = registers <= i64::from(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK));
+        let error =
+            if enough { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES };
+        return Err(error);
     }
     let opted_in = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
     require(i64::from(shape.shared) <= i64::from(opted_in))

@@ -170,7 +170,7 @@ impl Worker {
         self.objects.modules.check_new(message.module)?;
         let loaded = modules::load(self.table, &parts, &message.options);
         if let Ok(module) = loaded.outcome {
-            self.objects.modules.insert(message.module, self.ctx, Handle::new(module));
+            self.objects.modules.insert(message.module, self.ctx, module);
         }
         Ok(loaded)
     }
@@ -456,7 +456,7 @@ impl Commands for Worker {
                 self.on_helper(
                     context,
                     answer,
-                    move |table| call!(table, cuModuleUnload(module.get())),
+                    move |table| module.unload(table),
                     |answer, outcome| answer.result(outcome.map(|()| ModuleUnloadReply {})),
                 );
             }

@@ -3,9 +3,11 @@
 use core::ffi::c_void;
 use std::ffi::{CStr, CString};
 
-use outboard_abi::{CUfunction, CUjit_option, CUjit_option_enum as Jit, CUmodule, CUresult};
+use outboard_abi::{CUfunction, CUjit_option, CUjit_option_enum as Jit, CUlibrary, CUmodule, CUresult};
 use outboard_driver::{Table, call};
 use outboard_wire::platform::KernelInfo;
+
+use super::objects::Handle;
 
 /// The largest image that is accepted, all parts together.
 const MAX_IMAGE: usize = 2 << 30;
@@ -29,9 +31,31 @@ struct Wrapper {
 #[derive(Default)]
 pub(crate) struct Upload(Vec<u8>);
 
+/// A loaded image.
+#[derive(Clone, Copy)]
+pub(crate) struct Module {
+    module: Handle<outboard_abi::CUmod_st>,
+    /// What the module was made from when it had to be linked first.
+    library: Option<Handle<outboard_abi::CUlib_st>>,
+}
+
+impl Module {
+    pub(crate) fn handle(self) -> CUmodule {
+        self.module.get()
+    }
+
+    /// Unloads it from the current context.
+    pub(crate) fn unload(self, table: &Table) -> Result<(), CUresult> {
+        match self.library {
+            Some(library) => call!(table, cuLibraryUnload(library.get())),
+            None => call!(table, cuModuleUnload(self.module.get())),
+        }
+    }
+}
+
 /// What came of a load.
 pub(crate) struct Loaded {
-    pub(crate) outcome: Result<CUmodule, CUresult>,
+    pub(crate) outcome: Result<Module, CUresult>,
     pub(crate) info: String,
     pub(crate) error: String,
 }
@@ -97,11 +121,32 @@ pub(crate) fn load(table: &Table, parts: &[Part], options: &[(u32, u64)]) -> Loa
         keys.push(key);
         values.push(value);
     }
-    let mut module = core::ptr::null_mut();
     let count = keys.len() as u32;
-    let outcome =
-        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr(), values.as_mut_ptr()));
-    Loaded { outcome: outcome.map(|()| module), info: text(&info), error: text(&error) }
+    let outcome = if parts.len() > 1 {
+        // Containers that the device linker has yet to join: only libraries take them.
+        link(table, image, count, &mut keys, &mut values)
+    } else {
+        let mut module = core::ptr::null_mut();
+        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr(), values.as_mut_ptr()))
+            .map(|()| Module { module: Handle::new(module), library: None })
+    };
+    Loaded { outcome, info: text(&info), error: text(&error) }
+}
+
+fn link(
+    table: &Table,
+    image: *const c_void,
+    count: u32,
+    keys: &mut [CUjit_option],
+    values: &mut [*mut c_void],
+) -> Result<Module, CUresult> {
+    let (no_options, no_values) = (core::ptr::null_mut(), core::ptr::null_mut());
+    let mut library: CUlibrary = core::ptr::null_mut();
+    let (keys, values) = (keys.as_mut_ptr(), values.as_mut_ptr());
+    call!(table, cuLibraryLoadData(&raw mut library, image, keys, values, count, no_options, no_values, 0))?;
+    let mut module = core::ptr::null_mut();
+    call!(table, cuLibraryGetModule(&raw mut module, library))?;
+    Ok(Module { module: Handle::new(module), library: Some(Handle::new(library)) })
 }
 
 fn text(buffer: &[u8]) -> String {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
 
+use super::modules::Module;
+
 /// A driver's handle. It is only ever handed back to the driver, from whichever thread has the context current.
 pub(crate) struct Handle<T>(*mut T);
 
@@ -79,7 +81,7 @@ pub(crate) struct Objects {
     pub(crate) contexts: HashMap<u32, Context>,
     pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
     pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
-    pub(crate) modules: Named<Handle<outboard_abi::CUmod_st>>,
+    pub(crate) modules: Named<Module>,
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
 }
@@ -117,7 +119,7 @@ impl Objects {
     }
 
     pub(crate) fn module(&self, name: u64) -> Result<CUmodule, CUresult> {
-        self.modules.get(name).map(|module| module.get())
+        self.modules.get(name).map(Module::handle)
     }
 
     pub(crate) fn function(&self, name: u64) -> Result<CUfunction, CUresult> {
