@@ -12,13 +12,25 @@ fuzz_target!(|data: &[u8]| {
         server.buffer().push(chunk);
         loop {
             match server.next_command() {
-                Ok(Some(command)) => assert!(command.payload.len() <= bytes.len()),
+                Ok(Some(command)) => {
+                    assert!(command.payload.len() <= bytes.len());
+                    match outboard_wire::messages::round_trip(command.op, command.payload) {
+                        Ok(Some(again)) => assert_eq!(again, command.payload),
+                        Ok(None) | Err(_) => break 'server,
+                    }
+                }
                 Ok(None) => break,
                 Err(_) => break 'server,
             }
         }
         // What is kept for later is never more than what came, but for the room to receive the next piece.
         assert!(server.buffer().capacity() <= 2 * bytes.len() + (1 << 20));
+    }
+
+    if let Some(head) = bytes.first_chunk()
+        && let Ok(header) = outboard_wire::lane::LaneHeader::decode(head)
+    {
+        assert!(header.len as usize <= *outboard_wire::limits::CHUNK_BYTES.end());
     }
 
     let mut client = outboard_session::client::Incoming::default();
