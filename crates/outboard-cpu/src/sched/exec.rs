@@ -4,13 +4,14 @@
 //! All are daemons: nobody joins them, and the process may exit under them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use parking_lot::MutexGuard;
 
 use super::state::{Node, State};
-use super::{Lane, Scheduler};
+use super::{Lane, Scheduler, spin_until};
 use crate::threads;
 use crate::work::Progress;
 
@@ -27,7 +28,10 @@ impl Scheduler {
     /// Calls an executor for each ready lane that none is coming for, and the poller if there is anything to poll.
     pub(super) fn kick(&'static self, state: &mut State) {
         while state.called < state.ready.len() {
-            if !self.work_there.notify_one() {
+            if state.lingering > 0 {
+                state.lingering -= 1;
+                self.summons.fetch_add(1, Ordering::Release);
+            } else if !self.work_there.notify_one() {
                 if state.executors == MAX_EXECUTORS || !threads::spawn("outboard-stream", move || self.execute()) {
                     break;
                 }
@@ -48,7 +52,7 @@ impl Scheduler {
                 self.run_lane(&mut state, lane);
                 self.kick(&mut state);
             }
-            if self.work_there.wait_for(&mut state, KEEP).timed_out() {
+            if !self.linger(&mut state) && self.work_there.wait_for(&mut state, KEEP).timed_out() {
                 if state.ready.is_empty() {
                     state.executors -= 1;
                     return;
@@ -57,6 +61,28 @@ impl Scheduler {
                 state.called -= 1;
             }
         }
+    }
+
+    /// Stays awake for a moment: a program that launches and waits in turn has the next work soon, and waking a thread that
+    /// sleeps takes longer than most of it. True if this thread has been called.
+    fn linger(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        state.lingering += 1;
+        let taken = MutexGuard::unlocked(state, || {
+            spin_until(|| {
+                let take = |summons: usize| summons.checked_sub(1);
+                self.summons.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok()
+            })
+        });
+        if taken {
+            return true;
+        }
+        if state.lingering > 0 {
+            state.lingering -= 1;
+            return false;
+        }
+        // Called since the last look.
+        self.summons.fetch_sub(1, Ordering::Acquire);
+        true
     }
 
     /// Runs the first node of a ready lane.

@@ -14,8 +14,9 @@ mod state;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, ObjectId, Result};
@@ -45,6 +46,8 @@ pub(crate) struct Scheduler {
     state: Mutex<State>,
     /// Executors without work wait here.
     work_there: Condvar,
+    /// Calls for executors that linger and that none of them has answered.
+    summons: AtomicUsize,
     /// The poller waits here while no lane waits for a value.
     poll_there: Condvar,
     /// Told when work of a context fails, before anything that waits for it goes on.
@@ -53,7 +56,8 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(on_failure: fn(ContextId, CUresult)) -> Scheduler {
-        Scheduler { state: Mutex::default(), work_there: Condvar::new(), poll_there: Condvar::new(), on_failure }
+        let (work_there, poll_there) = (Condvar::new(), Condvar::new());
+        Scheduler { state: Mutex::default(), work_there, summons: AtomicUsize::new(0), poll_there, on_failure }
     }
 
     /// Makes a context with its legacy default stream.
@@ -187,8 +191,26 @@ impl Signal {
     }
 
     fn wait(&self) {
+        spin_until(|| self.done.load(Ordering::Acquire));
         while !self.done.load(Ordering::Acquire) {
             std::thread::park();
         }
+    }
+}
+
+/// How long a thread stays awake for what it expects soon.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// Looks for something again and again for a short time, letting other threads run in between. Tells whether it came.
+fn spin_until(mut came: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if came() {
+            return true;
+        }
+        if start.elapsed() > SPIN {
+            return false;
+        }
+        std::thread::yield_now();
     }
 }

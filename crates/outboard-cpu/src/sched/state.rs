@@ -69,6 +69,8 @@ pub(super) struct State {
     /// Executor threads, and how many of them have been called and not come yet.
     pub(super) executors: usize,
     pub(super) called: usize,
+    /// Executors that stay awake for a moment before they sleep.
+    pub(super) lingering: usize,
     pub(super) poller_started: bool,
 }
 
