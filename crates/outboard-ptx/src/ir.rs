@@ -426,6 +426,7 @@ pub enum TestpOp {
     Infinite,
     Number,
     NotANumber,
+    /// Zeros count as normal.
     Normal,
     Subnormal,
 }
@@ -864,7 +865,7 @@ pub enum Op {
         c: Operand,
     },
     /// SIMD video operation on 2 or 4 lanes. Lanes of the result that `mask` leaves out come from `c`; with
-    /// `accumulate` the lane results that `mask` selects are summed and added to `c` instead.
+    /// `accumulate` the lane results that `mask` selects (not cut to the width of a lane) are added to `c` instead.
     Video {
         op: VideoOp,
         lanes: u8,

@@ -139,15 +139,14 @@ impl Conversion {
 
 /// `.satfinite`: what overflows becomes the greatest finite number, NaN stays.
 fn saturated(format: Format, number: &Number, bits: u64) -> u64 {
-    let negative = format.is_negative(bits);
     match number {
         Number::Nan => format.nan(),
         Number::Infinity { negative } => format.max_finite(*negative),
         Number::Finite { negative: sign, .. } => {
-            if format.is_nan(bits) || bits == format.infinity(negative) {
-                format.max_finite(*sign)
-            } else {
+            if matches!(format.decode(bits), Number::Finite { .. }) {
                 bits
+            } else {
+                format.max_finite(*sign)
             }
         }
     }

@@ -134,13 +134,12 @@ pub(super) fn testp(op: TestpOp, ty: Type, a: u64) -> bool {
     let format = Format::of(ty);
     let number = format.decode(a);
     let finite = matches!(number, Number::Finite { .. });
-    let zero = format.with_sign(a, false) == 0;
     match op {
         TestpOp::Finite => finite,
         TestpOp::Infinite => matches!(number, Number::Infinity { .. }),
         TestpOp::Number => !matches!(number, Number::Nan),
         TestpOp::NotANumber => matches!(number, Number::Nan),
-        TestpOp::Normal => finite && !zero && !format.is_subnormal(a),
+        TestpOp::Normal => finite && !format.is_subnormal(a),
         TestpOp::Subnormal => format.is_subnormal(a),
     }
 }

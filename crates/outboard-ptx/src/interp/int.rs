@@ -301,9 +301,8 @@ impl Video {
                 value = value.clamp(low, high);
             }
             if self.accumulate {
-                let cut = value as u32 & lane_mask;
-                let wide = if self.d_signed { (cut << (32 - width)) as i32 >> (32 - width) } else { cut as i32 };
-                result = result.wrapping_add(wide as u32);
+                // The sum takes the lane's result as it is before the cut to the lane's width.
+                result = result.wrapping_add(value as u32);
             } else {
                 result |= (value as u32 & lane_mask) << at;
             }
