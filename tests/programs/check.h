@@ -48,6 +48,17 @@ inline int outcome() { return unexpected_errors == 0 ? 0 : 1; }
         }                                                                                                 \
     } while (0)
 
+// The expression must give one of two errors, where drivers differ; it is printed with its name.
+#define EXPECT_EITHER(call, one, other)                                                                   \
+    do {                                                                                                  \
+        cudaError_t either_result = (call);                                                               \
+        printf("%s: %s\n", #call, cudaGetErrorName(either_result));                                       \
+        if (either_result != (one) && either_result != (other)) {                                         \
+            printf("%s:%d: expected %s\n", __FILE__, __LINE__, cudaGetErrorName(one));                    \
+            unexpected_errors++;                                                                          \
+        }                                                                                                 \
+    } while (0)
+
 // Numbers without meaning, the same in every run (splitmix64).
 class Random {
 public:

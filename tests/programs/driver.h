@@ -49,3 +49,16 @@ Function* driver_symbol(const char* name) {
             unexpected_errors++;                                                              \
         }                                                                                     \
     } while (0)
+
+// One of two, where drivers differ.
+#define EXPECT_DRIVER_EITHER(call, one, other)                                                \
+    do {                                                                                      \
+        CUresult driver_result = (call);                                                      \
+        const char* driver_name = "?";                                                        \
+        DRIVER(cuGetErrorName)(driver_result, &driver_name);                                  \
+        printf("%s: %s\n", #call, driver_name);                                               \
+        if (driver_result != (one) && driver_result != (other)) {                             \
+            printf("%s:%d: expected %d\n", __FILE__, __LINE__, static_cast<int>(one));        \
+            unexpected_errors++;                                                              \
+        }                                                                                     \
+    } while (0)
