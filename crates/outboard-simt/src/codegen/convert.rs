@@ -141,12 +141,8 @@ impl FuncGen<'_, '_> {
         } else {
             self.b.ins().fcvt_to_uint_sat(class, whole)
         };
-        match dst.size() {
-            8 => {
-                let nan = self.iconst(I64, 1 << 63);
-                self.choose(is_nan, nan, converted)
-            }
-            4 => converted,
+        let result = match dst.size() {
+            4 | 8 => converted,
             _ => {
                 let (least, most) = (self.iconst(I32, least(dst) as u64), self.iconst(I32, greatest(dst)));
                 let clamped = if dst.is_signed() {
@@ -157,7 +153,13 @@ impl FuncGen<'_, '_> {
                 };
                 self.cast(clamped, int_of_size(dst.size()))
             }
+        };
+        // NaN gives zero unless 64 bits are involved.
+        if src == Type::F64 || dst.size() == 8 {
+            let nan = self.iconst(int_of_size(dst.size()), 1 << (dst.bits() - 1));
+            return self.choose(is_nan, nan, result);
         }
+        result
     }
 
     fn integral(&mut self, round: Round, value: Value) -> Value {
@@ -171,7 +173,9 @@ impl FuncGen<'_, '_> {
 
     fn float_to_float(&mut self, rule: Rule, value: Value) -> Gen<Value> {
         let Rule { dst, src, round, .. } = rule;
-        let value = self.flush(src, rule.ftz, value);
+        // Only subnormals of f32 are flushed, on either side.
+        let flushes = |ty: Type| rule.ftz && ty == Type::F32;
+        let value = self.flush(src, flushes(src), value);
         let value = match rule.int_round {
             None => value,
             Some(int_round) => {
@@ -219,7 +223,7 @@ impl FuncGen<'_, '_> {
                 self.relu(dst, result)
             };
         }
-        Ok(self.flush(dst, rule.ftz, result))
+        Ok(self.flush(dst, flushes(dst), result))
     }
 
     /// A value of a type no wider than `f32` as `f32`.

@@ -241,14 +241,22 @@ impl FuncGen<'_, '_> {
             TestpOp::Infinite => self.b.ins().fcmp(FloatCC::Equal, size, infinity),
             TestpOp::Number => self.b.ins().fcmp(FloatCC::Ordered, value, value),
             TestpOp::NotANumber => self.b.ins().fcmp(FloatCC::Unordered, value, value),
+            // Zeros count as normal.
             TestpOp::Normal => {
                 let finite = self.b.ins().fcmp(FloatCC::LessThan, size, infinity);
-                let large = self.b.ins().fcmp(FloatCC::GreaterThanOrEqual, size, least_normal);
-                self.b.ins().band(finite, large)
+                let subnormal = self.is_subnormal(size, least_normal);
+                self.b.ins().band_not(finite, subnormal)
             }
-            // The manual counts zero as subnormal.
-            TestpOp::Subnormal => self.b.ins().fcmp(FloatCC::LessThan, size, least_normal),
+            TestpOp::Subnormal => self.is_subnormal(size, least_normal),
         }
+    }
+
+    /// Whether a magnitude lies between zero and the least normal number.
+    fn is_subnormal(&mut self, size: Value, least_normal: Value) -> Value {
+        let small = self.b.ins().fcmp(FloatCC::LessThan, size, least_normal);
+        let zero = self.b.ins().fsub(least_normal, least_normal);
+        let nonzero = self.b.ins().fcmp(FloatCC::GreaterThan, size, zero);
+        self.b.ins().band(small, nonzero)
     }
 
     // Conversions that arithmetic needs.
