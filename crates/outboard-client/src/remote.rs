@@ -114,7 +114,7 @@ impl Backend for Remote {
     }
 
     unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
-        self.session()?.finish_copies();
+        self.session()?.finish_copies(memory, bytes);
         // SAFETY: by the contract of this method.
         unsafe { self.host.free(memory, bytes) }
     }
@@ -124,8 +124,8 @@ impl Backend for Remote {
         Ok(())
     }
 
-    fn host_unregister(&self, _ctx: ContextId, _memory: *mut u8, _bytes: usize) -> Result<()> {
-        self.session()?.finish_copies();
+    fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+        self.session()?.finish_copies(memory, bytes);
         Ok(())
     }
 

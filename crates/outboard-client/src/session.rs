@@ -1,5 +1,6 @@
 //! The process's session with its server.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,9 +13,10 @@ use outboard_wire::Reader;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
-use outboard_wire::notice::{FAILURE, Failure, OUTPUT};
+use outboard_wire::notice::{COPIED, FAILURE, Failure, OUTPUT};
 use outboard_wire::platform::Platform;
 
+use crate::copies::Copies;
 use crate::link::{Config, ConnectError, Link, LinkError};
 use crate::target::{Target, VARIABLE};
 
@@ -26,6 +28,7 @@ pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 pub(crate) struct Session {
     link: Link,
     pending: Arc<Pending>,
+    copies: Arc<Copies>,
     upload: Mutex<()>,
     device: String,
     server: String,
@@ -64,6 +67,7 @@ impl Session {
     /// call that itself succeeds, as CUDA reports such failures.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
         let reply = self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))?;
+        self.copies.settle();
         match CUresult(reply.status) {
             CUresult::CUDA_SUCCESS => match self.pending.0.swap(0, Ordering::AcqRel) {
                 0 => Ok(reply.payload),
@@ -78,8 +82,12 @@ impl Session {
         self.upload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no copy reads or writes page-locked memory of the program.
-    pub(crate) fn finish_copies(&self) {}
+    /// Waits until no copy reads or writes these bytes of page-locked memory.
+    pub(crate) fn finish_copies(&self, memory: *const u8, bytes: usize) {
+        // What is posted must be sent for its copies to end.
+        let _ = self.link.flush();
+        self.copies.wait_for_all(&range(memory, bytes as u64));
+    }
 
     /// # Safety
     /// As of `Backend::copy_to_device`.
@@ -90,12 +98,29 @@ impl Session {
         src: *const u8,
         bytes: u64,
         stream: u64,
-        _mode: CopyMode,
+        mode: CopyMode,
     ) -> Result<()> {
-        // SAFETY: by the contract above.
-        let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
-        for (index, piece) in data.chunks(MAX_INLINE).enumerate() {
-            self.post(ctx, &msg::CopyIn { dst: dst + (index * MAX_INLINE) as u64, stream, data: piece })?;
+        // The bytes are read now, not when the stream comes to the copy: what the device writes to them before must be there.
+        self.copies.wait_for_downloads(&range(src, bytes));
+        if bytes <= MAX_INLINE as u64 {
+            // SAFETY: by the contract above.
+            let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
+            return self.post(ctx, &msg::CopyIn { dst, stream, data });
+        }
+        for piece in pieces(bytes) {
+            let (at, len) = (piece.start, piece.end - piece.start);
+            let upload = self.link.upload(len, chunk(len)).map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (upload.number(), upload.chunk());
+            self.post(ctx, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+            unsafe {
+                let from = src.add(at as usize);
+                if mode == CopyMode::Pinned {
+                    self.copies.upload(range(from, len), upload.send_in_background(from));
+                } else {
+                    upload.send(from).map_err(|error| failed(&error))?;
+                }
+            }
         }
         Ok(())
     }
@@ -109,18 +134,36 @@ impl Session {
         src: u64,
         bytes: u64,
         stream: u64,
-        _mode: CopyMode,
+        mode: CopyMode,
     ) -> Result<()> {
-        // SAFETY: by the contract above.
-        let target = unsafe { std::slice::from_raw_parts_mut(dst, bytes as usize) };
-        for (index, piece) in target.chunks_mut(MAX_INLINE).enumerate() {
-            let at = src + (index * MAX_INLINE) as u64;
-            let payload = self.call(ctx, &msg::CopyOut { src: at, stream, bytes: piece.len() as u32 })?;
+        if bytes <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
+            let payload = self.call(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 })?;
             let reply: msg::CopyOutReply<'_> = Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
-            if reply.data.len() != piece.len() {
+            if reply.data.len() as u64 != bytes {
                 return Err(CUresult::CUDA_ERROR_UNKNOWN);
             }
-            piece.copy_from_slice(reply.data);
+            // SAFETY: by the contract above, and the lengths agree.
+            unsafe { core::ptr::copy_nonoverlapping(reply.data.as_ptr(), dst, reply.data.len()) };
+            return Ok(());
+        }
+        for piece in pieces(bytes) {
+            let (at, len) = (piece.start, piece.end - piece.start);
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+            let ticket = unsafe { self.link.download(dst.add(at as usize), len, chunk(len)) };
+            let ticket = ticket.map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (ticket.number(), ticket.chunk());
+            self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
+            if mode == CopyMode::Pinned {
+                // SAFETY: a number only.
+                self.copies.download(range(unsafe { dst.add(at as usize) }, len), ticket);
+                continue;
+            }
+            self.link.flush().map_err(|error| failed(&error))?;
+            if let Err(error) = ticket.wait() {
+                // The worker has said why, or will: a fault, or the failure of the copy.
+                self.call(ctx, &msg::StreamSynchronize { stream })?;
+                return Err(failed(&error));
+            }
         }
         Ok(())
     }
@@ -144,6 +187,27 @@ impl Session {
     }
 }
 
+/// The addresses of some bytes.
+fn range(memory: *const u8, bytes: u64) -> Range<u64> {
+    memory as u64..memory as u64 + bytes
+}
+
+/// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
+const LARGEST_TRANSFER: u64 = 512 << 20;
+
+/// The transfers that a copy is made of.
+fn pieces(bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..bytes.div_ceil(LARGEST_TRANSFER))
+        .map(move |index| index * LARGEST_TRANSFER..((index + 1) * LARGEST_TRANSFER).min(bytes))
+}
+
+/// Bytes of a chunk: small enough for the parts of a copy to overlap, few enough of them for the stream.
+fn chunk(bytes: u64) -> u32 {
+    const SMALLEST: u64 = 256 << 10;
+    const LARGEST: u64 = 8 << 20;
+    (bytes / 16).next_power_of_two().clamp(SMALLEST, LARGEST) as u32
+}
+
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
@@ -163,10 +227,10 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         client: client_name(),
         purpose: Purpose::Session { devices: target.devices.clone() },
     };
-    let pending = Arc::new(Pending::default());
+    let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let notices = {
-        let pending = Arc::clone(&pending);
-        Box::new(move |code: u16, payload: &[u8]| notice(&pending, code, payload))
+        let (pending, copies) = (Arc::clone(&pending), Arc::clone(&copies));
+        Box::new(move |code: u16, payload: &[u8]| notice(&pending, &copies, code, payload))
     };
     let server = target.address.to_string();
     let (link, welcome) = Link::connect(&Tcp, &server, &hello, Config::from_env(), notices)?;
@@ -174,7 +238,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let platform: Platform = reader.get()?;
     reader.finish()?;
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
-    let session = Session { link, pending, upload: Mutex::new(()), device, server, started: Instant::now() };
+    let session = Session { link, pending, copies, upload: Mutex::new(()), device, server, started: Instant::now() };
     Ok((Arc::new(session), platform))
 }
 
@@ -202,9 +266,14 @@ fn failed(error: &LinkError) -> CUresult {
 }
 
 /// Takes what the worker says unasked.
-fn notice(pending: &Pending, code: u16, payload: &[u8]) {
+fn notice(pending: &Pending, copies: &Copies, code: u16, payload: &[u8]) {
     match code {
         OUTPUT => print(payload),
+        COPIED => {
+            if let Ok(number) = Reader::new(payload).get() {
+                copies.copied(number);
+            }
+        }
         FAILURE => {
             if let Ok(failure) = Reader::new(payload).get::<Failure>() {
                 let error = CUresult(failure.status);

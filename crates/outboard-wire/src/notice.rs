@@ -7,6 +7,9 @@ pub const OUTPUT: u16 = 1;
 /// A posted command failed: a [`Failure`].
 pub const FAILURE: u16 = 2;
 
+/// The device has done a copy to the host: the number of its transfer. Answers that follow may depend on its bytes.
+pub const COPIED: u16 = 3;
+
 /// The failure of a posted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {

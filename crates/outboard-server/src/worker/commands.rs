@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUlaunchAttributeID_enum as Attribute;
 use outboard_abi::{CUcontext, CUevent_flags, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream};
 use outboard_driver::{Table, call};
+use outboard_session::chunks::Cut;
 use outboard_wire::messages::*;
 
 use super::answer::{Answer, Outcome};
 use super::memory::Slots;
 use super::objects::{Context, Handle, current};
-use super::{Worker, modules};
+use super::{Worker, modules, staging};
 use crate::generated::dispatch::Commands;
 
 /// How long the dispatcher itself looks at work that is nearly done before it hands the wait to a helper, which costs more than this.
@@ -60,7 +61,7 @@ impl Worker {
                 Err(CUresult::CUDA_ERROR_NOT_READY) if Instant::now() < until && !matches!(wait, Wait::Context) => {}
                 Err(CUresult::CUDA_ERROR_NOT_READY) => break,
                 outcome => {
-                    self.forward_output();
+                    self.tell();
                     return finish(answer, outcome);
                 }
             }
@@ -78,11 +79,13 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
-        let (table, output, replier) = (self.table, self.output.clone(), self.replier.clone());
+        let (table, output, copies, replier) =
+            (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
         self.helpers.run(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
             if let Some(replier) = &replier {
                 output.forward(replier);
+                copies.tell(replier);
             }
             finish(answer, outcome);
         });
@@ -91,6 +94,30 @@ impl Worker {
     fn stream(&mut self, name: u64) -> Result<CUstream, CUresult> {
         self.enter()?;
         self.objects.stream(name)
+    }
+
+    /// Where a large copy of the command's context runs, in `stream`.
+    fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
+        let context = self.objects.context(self.ctx)?;
+        let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
+        let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
+        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk })
+    }
+
+    /// Throws away the bytes of a copy to the device that cannot be done.
+    fn discard(&self, transfer: u64, cut: Cut) {
+        if let Some(replier) = &self.replier
+            && let Err(error) = replier.bulk().discard(transfer, cut)
+        {
+            self.violated(&error);
+        }
+    }
+
+    /// Tells the client that a copy to the host brings nothing.
+    fn cancel(&self, transfer: u64) {
+        if let Some(replier) = &self.replier {
+            replier.bulk().cancel(transfer, 0);
+        }
     }
 
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
@@ -122,6 +149,9 @@ impl Worker {
         self.objects.forget(self.ctx);
         self.allocations.forget(self.ctx);
         self.slots.forget(self.ctx);
+        if let Some(pool) = self.pools.remove(&self.ctx) {
+            pool.close();
+        }
         if self.current == self.ctx {
             self.current = 0;
             call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
@@ -264,8 +294,19 @@ impl Commands for Worker {
         call!(self.table, cuMemcpyHtoDAsync_v2(message.dst, message.data.as_ptr().cast(), message.data.len(), stream))
     }
 
-    fn copy_in_bulk(&mut self, _message: CopyInBulk) -> Outcome {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.allocations.check(m.dst, m.bytes).and_then(|()| {
+            let stream = self.stream(m.stream)?;
+            let watcher = staging::copy_in(&self.place(stream)?, m.transfer, cut, m.dst)?;
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            // The bytes are on their way all the same.
+            self.discard(m.transfer, cut);
+        }
+        started
     }
 
     fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
@@ -283,8 +324,19 @@ impl Commands for Worker {
         }
     }
 
-    fn copy_out_bulk(&mut self, _message: CopyOutBulk) -> Outcome {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.allocations.check(m.src, m.bytes).and_then(|()| {
+            let stream = self.stream(m.stream)?;
+            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, m.src)?;
+            self.copies.add(out);
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            self.cancel(m.transfer);
+        }
+        started
     }
 
     fn copy_on_device(&mut self, m: CopyOnDevice) -> Outcome {
@@ -357,6 +409,7 @@ impl Commands for Worker {
 
     fn stream_query(&mut self, m: StreamQuery, answer: Answer<StreamQuery>) {
         let outcome = self.stream(m.stream).and_then(|stream| call!(self.table, cuStreamQuery(stream)));
+        self.copies_told();
         answer.result(outcome.map(|()| StreamQueryReply {}));
     }
 
@@ -423,6 +476,7 @@ impl Commands for Worker {
     fn event_query(&mut self, m: EventQuery, answer: Answer<EventQuery>) {
         let event = self.enter().and_then(|_| self.objects.event(m.event));
         let outcome = event.and_then(|event| call!(self.table, cuEventQuery(event)));
+        self.copies_told();
         answer.result(outcome.map(|()| EventQueryReply {}));
     }
 

@@ -6,13 +6,16 @@
 
 pub(crate) mod answer;
 mod commands;
+mod copies;
 mod helpers;
 pub mod io;
 mod memory;
 mod modules;
 mod objects;
 mod output;
+mod staging;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,11 +26,13 @@ use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
 use answer::{Incoming, Outcome};
+use copies::Copies;
 use helpers::Helpers;
 use memory::{Allocations, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
+use staging::Pool;
 
 pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
 
@@ -38,6 +43,8 @@ pub struct Worker {
     objects: Objects,
     allocations: Allocations,
     slots: Slots,
+    pools: HashMap<u32, Arc<Pool>>,
+    copies: Copies,
     upload: Upload,
     helpers: Helpers,
     output: Arc<Output>,
@@ -82,6 +89,8 @@ impl Worker {
             objects: Objects::new(),
             allocations: Allocations::default(),
             slots: Slots::default(),
+            pools: HashMap::new(),
+            copies: Copies::default(),
             upload: Upload::default(),
             helpers: Helpers::new(),
             output: Arc::new(output),
@@ -101,10 +110,18 @@ impl Worker {
         Ok(context)
     }
 
-    /// Sends on what kernels have printed.
-    fn forward_output(&self) {
+    /// What the client must know before the answer to a wait: what kernels have printed, which copies the device has done.
+    fn tell(&self) {
         if let Some(replier) = &self.replier {
             self.output.forward(replier);
+            self.copies.tell(replier);
+        }
+    }
+
+    /// Of that, only the copies: for questions that do not wait.
+    fn copies_told(&self) {
+        if let Some(replier) = &self.replier {
+            self.copies.tell(replier);
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Large copies under way: what their bytes must wait for, and who must wait for their bytes.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::link::Ticket;
+
+/// Asynchronous copies of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    state: Mutex<State>,
+    /// Whether the device has done copies whose bytes may still be on their way.
+    owed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    downloads: Vec<Copy>,
+    uploads: Vec<Copy>,
+    /// Numbers of the downloads that the device has done.
+    done: HashSet<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Copy {
+    host: Range<u64>,
+    ticket: Arc<Ticket>,
+}
+
+impl Copies {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy to `host` goes on in the background.
+    pub(crate) fn download(&self, host: Range<u64>, ticket: Ticket) {
+        let mut state = self.state();
+        state.downloads.retain(|copy| !copy.ticket.has_ended());
+        state.downloads.push(Copy { host, ticket: Arc::new(ticket) });
+    }
+
+    /// A copy from `host` goes on in the background.
+    pub(crate) fn upload(&self, host: Range<u64>, ticket: Ticket) {
+        let mut state = self.state();
+        state.uploads.retain(|copy| !copy.ticket.has_ended());
+        state.uploads.push(Copy { host, ticket: Arc::new(ticket) });
+    }
+
+    /// The device has done download `number`. Called by whichever thread reads the link: it must not wait.
+    pub(crate) fn copied(&self, number: u64) {
+        self.state().done.insert(number);
+        self.owed.store(true, Ordering::Release);
+    }
+
+    /// Waits for the bytes of every copy that the device had done before the answer at hand.
+    pub(crate) fn settle(&self) {
+        if !self.owed.load(Ordering::Acquire) {
+            return;
+        }
+        loop {
+            let next = {
+                let mut state = self.state();
+                let State { downloads, done, .. } = &mut *state;
+                downloads.retain(|copy| !copy.ticket.has_ended());
+                done.retain(|number| downloads.iter().any(|copy| copy.ticket.number() == *number));
+                let next = downloads.iter().find(|copy| done.contains(&copy.ticket.number())).cloned();
+                if next.is_none() {
+                    self.owed.store(false, Ordering::Release);
+                }
+                next
+            };
+            match next {
+                // A cancelled or lost one has ended too; who asks next is told why.
+                Some(copy) => drop(copy.ticket.wait()),
+                None => return,
+            }
+        }
+    }
+
+    /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
+    pub(crate) fn wait_for_downloads(&self, host: &Range<u64>) {
+        self.wait_where(host, false);
+    }
+
+    /// Waits until no copy reads or writes `host`: before the memory is given up.
+    pub(crate) fn wait_for_all(&self, host: &Range<u64>) {
+        self.wait_where(host, true);
+    }
+
+    fn wait_where(&self, host: &Range<u64>, uploads_too: bool) {
+        let overlaps =
+            |copy: &&Copy| copy.host.start < host.end && host.start < copy.host.end && !copy.ticket.has_ended();
+        loop {
+            let next = {
+                let state = self.state();
+                let uploads: &[Copy] = if uploads_too { &state.uploads } else { &[] };
+                state.downloads.iter().chain(uploads).find(overlaps).cloned()
+            };
+            match next {
+                Some(copy) => drop(copy.ticket.wait()),
+                None => return,
+            }
+        }
+    }
+}
