@@ -16,6 +16,7 @@ mod receive;
 mod sender;
 mod shared;
 mod stats;
+mod thread;
 
 use std::io;
 use std::sync::Arc;

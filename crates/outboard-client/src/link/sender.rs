@@ -28,8 +28,7 @@ const CALLERS_READ: Duration = Duration::from_millis(50);
 
 /// Starts the thread. Nobody joins it: it ends with the connection.
 pub(super) fn start(shared: Arc<Shared>) -> io::Result<()> {
-    std::thread::Builder::new().name("outboard-send".to_owned()).spawn(move || run(&shared))?;
-    Ok(())
+    super::thread::start("outboard-send".to_owned(), move || run(&shared))
 }
 
 fn run(shared: &Shared) {

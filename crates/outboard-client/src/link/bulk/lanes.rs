@@ -11,6 +11,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::LinkError;
 use super::super::shared::{Shared, lock};
+use super::super::thread;
 use super::table::{Job, Outcome};
 
 /// One connection for bulk data.
@@ -53,11 +54,10 @@ fn dial_and_start(shared: &Arc<Shared>) -> io::Result<()> {
     // Only one thread gets here, so the place is empty.
     let _ = bulk.lanes.set(lanes);
     for number in 0..count {
-        let spawn = |name: &str| std::thread::Builder::new().name(format!("outboard-{name}{number}"));
         let reader = Arc::clone(shared);
-        spawn("in").spawn(move || end_with(&reader, read(&reader, number)))?;
+        thread::start(format!("outboard-in{number}"), move || end_with(&reader, read(&reader, number)))?;
         let writer = Arc::clone(shared);
-        spawn("out").spawn(move || end_with(&writer, write(&writer, number)))?;
+        thread::start(format!("outboard-out{number}"), move || end_with(&writer, write(&writer, number)))?;
     }
     Ok(())
 }

@@ -128,10 +128,20 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
     }
 }
 
+/// How long to spin, unless the environment says otherwise, as it may to clients.
+fn spin() -> Duration {
+    let set = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
+    let alone = std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
+    match set {
+        Some(microseconds) => Duration::from_micros(microseconds).min(Duration::from_secs(1)),
+        None if alone => Duration::ZERO,
+        None => SPIN,
+    }
+}
+
 /// Hands commands to the handler until the client is gone.
 fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let spin = if processors > 1 { SPIN } else { Duration::ZERO };
+    let spin = spin();
     let mut incoming = Incoming::new();
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
