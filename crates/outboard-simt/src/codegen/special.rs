@@ -69,6 +69,12 @@ impl FuncGen<'_, '_> {
             SpecialReg::ClusterCtaid(_) | SpecialReg::ClusterCtaRank => self.iconst(I32, 0),
             SpecialReg::ClusterNctaid(_) | SpecialReg::ClusterNctaRank => self.iconst(I32, 1),
             SpecialReg::IsExplicitCluster => self.iconst(I8, 0),
+            SpecialReg::EnvReg(1) => {
+                let workspace = self.load_uniform(I64, block, offset_of!(BlockContext, workspace));
+                let upper = self.b.ins().ushr_imm_u(workspace, 32);
+                self.b.ins().ireduce(I32, upper)
+            }
+            SpecialReg::EnvReg(2) => self.load_uniform(I32, block, offset_of!(BlockContext, workspace)),
             SpecialReg::EnvReg(_)
             | SpecialReg::Pm(_)
             | SpecialReg::ReservedSmemOffsetBegin

@@ -16,6 +16,10 @@ pub(crate) const STATUS_FAULT: u32 = 2;
 /// Every compiled function: block and thread context, own frame in local memory, argument area, result area; returns a status.
 pub(crate) type CodePtr = unsafe extern "C" fn(*const BlockContext, *const ThreadContext, u64, u64, u64) -> u32;
 
+/// Bytes of the workspace of a cooperative grid, which `%envreg1` and `%envreg2` (upper and lower half of its address) tell. CUDA's
+/// header for cooperative groups finds two words there: a size, and the counter by which the grid synchronises.
+pub(crate) const WORKSPACE_BYTES: u64 = 16;
+
 /// What is the same for all threads of a block.
 #[repr(C)]
 pub(crate) struct BlockContext {
@@ -32,6 +36,8 @@ pub(crate) struct BlockContext {
     pub(crate) grid_id: u64,
     /// Address of the parameter buffer, in the arena.
     pub(crate) params: u64,
+    /// Address of the cooperative grid's workspace, 0 without one; see [`WORKSPACE_BYTES`].
+    pub(crate) workspace: u64,
     /// Generic address and size of the shared window.
     pub(crate) shared_base: u64,
     pub(crate) shared_size: u64,

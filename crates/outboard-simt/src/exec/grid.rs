@@ -1,7 +1,7 @@
 //! One launch: its blocks, who works on them, and how it ended.
 
 use crate::exec::block::{BlockRun, BlockState, Progress};
-use crate::exec::context::{BlockContext, CodePtr};
+use crate::exec::context::{BlockContext, CodePtr, WORKSPACE_BYTES};
 use crate::exec::pool::Core;
 use crate::exec::slot::{SHARED_MAX, Slot};
 use crate::launch::Fifo;
@@ -41,6 +41,7 @@ pub(crate) struct Grid {
     dynamic_shared: u32,
     grid_id: u64,
     params: u64,
+    workspace: u64,
     pub(crate) cooperative: bool,
     layout: Layout,
     blocks: u64,
@@ -60,7 +61,8 @@ struct Done {
 impl Grid {
     pub(crate) fn new(core: &Arc<Core>, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Grid, FaultKind> {
         let layout = check(core, kernel, launch)?;
-        let needed = (kernel.info.params_size as usize).max(launch.params.len()).max(1);
+        let param_bytes = (kernel.info.params_size as usize).max(launch.params.len()).max(1).next_multiple_of(16);
+        let needed = param_bytes + if launch.cooperative { WORKSPACE_BYTES as usize } else { 0 };
         let params = core.memory.alloc_internal(needed as u64).map_err(|e| FaultKind::OutOfResources(e.to_string()))?;
         // SAFETY: the range was just allocated, is at least this long, and nobody else knows it.
         unsafe {
@@ -75,6 +77,7 @@ impl Grid {
             dynamic_shared: launch.dynamic_shared,
             grid_id: launch.grid_id,
             params,
+            workspace: if launch.cooperative { params + param_bytes as u64 } else { 0 },
             cooperative: launch.cooperative && layout.coroutines,
             layout,
             blocks: launch.grid.iter().map(|&n| u64::from(n)).product(),
@@ -145,6 +148,7 @@ impl Grid {
             dynamic_offset: u64::from(self.kernel.info.shared_bytes),
             grid_id: self.grid_id,
             params: self.params,
+            workspace: self.workspace,
             shared_base: slot.shared(),
             shared_size: self.layout.shared_bytes,
             arena_base: self.core.memory.base(),
