@@ -206,7 +206,7 @@ pub fn random_rows(count: usize, seed: u64) -> Vec<[u64; 3]> {
     (0..count)
         .map(|_| {
             let shifts = next();
-            [0, 8, 16].map(|i| next() >> (shifts >> i & 63) % 40)
+            [0, 8, 16].map(|i| next() >> ((shifts >> i & 63) % 40))
         })
         .collect()
 }
