@@ -204,12 +204,12 @@ fn conversions() -> Vec<Case> {
         );
         for (src, reg) in [("f32", F32), ("f64", F64)] {
             let read = move |bits: u64| if src == "f32" { f64::from(s(bits)) } else { d(bits) };
-            // NaN gives zero, but the top bit where 64 bits are involved.
+            // Not a number gives 0 from f32 to at most 32 bits, and the top bit alone otherwise, as hardware has it.
             let mut int = |ty: &str, reg_out: Reg, convert: fn(f64) -> u64| {
-                let top = (src == "f64" || ty.ends_with("64")).then(|| 1 << (ty[1..].parse::<u32>().unwrap() - 1));
+                let nan = if src == "f32" && reg_out != B64 { 0 } else { reg_out.mask() / 2 + 1 };
                 cases.push(case(&format!("cvt.{name}.{ty}.{src} %d, %a"), reg_out, &[reg], move |v| {
-                    let x = read(v[0]);
-                    if x.is_nan() { top.unwrap_or(0) } else { convert(whole(x)) }
+                    let x = whole(read(v[0]));
+                    if x.is_nan() { nan } else { convert(x) }
                 }));
             };
             int("s32", B32, |x| x as i32 as u64);
@@ -337,4 +337,26 @@ fn approximate_functions_are_within_their_error() {
     let table = Table::new(approximate());
     table.check(&special_rows());
     table.check(&random_rows(3000, 80));
+}
+
+/// Programs print it, and its sign shows: the processor's own NaN would read `-nan`.
+#[test]
+fn not_a_number_has_the_bits_of_hardware() {
+    let nan = |text: &str| case(text, F32, &[F32], |_| 0x7fff_ffff);
+    let wide =
+        case("{ .reg .f32 %q; sqrt.rn.f32 %q, %a; cvt.f64.f32 %d, %q; }", F64, &[F32], |_| 0x7fff_ffff_e000_0000);
+    let table = Table::new(vec![
+        nan("sqrt.rn.f32 %d, %a"),
+        nan("{ .reg .f32 %q; sub.f32 %q, %a, %a; div.rn.f32 %d, %q, %q; }"),
+        nan("{ .reg .f32 %q; sqrt.rn.f32 %q, %a; neg.f32 %q, %q; add.f32 %d, %q, %a; }"),
+        nan("{ .reg .f32 %q; .reg .b32 %m; sqrt.rn.f32 %q, %a; mov.b32 %m, %q; mov.b32 %d, %m; }"),
+        wide,
+    ]);
+    table.check(&[[out_s(-1.0), 0, 0], [out_s(-2.5e30), 0, 0]]);
+    // Bits that are only copied stay as they are.
+    let copies = vec![
+        case("mov.f32 %d, %a", F32, &[F32], |v| v[0]),
+        case("selp.f32 %d, %a, %b, %c", F32, &[F32, F32, Pred], |v| if v[2] != 0 { v[0] } else { v[1] }),
+    ];
+    Table::new(copies).check(&[[0xffc0_1234, 0x7f80_0001, 1], [0xffc0_1234, 0x7f80_0001, 0]]);
 }

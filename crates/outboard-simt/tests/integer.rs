@@ -204,7 +204,9 @@ fn bits() -> Vec<Case> {
             }));
             let field = move |v: u64, pos: u64, len: u64| {
                 let n = int(signed).read(v);
-                let (pos, len) = ((pos & 255) as u32, (len & 255) as u32);
+                // The 64-bit forms take all of the operands, as hardware does.
+                let part = |operand: u64| if bits == 32 { operand & 255 } else { operand.min(255) };
+                let (pos, len) = (part(pos) as u32, part(len) as u32);
                 if len == 0 {
                     return 0;
                 }
@@ -228,7 +230,7 @@ fn bits() -> Vec<Case> {
             }
         }
         cases.push(case(&format!("bfi.b{bits} %d, %a, %b, %c, 9"), r, &[r, r, B32], move |v| {
-            let (pos, all) = ((v[2] & 255) as u32, r.mask());
+            let (pos, all) = (if bits == 32 { v[2] & 255 } else { v[2] } as u32, r.mask());
             if pos >= bits { v[1] } else { v[1] & !((0x1ff << pos) & all) | (v[0] & 0x1ff) << pos & all }
         }));
     }

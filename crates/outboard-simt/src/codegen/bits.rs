@@ -25,8 +25,8 @@ impl FuncGen<'_, '_> {
             Op::Bfe { ty, dst, ref a, ref pos, ref len } => {
                 let class = int_of_size(ty.size());
                 let result = match (Self::constant(pos), Self::constant(len)) {
-                    (Some(pos), Some(len)) if len & 255 > 0 && (pos & 255) + (len & 255) <= u64::from(ty.bits()) => {
-                        let (pos, len) = ((pos & 255) as i64, (len & 255) as i64);
+                    (Some(pos @ 0..=64), Some(len @ 1..=64)) if pos + len <= u64::from(ty.bits()) => {
+                        let (pos, len) = (pos as i64, len as i64);
                         let value = self.value(a, class);
                         let up = self.b.ins().ishl_imm_u(value, i64::from(ty.bits()) - pos - len);
                         let down = i64::from(ty.bits()) - len;

@@ -28,7 +28,10 @@ impl FuncGen<'_, '_> {
             Op::Cvt { dst_ty, src_ty, round, int_round, ftz, sat, satfinite, relu, dst, ref a } => {
                 let round = round.unwrap_or(Round::NearestEven);
                 let rule = Rule { dst: dst_ty, src: src_ty, round, int_round, ftz, sat, satfinite, relu };
-                let value = self.value(a, clif(src_ty));
+                let mut value = self.value(a, clif(src_ty));
+                if src_ty == Type::F32 && dst_ty.is_float() && self.is_computed(a) {
+                    value = self.canonical(value);
+                }
                 let result = self.convert_value(rule, value)?;
                 self.set_extended(dst, result, dst_ty.is_signed());
             }
@@ -141,8 +144,10 @@ impl FuncGen<'_, '_> {
         } else {
             self.b.ins().fcvt_to_uint_sat(class, whole)
         };
+        // Not a number becomes 0 only from the narrow types to at most 32 bits: else only the top bit is set.
+        let nan = self.iconst(int_of_size(dst.size()), 1 << (dst.bits() - 1));
         let result = match dst.size() {
-            4 | 8 => converted,
+            8 | 4 => converted,
             _ => {
                 let (least, most) = (self.iconst(I32, least(dst) as u64), self.iconst(I32, greatest(dst)));
                 let clamped = if dst.is_signed() {
@@ -154,12 +159,7 @@ impl FuncGen<'_, '_> {
                 self.cast(clamped, int_of_size(dst.size()))
             }
         };
-        // NaN gives zero unless 64 bits are involved.
-        if src == Type::F64 || dst.size() == 8 {
-            let nan = self.iconst(int_of_size(dst.size()), 1 << (dst.bits() - 1));
-            return self.choose(is_nan, nan, result);
-        }
-        result
+        if src == Type::F64 || dst.size() == 8 { self.choose(is_nan, nan, result) } else { result }
     }
 
     fn integral(&mut self, round: Round, value: Value) -> Value {
@@ -173,9 +173,8 @@ impl FuncGen<'_, '_> {
 
     fn float_to_float(&mut self, rule: Rule, value: Value) -> Gen<Value> {
         let Rule { dst, src, round, .. } = rule;
-        // Only subnormals of f32 are flushed, on either side.
-        let flushes = |ty: Type| rule.ftz && ty == Type::F32;
-        let value = self.flush(src, flushes(src), value);
+        // Only subnormals of `f32` are flushed.
+        let value = if src == Type::F32 { self.flush(src, rule.ftz, value) } else { value };
         let value = match rule.int_round {
             None => value,
             Some(int_round) => {
@@ -223,7 +222,7 @@ impl FuncGen<'_, '_> {
                 self.relu(dst, result)
             };
         }
-        Ok(self.flush(dst, flushes(dst), result))
+        Ok(if dst == Type::F32 { self.flush(dst, rule.ftz, result) } else { result })
     }
 
     /// A value of a type no wider than `f32` as `f32`.

@@ -7,28 +7,28 @@
 use crate::codegen::func::{FuncGen, Gen};
 use crate::codegen::types::{clif, format, int_of_size};
 use crate::math::approx;
-use crate::math::soft::Binary;
+use crate::math::soft::{Binary, Format};
 use crate::rt::convert;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F32, F64, I8, I16, I32, I64};
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use outboard_ptx::Type;
-use outboard_ptx::ir::{FloatBinOp, FloatMods, FloatUnOp, Op, Operand, Round, TestpOp};
+use outboard_ptx::ir::{FloatBinOp, FloatMods, FloatUnOp, Op, Operand, Reg, Round, TestpOp};
 
 impl FuncGen<'_, '_> {
     pub(crate) fn float(&mut self, op: &Op) -> Gen {
         match *op {
             Op::FloatBin { op, ty, mods, dst, ref a, ref b } => {
                 let result = self.lanewise(ty, &[a, b], |this, ty, v| this.float_binary(op, ty, mods, v[0], v[1]))?;
-                self.set(dst, result);
+                self.set_computed(dst, ty, result);
             }
             Op::FloatUn { op, ty, mods, dst, ref a } => {
                 let result = self.lanewise(ty, &[a], |this, ty, v| this.float_unary(op, ty, mods, v[0]))?;
-                self.set(dst, result);
+                self.set_computed(dst, ty, result);
             }
             Op::Fma { ty, mods, dst, ref a, ref b, ref c } => {
                 let result = self.lanewise(ty, &[a, b, c], |this, ty, v| this.float_fma(ty, mods, v[0], v[1], v[2]))?;
-                self.set(dst, result);
+                self.set_computed(dst, ty, result);
             }
             Op::Copysign { ty, dst, ref a, ref b } => {
                 let class = clif(ty);
@@ -44,6 +44,22 @@ impl FuncGen<'_, '_> {
             _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
+    }
+
+    /// Writes the result of arithmetic. The one NaN of `f32` arithmetic is `0x7fffffff`, where the processor has others; values in
+    /// floating-point registers are brought to it only when their bits are looked at, see [`Self::canonical`].
+    fn set_computed(&mut self, dst: Reg, ty: Type, value: Value) {
+        let value = if ty == Type::F32 && !self.holds_float(dst) { self.canonical(value) } else { value };
+        self.set(dst, value);
+    }
+
+    /// An `f32` value with the bits that hardware would show: any NaN as the canonical one.
+    pub(crate) fn canonical(&mut self, value: Value) -> Value {
+        let bits = self.b.ins().bitcast(I32, MemFlagsData::new(), value);
+        let is_nan = self.b.ins().fcmp(FloatCC::Unordered, value, value);
+        let nan = self.iconst(I32, Format::F32.nan);
+        let bits = self.choose(is_nan, nan, bits);
+        self.b.ins().bitcast(F32, MemFlagsData::new(), bits)
     }
 
     /// Applies `f` to scalar values, or to each lane of packed ones.
@@ -241,22 +257,20 @@ impl FuncGen<'_, '_> {
             TestpOp::Infinite => self.b.ins().fcmp(FloatCC::Equal, size, infinity),
             TestpOp::Number => self.b.ins().fcmp(FloatCC::Ordered, value, value),
             TestpOp::NotANumber => self.b.ins().fcmp(FloatCC::Unordered, value, value),
-            // Zeros count as normal.
-            TestpOp::Normal => {
+            // Hardware counts zero among the normal numbers.
+            TestpOp::Normal | TestpOp::Subnormal => {
+                let zero = self.iconst(int_of_size(ty.bytes()), 0);
+                let zero = self.cast(zero, ty);
+                let small = self.b.ins().fcmp(FloatCC::LessThan, size, least_normal);
+                let nonzero = self.b.ins().fcmp(FloatCC::GreaterThan, size, zero);
+                let subnormal = self.b.ins().band(small, nonzero);
+                if op == TestpOp::Subnormal {
+                    return subnormal;
+                }
                 let finite = self.b.ins().fcmp(FloatCC::LessThan, size, infinity);
-                let subnormal = self.is_subnormal(size, least_normal);
                 self.b.ins().band_not(finite, subnormal)
             }
-            TestpOp::Subnormal => self.is_subnormal(size, least_normal),
         }
-    }
-
-    /// Whether a magnitude lies between zero and the least normal number.
-    fn is_subnormal(&mut self, size: Value, least_normal: Value) -> Value {
-        let small = self.b.ins().fcmp(FloatCC::LessThan, size, least_normal);
-        let zero = self.b.ins().fsub(least_normal, least_normal);
-        let nonzero = self.b.ins().fcmp(FloatCC::GreaterThan, size, zero);
-        self.b.ins().band(small, nonzero)
     }
 
     // Conversions that arithmetic needs.

@@ -7,7 +7,7 @@
 use crate::Space;
 use crate::codegen::analysis::Facts;
 use crate::codegen::program::Unit;
-use crate::codegen::types::{classes, clif, int_of_size};
+use crate::codegen::types::{classes, clif, computed, int_of_size};
 use crate::exec::context::{BlockContext, STATUS_DONE, STATUS_EXIT, STATUS_FAULT, ThreadContext};
 use crate::program::LoadError;
 use crate::rt::access::{Stop, stop};
@@ -76,6 +76,7 @@ pub(crate) struct FuncGen<'a, 'f> {
     index: usize,
     vars: Vec<Variable>,
     classes: Vec<Clif>,
+    computed: Vec<bool>,
     pub(crate) carry: Variable,
     blocks: Vec<Block>,
     fault_exit: Block,
@@ -175,6 +176,7 @@ impl<'a, 'f> FuncGen<'a, 'f> {
             index,
             vars,
             classes,
+            computed: computed(body),
             carry,
             blocks,
             fault_exit,
@@ -399,13 +401,25 @@ impl<'a, 'f> FuncGen<'a, 'f> {
     pub(crate) fn value(&mut self, operand: &Operand, ty: Clif) -> Value {
         match *operand {
             Operand::Reg(reg) => {
-                let value = self.b.use_var(self.vars[reg.0 as usize]);
+                let value = self.reg(reg);
+                // Where the bits of computed numbers are looked at, NaNs must be hardware's.
+                let value = if ty.is_int() && self.is_computed(operand) { self.canonical(value) } else { value };
                 self.cast(value, ty)
             }
             Operand::Imm(bits) if ty == F32 => self.b.ins().f32const(f32::from_bits(bits as u32)),
             Operand::Imm(bits) if ty == F64 => self.b.ins().f64const(f64::from_bits(bits)),
             Operand::Imm(bits) => self.iconst(ty, bits),
         }
+    }
+
+    /// Whether an operand is a floating-point register that may hold the result of `f32` arithmetic.
+    pub(crate) fn is_computed(&self, operand: &Operand) -> bool {
+        matches!(operand, Operand::Reg(reg) if self.computed[reg.0 as usize] && self.class_of(*reg) == F32)
+    }
+
+    /// Whether a register lies in the floating-point file.
+    pub(crate) fn holds_float(&self, reg: Reg) -> bool {
+        self.class_of(reg).is_float()
     }
 
     /// The value of a register as its variable holds it.

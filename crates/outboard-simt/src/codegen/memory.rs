@@ -13,7 +13,7 @@ use crate::memory::GRANULE_SHIFT;
 use crate::rt::access::{access_info, resolve, window_fault};
 use crate::rt::sync;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::types::{F32, I8, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use outboard_ptx::Space;
 use outboard_ptx::ir::{Address, Base, MemOrder, Op};
@@ -60,7 +60,10 @@ impl FuncGen<'_, '_> {
                     } else {
                         // On x86-64 every store releases, and no store is moved or dropped by the compiler.
                         let class = self.source_class(src, *ty);
-                        let value = self.value(src, class);
+                        let mut value = self.value(src, class);
+                        if class == F32 && self.is_computed(src) {
+                            value = self.canonical(value);
+                        }
                         self.b.ins().store(PLAIN, value, ptr, offset as i32);
                     }
                 }

@@ -5,7 +5,7 @@ use crate::math::soft::Format;
 use cranelift_codegen::ir::Type as Clif;
 use cranelift_codegen::ir::types::{F32, F64, I8, I16, I32, I64, I128};
 use outboard_ptx::Type;
-use outboard_ptx::ir::{Body, Op};
+use outboard_ptx::ir::{Body, FloatUnOp, Op, Operand};
 
 /// The integer type of that many bytes.
 pub(crate) fn int_of_size(bytes: u32) -> Clif {
@@ -57,7 +57,7 @@ pub(crate) fn classes(body: &Body) -> Vec<Clif> {
         }
         if let Op::Cvt { dst_ty, src_ty, dst, a, .. } = &inst.op {
             votes[dst.0 as usize] += float(*dst_ty);
-            if let outboard_ptx::ir::Operand::Reg(reg) = a {
+            if let Operand::Reg(reg) = a {
                 votes[reg.0 as usize] += float(*src_ty);
             }
         }
@@ -71,6 +71,36 @@ pub(crate) fn classes(body: &Body) -> Vec<Clif> {
             size => int_of_size(size),
         })
         .collect()
+}
+
+/// Registers that may hold the result of `f32` arithmetic, directly or through moves and selections.
+pub(crate) fn computed(body: &Body) -> Vec<bool> {
+    let mut computed = vec![false; body.regs.len()];
+    loop {
+        let mut changed = false;
+        for inst in body.blocks.iter().flat_map(|block| &block.insts) {
+            let from = |operand: &Operand| matches!(operand, Operand::Reg(reg) if computed[reg.0 as usize]);
+            let dst = match &inst.op {
+                Op::FloatBin { ty: Type::F32, dst, .. } | Op::Fma { ty: Type::F32, dst, .. } => Some(*dst),
+                Op::FloatUn { ty: Type::F32, dst, op, .. } if !matches!(op, FloatUnOp::Neg | FloatUnOp::Abs) => {
+                    Some(*dst)
+                }
+                Op::Mov { dst, a, .. } | Op::FloatUn { dst, a, .. } if from(a) => Some(*dst),
+                Op::Selp { dst, a, b, .. } if from(a) || from(b) => Some(*dst),
+                Op::Cvt { dst_ty: Type::F32, src_ty, dst, .. } if src_ty.is_float() => Some(*dst),
+                _ => None,
+            };
+            if let Some(dst) = dst
+                && !computed[dst.0 as usize]
+            {
+                computed[dst.0 as usize] = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            return computed;
+        }
+    }
 }
 
 fn float(ty: Type) -> i32 {

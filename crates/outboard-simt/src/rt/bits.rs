@@ -2,9 +2,15 @@
 
 use outboard_ptx::ir::{CmpOp, PrmtMode, VideoOp};
 
+/// The part of a position or length that counts: of the 32-bit forms the low byte, as the manual says; hardware takes the 64-bit forms'
+/// operands as they are.
+fn effective(width: u32, operand: u32) -> u32 {
+    if width == 32 { operand & 0xff } else { operand.min(0xff) }
+}
+
 /// Extracts `len` bits from position `pos`. Bits beyond the value repeat its sign (signed) or are zero.
 pub(crate) extern "C" fn bfe(width: u32, signed: u32, value: u64, pos: u32, len: u32) -> u64 {
-    let (pos, len) = (pos & 0xff, len & 0xff);
+    let (pos, len) = (effective(width, pos), effective(width, len));
     let value = if width == 32 { value & 0xffff_ffff } else { value };
     if len == 0 {
         return 0;
@@ -20,7 +26,7 @@ pub(crate) extern "C" fn bfe(width: u32, signed: u32, value: u64, pos: u32, len:
 
 /// Inserts the low `len` bits of `a` into `b` at `pos`.
 pub(crate) extern "C" fn bfi(width: u32, a: u64, b: u64, pos: u32, len: u32) -> u64 {
-    let (pos, len) = (pos & 0xff, len & 0xff);
+    let (pos, len) = (effective(width, pos), effective(width, len));
     if pos >= width || len == 0 {
         return b;
     }
