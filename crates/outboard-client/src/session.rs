@@ -13,7 +13,7 @@ use outboard_wire::Reader;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
-use outboard_wire::notice::{COPIED, FAILURE, Failure, OUTPUT};
+use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, OUTPUT};
 use outboard_wire::platform::Platform;
 
 use crate::copies::Copies;
@@ -268,7 +268,10 @@ fn failed(error: &LinkError) -> CUresult {
 /// Takes what the worker says unasked.
 fn notice(pending: &Pending, copies: &Copies, code: u16, payload: &[u8]) {
     match code {
-        OUTPUT => print(payload),
+        // SAFETY: C's standard streams, which a program may have closed, but only with undefined results of its own.
+        OUTPUT => print(payload, unsafe { stdout }),
+        // SAFETY: as above.
+        ERRORS => print(payload, unsafe { stderr }),
         COPIED => {
             if let Ok(number) = Reader::new(payload).get() {
                 copies.copied(number);
@@ -289,11 +292,13 @@ fn notice(pending: &Pending, copies: &Copies, code: u16, payload: &[u8]) {
     }
 }
 
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+}
+
 /// Prints what kernels printed, through the program's own C stream: the order with what the program prints stays as it is natively.
-fn print(bytes: &[u8]) {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-    }
-    // SAFETY: C's standard output, which a program may have closed, but only with undefined results of its own.
-    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout) };
+fn print(bytes: &[u8], stream: *mut libc::FILE) {
+    // SAFETY: the bytes are there, and the stream is C's.
+    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream) };
 }

@@ -1,5 +1,8 @@
 //! Logs on standard error, for the binary to switch on.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use tracing_subscriber::EnvFilter;
 
 /// How a line looks.
@@ -19,21 +22,33 @@ const FILTER_VARIABLE: &str = "OUTBOARD_LOG";
 /// Sends logs to standard error. `OUTBOARD_LOG` chooses what is logged, as in `info,outboard_server=debug`; the
 /// default is `info`. Does nothing if logs go somewhere already.
 pub fn init(format: Format) {
+    init_to(format, std::io::stderr);
+}
+
+/// As [`init`], in the format that the environment names: what a worker process does. The logs stay where standard error is now, since
+/// the worker puts something else in its place.
+pub fn init_from_env() {
+    let format = match std::env::var(FORMAT_VARIABLE).as_deref() {
+        Ok("json") => Format::Json,
+        _ => Format::Text,
+    };
+    match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3) {
+        Ok(kept) => init_to(format, Arc::new(File::from(kept))),
+        Err(_) => init(format),
+    }
+}
+
+fn init_to<W>(format: Format, writer: W)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A second subscriber is refused: the first one stays.
     let _ = match format {
         Format::Text => builder.with_ansi(false).try_init(),
         Format::Json => builder.json().try_init(),
     };
-}
-
-/// As [`init`], in the format that the environment names: what a worker process does.
-pub fn init_from_env() {
-    init(match std::env::var(FORMAT_VARIABLE).as_deref() {
-        Ok("json") => Format::Json,
-        _ => Format::Text,
-    });
 }
 
 impl Format {

@@ -10,6 +10,9 @@ pub const FAILURE: u16 = 2;
 /// The device has done a copy to the host: the number of its transfer. Answers that follow may depend on its bytes.
 pub const COPIED: u16 = 3;
 
+/// Bytes that the driver wrote to standard error, failed assertions in kernels for one, for the client's standard error.
+pub const ERRORS: u16 = 4;
+
 /// The failure of a posted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {

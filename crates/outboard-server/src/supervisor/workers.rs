@@ -25,20 +25,34 @@ pub(super) struct Worker {
     control: AsyncFd<OwnedFd>,
 }
 
+/// Makes the process that follows map memory from a third of its address space upwards, where its client maps from the top downwards. A driver
+/// takes device addresses from its own process's address space, and the client's program must be able to tell them from its own.
+fn map_from_below() -> io::Result<()> {
+    // SAFETY: asks for and sets flags of this process; 0xffffffff only asks.
+    unsafe {
+        let now = libc::personality(0xffff_ffff);
+        libc::personality(now as libc::c_ulong | libc::ADDR_COMPAT_LAYOUT as libc::c_ulong);
+    }
+    // Where it is not allowed, addresses are merely unlikely to be the same.
+    Ok(())
+}
+
 impl Worker {
     /// Starts the process, in a process group of its own.
     pub(super) fn spawn(order: &Order<'_>) -> io::Result<Worker> {
         let (ours, theirs) = control::pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
-        let child = Command::new(&order.command.program)
+        let mut command = Command::new(&order.command.program);
+        command
             .args(&order.command.args)
             .env(logs::FORMAT_VARIABLE, order.log_format.name())
             .envs(order.command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        // SAFETY: between fork and exec only a system call is made.
+        let child = unsafe { command.pre_exec(map_from_below) }.spawn()?;
         let id = child.id().ok_or_else(|| io::Error::other("the worker has ended already"))?;
         // SAFETY: `ours` is an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
         let control = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;
