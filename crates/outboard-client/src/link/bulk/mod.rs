@@ -103,11 +103,16 @@ impl Bulk {
 }
 
 /// A chunk size that suits a transfer of `len` bytes: small enough that its parts overlap, large enough to be worth
-/// the work for each.
+/// the work for each. Up to half a mebibyte, waking threads for the parts costs more than it gains, and chunks are so
+/// small that the thread that has them sends them itself.
 pub fn suggested_chunk(len: u64) -> u32 {
+    const ALONE: u64 = 512 << 10;
     const SMALLEST: u64 = 256 << 10;
     const LARGEST: u64 = 2 << 20;
-    (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32
+    match len {
+        ..=ALONE => 128 << 10,
+        _ => (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
+    }
 }
 
 /// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory.

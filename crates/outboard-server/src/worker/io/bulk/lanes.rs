@@ -1,7 +1,7 @@
 //! The lanes and their threads: one that reads and one that writes for each.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::chunks::ChunkError;
@@ -11,7 +11,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_LANES;
 
 use super::table::{Begin, Parked};
-use super::{Inner, lock};
+use super::{Chunk, Inner, lock};
 
 /// One connection for bulk data.
 pub(super) struct Lane {
@@ -22,6 +22,9 @@ pub(super) struct Lane {
 
 /// How long bytes wait on their lane for the command that announces them, before they are parked.
 const EARLY: Duration = Duration::from_millis(1);
+
+/// A chunk of up to this size is written by the thread that has it, in bytes.
+const SMALL: u32 = 128 << 10;
 
 /// Takes a lane into use.
 pub(super) fn start(inner: &Arc<Inner>, stream: Arc<dyn Stream>) -> io::Result<()> {
@@ -151,12 +154,24 @@ impl Inner {
                 write_frame(&*lane.stream, &header, &[])?;
             } else if let Some(chunk) = out.chunks.pop_front() {
                 drop(out);
-                // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent` is called.
-                let bytes = unsafe { std::slice::from_raw_parts(chunk.from, chunk.header.len as usize) };
-                write_frame(&*lane.stream, &chunk.header, bytes)?;
-                (chunk.sent)();
+                lane.carry(chunk)?;
             }
         }
+    }
+
+    /// Writes a small chunk in this thread, on the first lane that is free: waking another thread would take longer.
+    /// Hands the chunk back if it is large or all lanes are busy.
+    pub(super) fn write_small(&self, chunk: Chunk) -> Option<Chunk> {
+        if chunk.header.len > SMALL {
+            return Some(chunk);
+        }
+        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((lane, _writing)) = lanes.iter().find_map(|lane| Some((lane, lane.try_write()?))) else {
+            return Some(chunk);
+        };
+        // A broken lane is noticed by its reader, and ends the session.
+        let _ = lane.carry(chunk);
+        None
     }
 
     /// Sends a frame without bytes: at once if any lane is free, otherwise before the next chunk.
@@ -164,11 +179,7 @@ impl Inner {
         lock(&self.out).control.push_back(header);
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
         for lane in lanes.iter() {
-            let _writing = match lane.write.try_lock() {
-                Ok(writing) => writing,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
+            let Some(_writing) = lane.try_write() else { continue };
             loop {
                 let Some(header) = lock(&self.out).control.pop_front() else { return };
                 // A broken lane is noticed by its reader.
@@ -177,6 +188,26 @@ impl Inner {
         }
         // All are busy: their writers look again when done. Unless one was between two frames just now.
         self.work.notify_one();
+    }
+}
+
+impl Lane {
+    /// The right to write, if nobody has it.
+    fn try_write(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.write.try_lock() {
+            Ok(writing) => Some(writing),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Writes a chunk; the caller has the right to.
+    fn carry(&self, chunk: Chunk) -> io::Result<()> {
+        // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent` is called.
+        let bytes = unsafe { std::slice::from_raw_parts(chunk.from, chunk.header.len as usize) };
+        write_frame(&*self.stream, &chunk.header, bytes)?;
+        (chunk.sent)();
+        Ok(())
     }
 }
 

@@ -130,7 +130,7 @@ impl Bulk {
     }
 
     /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they have
-    /// been read.
+    /// been read, in this thread if the chunk is small and a lane is free, else in a lane's.
     ///
     /// # Safety
     /// The bytes must stay valid for reads until `sent` is called.
@@ -143,8 +143,11 @@ impl Bulk {
         sent: impl FnOnce() + Send + 'static,
     ) {
         let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
-        lock(&self.inner.out).chunks.push_back(Chunk { header, from, sent: Box::new(sent) });
-        self.inner.work.notify_one();
+        let chunk = Chunk { header, from, sent: Box::new(sent) };
+        if let Some(chunk) = self.inner.write_small(chunk) {
+            lock(&self.inner.out).chunks.push_back(chunk);
+            self.inner.work.notify_one();
+        }
     }
 
     /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no more will be.
