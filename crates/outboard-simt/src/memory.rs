@@ -223,6 +223,9 @@ impl Mapping {
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len as usize, prot, MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
+        // Address space this large would make core dumps slow to write; not all kernels know the advice.
+        // SAFETY: the range was just mapped; the advice changes no contents.
+        let _ = unsafe { madvise(base, len as usize, Advice::LinuxDontDump) };
         Ok(Mapping { base: base as u64, len })
     }
 }

@@ -335,11 +335,11 @@ fn shared_extent(ir: &Module) -> u32 {
         .iter()
         .filter(|g| g.space == Space::Shared && !g.is_dynamic_shared())
         .map(|g| g.shared_offset.saturating_add(g.size as u32));
-    ends.max().unwrap_or(0).next_multiple_of(128)
+    ends.max().unwrap_or(0).checked_next_multiple_of(128).unwrap_or(u32::MAX)
 }
 
 fn shared_extents(modules: &[&Module]) -> u32 {
-    modules.iter().map(|ir| shared_extent(ir)).sum()
+    modules.iter().fold(0, |sum, ir| shared_extent(ir).saturating_add(sum))
 }
 
 /// Variables in device memory; freed again when loading fails.
@@ -371,7 +371,7 @@ impl Variables<'_> {
                     Some(Place::Dynamic)
                 } else if global.space == Space::Shared {
                     let base = if modules.len() == 1 { 0 } else { shared_base };
-                    Some(Place::Shared { offset: base + global.shared_offset, size: global.size })
+                    Some(Place::Shared { offset: base.saturating_add(global.shared_offset), size: global.size })
                 } else if global.linkage == Linkage::Internal || chosen == Some((module, id)) {
                     let addr = self.core.memory.alloc(global.size.max(1), global.align.into())?;
                     self.owned.push(addr);
@@ -381,7 +381,7 @@ impl Variables<'_> {
                     None
                 };
             }
-            shared_base += shared_extent(ir);
+            shared_base = shared_base.saturating_add(shared_extent(ir));
         }
         for (module, ir) in modules.iter().enumerate() {
             for (id, global) in ir.globals.iter().enumerate() {
@@ -518,8 +518,9 @@ impl CallGraph {
             .iter()
             .map(|f| {
                 let body = function_of(modules, f).body.as_ref();
-                // Room to align the frame is part of it.
-                body.map_or(0, |body| frame_bytes(unit, f.module, body) + u64::from(body.frame_align))
+                // Room to align the frame is part of it, where more is asked for than frames have anyway.
+                let slack = |body: &Body| if body.frame_align > 16 { u64::from(body.frame_align) } else { 0 };
+                body.map_or(0, |body| frame_bytes(unit, f.module, body) + slack(body))
             })
             .collect();
         CallGraph { edges, facts, frames, locals }

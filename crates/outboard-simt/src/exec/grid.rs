@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Most threads in a block.
-const MAX_THREADS: u64 = 1024;
+const MAX_THREADS: u32 = 1024;
 /// Passes over spinning threads after which the OS thread lets others run.
 const SPINS_BEFORE_YIELD: u32 = 4;
 
@@ -122,10 +122,12 @@ impl Grid {
         self.blocks > 1
     }
 
-    /// Function and line of a site, which is the index of the function in the program and, in the lower half, the line.
+    /// Function and line of a site, which is the index of the function in the program and, in the lower half, the line; 0 is
+    /// nowhere.
     pub(crate) fn site(&self, site: u64) -> (String, u32) {
-        let name = self.kernel.program.functions.get((site >> 32) as usize).cloned().unwrap_or_default();
-        (name, site as u32)
+        let line = site as u32;
+        let name = self.kernel.program.functions.get((site >> 32) as usize).filter(|_| line != 0);
+        (name.cloned().unwrap_or_default(), line)
     }
 
     /// Index of the block of that linear index.
@@ -344,18 +346,21 @@ impl Drop for Grid {
 }
 
 /// Checks a launch against what kernel and engine allow.
-fn check(core: &Core, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layout, FaultKind> {
+fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layout, FaultKind> {
     let invalid = |what: String| Err(FaultKind::InvalidLaunch(what));
     let (info, code) = (&kernel.info, &kernel.code);
-    let threads: u64 = launch.block.iter().map(|&n| u64::from(n)).product();
+    let volume = |dims: [u32; 3]| dims.map(u128::from).iter().product::<u128>();
+    let threads = volume(launch.block);
+    if !Arc::ptr_eq(core, &kernel.program.core) {
+        return invalid("the kernel belongs to another engine".into());
+    }
     if launch.grid.contains(&0) || launch.block.contains(&0) {
         return invalid(format!("grid {:?} or block {:?} has an empty dimension", launch.grid, launch.block));
     }
-    let grid = launch.grid.map(u128::from);
-    if grid[0] * grid[1] * grid[2] > 1 << 62 {
+    if volume(launch.grid) > 1 << 62 {
         return invalid(format!("grid {:?} has too many blocks", launch.grid));
     }
-    if threads > MAX_THREADS.min(u64::from(info.max_threads)) {
+    if threads > u128::from(MAX_THREADS.min(info.max_threads)) {
         return invalid(format!("{threads} threads in a block, where the kernel allows {}", info.max_threads));
     }
     if let Some(required) = info.required_block

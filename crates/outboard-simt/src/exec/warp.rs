@@ -56,6 +56,8 @@ pub(crate) struct Warp {
     pub(crate) yielded: Cell<u32>,
     /// Threads that have not ended.
     pub(crate) live: Cell<u32>,
+    /// Threads that wait for the members of a mask.
+    grouped: Cell<u32>,
     lanes: [Cell<Lane>; 32],
 }
 
@@ -65,6 +67,7 @@ impl Warp {
             ready: Cell::new(live),
             yielded: Cell::new(0),
             live: Cell::new(live),
+            grouped: Cell::new(0),
             lanes: [const { Cell::new(IDLE) }; 32],
         }
     }
@@ -74,6 +77,7 @@ impl Warp {
         self.ready.set(live);
         self.yielded.set(0);
         self.live.set(live);
+        self.grouped.set(0);
         for lane in &self.lanes {
             lane.set(IDLE);
         }
@@ -85,6 +89,7 @@ impl Warp {
         // A thread that leaves itself out of the mask is undefined behaviour; it must not lose itself in a wait.
         let mask = mask | 1 << lane;
         self.lanes[lane as usize].set(Lane { wait: Wait::Group { mask, what }, value, result: 0, pred: false });
+        self.grouped.set(self.grouped.get() | 1 << lane);
         self.try_complete(mask)
     }
 
@@ -135,6 +140,9 @@ impl Warp {
 
     fn try_complete(&self, mask: u32) -> bool {
         let members = mask & self.live.get();
+        if members & !self.grouped.get() != 0 {
+            return false;
+        }
         let all = bits(members)
             .all(|l| matches!(self.lanes[l as usize].get().wait, Wait::Group { mask: m, .. } if m & self.live.get() == members));
         if !all || members == 0 {
@@ -202,6 +210,7 @@ impl Warp {
             }
         }
         self.ready.set(self.ready.get() | members);
+        self.grouped.set(self.grouped.get() & !members);
     }
 }
 
