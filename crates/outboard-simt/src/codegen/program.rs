@@ -363,7 +363,7 @@ impl Variables<'_> {
         }
         let mut places: Places = modules.iter().map(|ir| vec![None; ir.globals.len()]).collect();
         let mut globals = Globals::new();
-        let mut shared_base = 0;
+        let mut shared_base = 0u32;
         for (module, ir) in modules.iter().enumerate() {
             for (id, global) in ir.globals.iter().enumerate() {
                 let chosen = exported.get(&global.name).map(|(_, at)| *at);
