@@ -392,6 +392,24 @@ fn a_panic_while_encoding_harms_nothing() {
 }
 
 #[test]
+fn a_panic_in_the_notice_handler_harms_nothing() {
+    let (client, server) = tcp_pair();
+    let link = Link::start(client, Config::default(), Box::new(|_, _| panic!("on purpose"))).unwrap();
+    let _worker = worker(server);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    link.post(SAY, 0, |_| ()).unwrap();
+                    assert_eq!(link.call(READ, 0, |_| ()).unwrap().status, 0);
+                }
+            });
+        }
+    });
+    assert!(link.is_alive());
+}
+
+#[test]
 fn a_forked_child_leaves_the_connection_to_its_parent() {
     let (link, _worker) = start(Config::default());
     link.call(READ, 0, |_| ()).unwrap();

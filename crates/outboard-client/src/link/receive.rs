@@ -5,14 +5,15 @@
 //! same to the rest.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, TryLockError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{Event, Incoming};
 use outboard_transport::{Interest, PEER_CHECK, Readiness};
 
-use super::shared::{Shared, lock};
+use super::shared::{Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
 /// Where one call's reply arrives.
@@ -56,7 +57,7 @@ impl Slot {
     fn block(&self) {
         let mut state = lock(&self.state);
         while state.reply.is_none() && !state.nudged {
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.nudged = false;
     }
@@ -93,15 +94,11 @@ impl Shared {
             if let Some(reply) = slot.take() {
                 return reply;
             }
-            let mut incoming = match self.read.try_lock() {
-                Ok(incoming) => incoming,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    if !spin.again() {
-                        slot.block();
-                    }
-                    continue;
+            let Some(mut incoming) = try_lock(&self.read) else {
+                if !spin.again() {
+                    slot.block();
                 }
+                continue;
             };
             let result = self.lead(&mut incoming, slot, &mut spin);
             drop(incoming);
@@ -142,7 +139,10 @@ impl Shared {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some(event) = incoming.next_event().map_err(invalid)? {
             match event {
-                Event::Notice { code, payload } => (self.notices)(code, payload),
+                Event::Notice { code, payload } => {
+                    // This thread reads for others: a panic here must not leave them without a reader.
+                    let _ = catch_unwind(AssertUnwindSafe(|| (self.notices)(code, payload)));
+                }
                 Event::Reply { answers, status, payload } => {
                     let slot = lock(&self.calls).pending.complete(answers).map_err(invalid)?;
                     slot.deliver(Ok(Reply { seq: answers, status, payload: payload.to_vec() }));
@@ -154,7 +154,7 @@ impl Shared {
 
     /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are read this way.
     pub(super) fn read_unasked(&self) {
-        let Ok(mut incoming) = self.read.try_lock() else { return };
+        let Some(mut incoming) = try_lock(&self.read) else { return };
         let result = self.read_some(&mut incoming);
         drop(incoming);
         self.pass_leadership();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
@@ -62,6 +62,15 @@ impl fmt::Debug for Shared {
 /// Locks whether or not another thread panicked meanwhile: nothing here is left half-done by a panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks if nobody else has the lock.
+pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl Shared {
@@ -257,18 +266,20 @@ impl Shared {
 
     /// The worker may be unable to read because we don't: so whoever waits to write also reads, unless someone does.
     fn wait_to_write(&self) -> io::Result<()> {
-        let ready = match self.read.try_lock() {
-            Ok(mut incoming) => {
+        let ready = match try_lock(&self.read) {
+            Some(mut incoming) => {
                 let interest = Interest { read: true, write: true, hangup: false };
-                let ready = self.stream.wait(interest, None, Some(outboard_transport::PEER_CHECK))?;
-                if ready.read {
-                    self.read_some(&mut incoming)?;
-                }
+                let ready = self.stream.wait(interest, None, Some(outboard_transport::PEER_CHECK));
+                let read = match ready {
+                    Ok(Readiness { read: true, .. }) => self.read_some(&mut incoming).map(drop),
+                    _ => Ok(()),
+                };
                 drop(incoming);
                 self.pass_leadership();
-                ready
+                read?;
+                ready?
             }
-            Err(_) => {
+            None => {
                 self.stream.wait(Interest::WRITE, None, Some(READER_CHECK))?;
                 return Ok(());
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -115,7 +116,16 @@ struct Supervisor {
     hellos: Arc<Semaphore>,
 }
 
+/// Every session takes a descriptor; the usual limit is lower than the number of sessions.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
+}
+
 async fn run(mut config: Config) -> Result<(), ServeError> {
+    raise_descriptor_limit();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };

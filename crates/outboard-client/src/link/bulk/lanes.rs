@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use outboard_transport::lane::{read_header, write_frame};
@@ -10,7 +10,7 @@ use outboard_transport::{Stream, read_exact};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::LinkError;
-use super::super::shared::{Shared, lock};
+use super::super::shared::{Shared, lock, try_lock};
 use super::super::thread;
 use super::table::{Job, Outcome};
 
@@ -119,11 +119,7 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
         bulk.work.notify_all();
     }
     while outcome.get().is_none() {
-        let free = lanes.iter().find_map(|lane| match lane.write.try_lock() {
-            Ok(writing) => Some((lane, writing)),
-            Err(TryLockError::Poisoned(poisoned)) => Some((lane, poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        });
+        let free = lanes.iter().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
         if free.is_none() {
             // Whoever holds the lanes may not care for this upload once done, and this thread may be asleep by then.
             bulk.work.notify_all();

@@ -185,6 +185,8 @@ impl Upload<'_> {
     /// # Safety
     /// The bytes must be valid for reads until this returns.
     pub unsafe fn send(self, from: *const u8) -> Result<(), LinkError> {
+        // The worker does well to know of the transfer before its bytes come. If this fails, so will the transfer.
+        let _ = self.shared.flush();
         let (shared, transfer, outcome) = self.start(from);
         lanes::help_with(shared, transfer, &outcome);
         result(shared, &outcome)
@@ -238,6 +240,10 @@ impl Ticket {
     /// Waits for the end. An upload has ended well when all bytes have been read from the application's memory, a
     /// download when all have been written to it.
     pub fn wait(&self) -> Result<(), LinkError> {
+        if !self.has_ended() {
+            // The command that announces the transfer may still be in the queue. If this fails, so does the transfer.
+            let _ = self.shared.flush();
+        }
         let bulk = &self.shared.bulk;
         let start = Instant::now();
         while !self.has_ended() && start.elapsed() < self.shared.config.spin {
