@@ -6,9 +6,9 @@ use outboard_abi::CUresult;
 
 use crate::backend::Result;
 
-/// Runs an entry point: a panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
-pub fn enter(body: impl FnOnce() -> CUresult) -> CUresult {
-    crate::stats::entered();
+/// Runs an entry point, `SYMBOLS[symbol]`: a panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
+pub fn enter(symbol: usize, body: impl FnOnce() -> CUresult) -> CUresult {
+    crate::stats::entered(symbol);
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN)
 }
 

@@ -4,14 +4,20 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::backend::Backend;
+use crate::generated::driver::SYMBOLS;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
-static ENTERED: AtomicU64 = AtomicU64::new(0);
+static CALLS: [AtomicU64; SYMBOLS.len()] = [const { AtomicU64::new(0) }; SYMBOLS.len()];
 
-/// Counts a call of an entry point, if anybody wants to know.
-pub(crate) fn entered() {
-    if COUNTING.load(Ordering::Relaxed) {
-        ENTERED.fetch_add(1, Ordering::Relaxed);
+/// Stands for the functions of private tables, whose calls are not counted.
+pub(crate) const PRIVATE: usize = usize::MAX;
+
+/// Counts a call of entry point `symbol`, if anybody wants to know.
+pub(crate) fn entered(symbol: usize) {
+    if COUNTING.load(Ordering::Relaxed)
+        && let Some(calls) = CALLS.get(symbol)
+    {
+        calls.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -30,11 +36,21 @@ extern "C" fn write<B: Backend>() {
     }
     let _ = std::panic::catch_unwind(|| {
         let Some(path) = std::env::var_os("OUTBOARD_STATS_FILE") else { return };
-        let mut json = format!("{{\"entered\": {}", ENTERED.load(Ordering::Relaxed));
+        let calls: Vec<(&str, u64)> = SYMBOLS
+            .into_iter()
+            .zip(CALLS.iter().map(|calls| calls.load(Ordering::Relaxed)))
+            .filter(|(_, n)| *n > 0)
+            .collect();
+        let mut json = format!("{{\"entered\": {}", calls.iter().map(|(_, n)| n).sum::<u64>());
         for (name, value) in B::get().statistics() {
             let _ = write!(json, ", \"{name}\": {value}");
         }
-        json.push_str("}\n");
+        json.push_str(", \"functions\": {");
+        for (index, (symbol, count)) in calls.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let _ = write!(json, "{comma}\"{symbol}\": {count}");
+        }
+        json.push_str("}}\n");
         let _ = std::fs::write(path, json);
     });
 }

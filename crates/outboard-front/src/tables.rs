@@ -109,7 +109,7 @@ extern "C" fn ignore() {}
 
 unsafe extern "C" fn load_module<D: Driver>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime's wrapper.
-    crate::border::enter(|| code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
+    crate::border::enter(crate::stats::PRIVATE, || code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
 }
 
 unsafe extern "C" fn load_module_11<D: Driver>(
@@ -136,7 +136,7 @@ unsafe extern "C" fn load_module_8<D: Driver>(
 
 /// The primary context of a device, which this does not activate.
 unsafe extern "C" fn primary_context(out: *mut CUcontext, dev: CUdevice) -> CUresult {
-    crate::border::enter(|| {
+    crate::border::enter(crate::stats::PRIVATE, || {
         let found = state::device(dev).and_then(|(device, _)| context::primary(device));
         // SAFETY: the runtime's out parameter.
         code(found.and_then(|context| unsafe { put(out, context.handle as CUcontext) }))
@@ -171,18 +171,20 @@ unsafe extern "C" fn storage_put(
     value: *mut c_void,
     destructor: Option<Destructor>,
 ) -> CUresult {
-    crate::border::enter(|| {
+    crate::border::enter(crate::stats::PRIVATE, || {
         let stored = storage_of(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
         code(stored)
     })
 }
 
 unsafe extern "C" fn storage_delete(context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(|| code(storage_of(context).map(|context| context.storage.delete(key as usize))))
+    crate::border::enter(crate::stats::PRIVATE, || {
+        code(storage_of(context).map(|context| context.storage.delete(key as usize)))
+    })
 }
 
 unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(|| {
+    crate::border::enter(crate::stats::PRIVATE, || {
         let found = storage_of(context)
             .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
         // SAFETY: the runtime's out parameter.
@@ -191,7 +193,7 @@ unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, ke
 }
 
 unsafe extern "C" fn integrity_check<D: Driver>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
-    crate::border::enter(|| {
+    crate::border::enter(crate::stats::PRIVATE, || {
         let address = |id| find::<D>(id).map_or(0, |table| table as u64);
         let answer = state::ready().map(|state| {
             integrity::answer(&integrity::Inputs {

@@ -32,8 +32,22 @@ pub(crate) fn driver_trait(api: &Api) -> String {
         }
         out.push_str("}\n\n");
     }
-    out.push_str("}\n");
+    out.push_str("}\n\n");
+    let symbols: Vec<&str> = symbols(api).collect();
+    let _ = writeln!(
+        out,
+        "/// The exported symbols, in the order in which their calls are counted.\npub(crate) const SYMBOLS: [&str; {}] = [",
+        symbols.len()
+    );
+    for symbol in symbols {
+        let _ = writeln!(out, "\"{symbol}\",");
+    }
+    out.push_str("];\n");
     out
+}
+
+fn symbols(api: &Api) -> impl Iterator<Item = &str> {
+    api.functions.iter().flat_map(|f| f.symbols.values().map(|(symbol, _)| symbol.as_str()))
 }
 
 /// `driver_exports!`: the C symbols of a driver library and its `cuGetProcAddress` table.
@@ -45,17 +59,19 @@ pub(crate) fn exports(api: &Api) -> String {
          use ::core::ffi::*;\nuse $crate::abi::*;\nuse $crate::proc_address::Entry;\nuse $crate::stream::{{DefaultStream, or_per_thread}};\n\n"
     );
     let mut table: Vec<(&str, u32, Flavour, &str)> = Vec::new();
+    let mut index = 0;
     for f in &api.functions {
         for (flavour, (symbol, since)) in &f.symbols {
             table.push((&f.base, *since, *flavour, symbol));
             let _ = writeln!(
                 out,
                 "/// `{symbol}` of cuda.h.\n#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn {symbol}({}) -> CUresult {{\n\
-                 // SAFETY: the program keeps the C function's contract.\n$crate::border::enter(|| unsafe {{ <$driver as $crate::Driver>::{}({}) }})\n}}\n",
+                 // SAFETY: the program keeps the C function's contract.\n$crate::border::enter({index}, || unsafe {{ <$driver as $crate::Driver>::{}({}) }})\n}}\n",
                 f.signature(),
                 f.name,
                 export_arguments(f, *flavour)
             );
+            index += 1;
         }
     }
     table.sort();

@@ -19,7 +19,7 @@ macro_rules! driver_exports {
                 p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(0, || unsafe {
                     <$driver as $crate::Driver>::cuArray3DCreate(p_handle, p_allocate_array)
                 })
             }
@@ -31,7 +31,7 @@ macro_rules! driver_exports {
                 p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(1, || unsafe {
                     <$driver as $crate::Driver>::cuArray3DCreate_v2(p_handle, p_allocate_array)
                 })
             }
@@ -43,7 +43,7 @@ macro_rules! driver_exports {
                 h_array: CUarray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(2, || unsafe {
                     <$driver as $crate::Driver>::cuArray3DGetDescriptor(p_array_descriptor, h_array)
                 })
             }
@@ -55,7 +55,7 @@ macro_rules! driver_exports {
                 h_array: CUarray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(3, || unsafe {
                     <$driver as $crate::Driver>::cuArray3DGetDescriptor_v2(p_array_descriptor, h_array)
                 })
             }
@@ -67,7 +67,7 @@ macro_rules! driver_exports {
                 p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(4, || unsafe {
                     <$driver as $crate::Driver>::cuArrayCreate(p_handle, p_allocate_array)
                 })
             }
@@ -79,7 +79,7 @@ macro_rules! driver_exports {
                 p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(5, || unsafe {
                     <$driver as $crate::Driver>::cuArrayCreate_v2(p_handle, p_allocate_array)
                 })
             }
@@ -88,7 +88,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuArrayDestroy(h_array: CUarray) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuArrayDestroy(h_array) })
+                $crate::border::enter(6, || unsafe { <$driver as $crate::Driver>::cuArrayDestroy(h_array) })
             }
 
             /// `cuArrayGetDescriptor` of cuda.h.
@@ -98,7 +98,7 @@ macro_rules! driver_exports {
                 h_array: CUarray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(7, || unsafe {
                     <$driver as $crate::Driver>::cuArrayGetDescriptor(p_array_descriptor, h_array)
                 })
             }
@@ -110,7 +110,7 @@ macro_rules! driver_exports {
                 h_array: CUarray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(8, || unsafe {
                     <$driver as $crate::Driver>::cuArrayGetDescriptor_v2(p_array_descriptor, h_array)
                 })
             }
@@ -123,7 +123,7 @@ macro_rules! driver_exports {
                 device: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(9, || unsafe {
                     <$driver as $crate::Driver>::cuArrayGetMemoryRequirements(memory_requirements, array, device)
                 })
             }
@@ -136,7 +136,7 @@ macro_rules! driver_exports {
                 plane_idx: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(10, || unsafe {
                     <$driver as $crate::Driver>::cuArrayGetPlane(p_plane_array, h_array, plane_idx)
                 })
             }
@@ -148,7 +148,7 @@ macro_rules! driver_exports {
                 array: CUarray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(11, || unsafe {
                     <$driver as $crate::Driver>::cuArrayGetSparseProperties(sparse_properties, array)
                 })
             }
@@ -160,7 +160,7 @@ macro_rules! driver_exports {
                 args: *mut CUcheckpointCheckpointArgs,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(12, || unsafe {
                     <$driver as $crate::Driver>::cuCheckpointProcessCheckpoint(pid, args)
                 })
             }
@@ -169,7 +169,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(13, || unsafe {
                     <$driver as $crate::Driver>::cuCheckpointProcessGetRestoreThreadId(pid, tid)
                 })
             }
@@ -178,7 +178,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(14, || unsafe {
                     <$driver as $crate::Driver>::cuCheckpointProcessGetState(pid, state)
                 })
             }
@@ -187,7 +187,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCheckpointProcessLock(pid, args) })
+                $crate::border::enter(15, || unsafe { <$driver as $crate::Driver>::cuCheckpointProcessLock(pid, args) })
             }
 
             /// `cuCheckpointProcessRestore` of cuda.h.
@@ -197,7 +197,9 @@ macro_rules! driver_exports {
                 args: *mut CUcheckpointRestoreArgs,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCheckpointProcessRestore(pid, args) })
+                $crate::border::enter(16, || unsafe {
+                    <$driver as $crate::Driver>::cuCheckpointProcessRestore(pid, args)
+                })
             }
 
             /// `cuCheckpointProcessUnlock` of cuda.h.
@@ -207,7 +209,9 @@ macro_rules! driver_exports {
                 args: *mut CUcheckpointUnlockArgs,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCheckpointProcessUnlock(pid, args) })
+                $crate::border::enter(17, || unsafe {
+                    <$driver as $crate::Driver>::cuCheckpointProcessUnlock(pid, args)
+                })
             }
 
             /// `cuCoredumpGetAttribute` of cuda.h.
@@ -218,7 +222,7 @@ macro_rules! driver_exports {
                 size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(18, || unsafe {
                     <$driver as $crate::Driver>::cuCoredumpGetAttribute(attrib, value, size)
                 })
             }
@@ -231,7 +235,7 @@ macro_rules! driver_exports {
                 size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(19, || unsafe {
                     <$driver as $crate::Driver>::cuCoredumpGetAttributeGlobal(attrib, value, size)
                 })
             }
@@ -244,7 +248,7 @@ macro_rules! driver_exports {
                 size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(20, || unsafe {
                     <$driver as $crate::Driver>::cuCoredumpSetAttribute(attrib, value, size)
                 })
             }
@@ -257,7 +261,7 @@ macro_rules! driver_exports {
                 size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(21, || unsafe {
                     <$driver as $crate::Driver>::cuCoredumpSetAttributeGlobal(attrib, value, size)
                 })
             }
@@ -266,21 +270,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxAttach(pctx, flags) })
+                $crate::border::enter(22, || unsafe { <$driver as $crate::Driver>::cuCtxAttach(pctx, flags) })
             }
 
             /// `cuCtxCreate` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxCreate(pctx, flags, dev) })
+                $crate::border::enter(23, || unsafe { <$driver as $crate::Driver>::cuCtxCreate(pctx, flags, dev) })
             }
 
             /// `cuCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxCreate_v2(pctx, flags, dev) })
+                $crate::border::enter(24, || unsafe { <$driver as $crate::Driver>::cuCtxCreate_v2(pctx, flags, dev) })
             }
 
             /// `cuCtxCreate_v3` of cuda.h.
@@ -293,7 +297,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(25, || unsafe {
                     <$driver as $crate::Driver>::cuCtxCreate_v3(pctx, params_array, num_params, flags, dev)
                 })
             }
@@ -307,7 +311,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(26, || unsafe {
                     <$driver as $crate::Driver>::cuCtxCreate_v4(pctx, ctx_create_params, flags, dev)
                 })
             }
@@ -316,35 +320,37 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxDestroy(ctx) })
+                $crate::border::enter(27, || unsafe { <$driver as $crate::Driver>::cuCtxDestroy(ctx) })
             }
 
             /// `cuCtxDestroy_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxDestroy_v2(ctx) })
+                $crate::border::enter(28, || unsafe { <$driver as $crate::Driver>::cuCtxDestroy_v2(ctx) })
             }
 
             /// `cuCtxDetach` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxDetach(ctx) })
+                $crate::border::enter(29, || unsafe { <$driver as $crate::Driver>::cuCtxDetach(ctx) })
             }
 
             /// `cuCtxDisablePeerAccess` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxDisablePeerAccess(peer_context: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxDisablePeerAccess(peer_context) })
+                $crate::border::enter(30, || unsafe {
+                    <$driver as $crate::Driver>::cuCtxDisablePeerAccess(peer_context)
+                })
             }
 
             /// `cuCtxEnablePeerAccess` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(31, || unsafe {
                     <$driver as $crate::Driver>::cuCtxEnablePeerAccess(peer_context, flags)
                 })
             }
@@ -353,28 +359,30 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxFromGreenCtx(p_context, h_ctx) })
+                $crate::border::enter(32, || unsafe {
+                    <$driver as $crate::Driver>::cuCtxFromGreenCtx(p_context, h_ctx)
+                })
             }
 
             /// `cuCtxGetApiVersion` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetApiVersion(ctx, version) })
+                $crate::border::enter(33, || unsafe { <$driver as $crate::Driver>::cuCtxGetApiVersion(ctx, version) })
             }
 
             /// `cuCtxGetCacheConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetCacheConfig(pconfig) })
+                $crate::border::enter(34, || unsafe { <$driver as $crate::Driver>::cuCtxGetCacheConfig(pconfig) })
             }
 
             /// `cuCtxGetCurrent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetCurrent(pctx) })
+                $crate::border::enter(35, || unsafe { <$driver as $crate::Driver>::cuCtxGetCurrent(pctx) })
             }
 
             /// `cuCtxGetDevResource` of cuda.h.
@@ -385,7 +393,7 @@ macro_rules! driver_exports {
                 r#type: CUdevResourceType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(36, || unsafe {
                     <$driver as $crate::Driver>::cuCtxGetDevResource(h_ctx, resource, r#type)
                 })
             }
@@ -394,14 +402,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetDevice(device) })
+                $crate::border::enter(37, || unsafe { <$driver as $crate::Driver>::cuCtxGetDevice(device) })
             }
 
             /// `cuCtxGetDevice_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetDevice_v2(device, ctx) })
+                $crate::border::enter(38, || unsafe { <$driver as $crate::Driver>::cuCtxGetDevice_v2(device, ctx) })
             }
 
             /// `cuCtxGetExecAffinity` of cuda.h.
@@ -411,7 +419,7 @@ macro_rules! driver_exports {
                 r#type: CUexecAffinityType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(39, || unsafe {
                     <$driver as $crate::Driver>::cuCtxGetExecAffinity(p_exec_affinity, r#type)
                 })
             }
@@ -420,28 +428,28 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetFlags(flags) })
+                $crate::border::enter(40, || unsafe { <$driver as $crate::Driver>::cuCtxGetFlags(flags) })
             }
 
             /// `cuCtxGetId` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctx_id: *mut c_ulonglong) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetId(ctx, ctx_id) })
+                $crate::border::enter(41, || unsafe { <$driver as $crate::Driver>::cuCtxGetId(ctx, ctx_id) })
             }
 
             /// `cuCtxGetLimit` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetLimit(pvalue, limit) })
+                $crate::border::enter(42, || unsafe { <$driver as $crate::Driver>::cuCtxGetLimit(pvalue, limit) })
             }
 
             /// `cuCtxGetSharedMemConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxGetSharedMemConfig(p_config: *mut CUsharedconfig) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxGetSharedMemConfig(p_config) })
+                $crate::border::enter(43, || unsafe { <$driver as $crate::Driver>::cuCtxGetSharedMemConfig(p_config) })
             }
 
             /// `cuCtxGetStreamPriorityRange` of cuda.h.
@@ -451,7 +459,7 @@ macro_rules! driver_exports {
                 greatest_priority: *mut c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(44, || unsafe {
                     <$driver as $crate::Driver>::cuCtxGetStreamPriorityRange(least_priority, greatest_priority)
                 })
             }
@@ -460,112 +468,114 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxPopCurrent(pctx) })
+                $crate::border::enter(45, || unsafe { <$driver as $crate::Driver>::cuCtxPopCurrent(pctx) })
             }
 
             /// `cuCtxPopCurrent_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxPopCurrent_v2(pctx) })
+                $crate::border::enter(46, || unsafe { <$driver as $crate::Driver>::cuCtxPopCurrent_v2(pctx) })
             }
 
             /// `cuCtxPushCurrent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxPushCurrent(ctx) })
+                $crate::border::enter(47, || unsafe { <$driver as $crate::Driver>::cuCtxPushCurrent(ctx) })
             }
 
             /// `cuCtxPushCurrent_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxPushCurrent_v2(ctx) })
+                $crate::border::enter(48, || unsafe { <$driver as $crate::Driver>::cuCtxPushCurrent_v2(ctx) })
             }
 
             /// `cuCtxRecordEvent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxRecordEvent(h_ctx, h_event) })
+                $crate::border::enter(49, || unsafe { <$driver as $crate::Driver>::cuCtxRecordEvent(h_ctx, h_event) })
             }
 
             /// `cuCtxResetPersistingL2Cache` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxResetPersistingL2Cache() })
+                $crate::border::enter(50, || unsafe { <$driver as $crate::Driver>::cuCtxResetPersistingL2Cache() })
             }
 
             /// `cuCtxSetCacheConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSetCacheConfig(config) })
+                $crate::border::enter(51, || unsafe { <$driver as $crate::Driver>::cuCtxSetCacheConfig(config) })
             }
 
             /// `cuCtxSetCurrent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSetCurrent(ctx) })
+                $crate::border::enter(52, || unsafe { <$driver as $crate::Driver>::cuCtxSetCurrent(ctx) })
             }
 
             /// `cuCtxSetFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSetFlags(flags) })
+                $crate::border::enter(53, || unsafe { <$driver as $crate::Driver>::cuCtxSetFlags(flags) })
             }
 
             /// `cuCtxSetLimit` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSetLimit(limit, value) })
+                $crate::border::enter(54, || unsafe { <$driver as $crate::Driver>::cuCtxSetLimit(limit, value) })
             }
 
             /// `cuCtxSetSharedMemConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSetSharedMemConfig(config) })
+                $crate::border::enter(55, || unsafe { <$driver as $crate::Driver>::cuCtxSetSharedMemConfig(config) })
             }
 
             /// `cuCtxSynchronize` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSynchronize() })
+                $crate::border::enter(56, || unsafe { <$driver as $crate::Driver>::cuCtxSynchronize() })
             }
 
             /// `cuCtxSynchronize_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxSynchronize_v2(ctx) })
+                $crate::border::enter(57, || unsafe { <$driver as $crate::Driver>::cuCtxSynchronize_v2(ctx) })
             }
 
             /// `cuCtxWaitEvent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuCtxWaitEvent(h_ctx, h_event) })
+                $crate::border::enter(58, || unsafe { <$driver as $crate::Driver>::cuCtxWaitEvent(h_ctx, h_event) })
             }
 
             /// `cuDestroyExternalMemory` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDestroyExternalMemory(ext_mem) })
+                $crate::border::enter(59, || unsafe { <$driver as $crate::Driver>::cuDestroyExternalMemory(ext_mem) })
             }
 
             /// `cuDestroyExternalSemaphore` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalSemaphore(ext_sem: CUexternalSemaphore) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDestroyExternalSemaphore(ext_sem) })
+                $crate::border::enter(60, || unsafe {
+                    <$driver as $crate::Driver>::cuDestroyExternalSemaphore(ext_sem)
+                })
             }
 
             /// `cuDevResourceGenerateDesc` of cuda.h.
@@ -576,7 +586,7 @@ macro_rules! driver_exports {
                 nb_resources: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(61, || unsafe {
                     <$driver as $crate::Driver>::cuDevResourceGenerateDesc(ph_desc, resources, nb_resources)
                 })
             }
@@ -592,7 +602,7 @@ macro_rules! driver_exports {
                 min_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(62, || unsafe {
                     <$driver as $crate::Driver>::cuDevSmResourceSplitByCount(
                         result, nb_groups, input, remaining, use_flags, min_count,
                     )
@@ -607,7 +617,7 @@ macro_rules! driver_exports {
                 peer_dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(63, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceCanAccessPeer(can_access_peer, dev, peer_dev)
                 })
             }
@@ -620,7 +630,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(64, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceComputeCapability(major, minor, dev)
                 })
             }
@@ -629,7 +639,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGet(device, ordinal) })
+                $crate::border::enter(65, || unsafe { <$driver as $crate::Driver>::cuDeviceGet(device, ordinal) })
             }
 
             /// `cuDeviceGetAttribute` of cuda.h.
@@ -640,28 +650,32 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetAttribute(pi, attrib, dev) })
+                $crate::border::enter(66, || unsafe {
+                    <$driver as $crate::Driver>::cuDeviceGetAttribute(pi, attrib, dev)
+                })
             }
 
             /// `cuDeviceGetByPCIBusId` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pci_bus_id: *const c_char) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetByPCIBusId(dev, pci_bus_id) })
+                $crate::border::enter(67, || unsafe {
+                    <$driver as $crate::Driver>::cuDeviceGetByPCIBusId(dev, pci_bus_id)
+                })
             }
 
             /// `cuDeviceGetCount` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetCount(count) })
+                $crate::border::enter(68, || unsafe { <$driver as $crate::Driver>::cuDeviceGetCount(count) })
             }
 
             /// `cuDeviceGetDefaultMemPool` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(69, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetDefaultMemPool(pool_out, dev)
                 })
             }
@@ -674,7 +688,7 @@ macro_rules! driver_exports {
                 r#type: CUdevResourceType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(70, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetDevResource(device, resource, r#type)
                 })
             }
@@ -687,7 +701,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(71, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetExecAffinitySupport(pi, r#type, dev)
                 })
             }
@@ -700,7 +714,7 @@ macro_rules! driver_exports {
                 value: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(72, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetGraphMemAttribute(device, attr, value)
                 })
             }
@@ -714,7 +728,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(73, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev)
                 })
             }
@@ -727,7 +741,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(74, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetLuid(luid, device_node_mask, dev)
                 })
             }
@@ -736,14 +750,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetMemPool(pool, dev) })
+                $crate::border::enter(75, || unsafe { <$driver as $crate::Driver>::cuDeviceGetMemPool(pool, dev) })
             }
 
             /// `cuDeviceGetName` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetName(name, len, dev) })
+                $crate::border::enter(76, || unsafe { <$driver as $crate::Driver>::cuDeviceGetName(name, len, dev) })
             }
 
             /// `cuDeviceGetNvSciSyncAttributes` of cuda.h.
@@ -754,7 +768,7 @@ macro_rules! driver_exports {
                 flags: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(77, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetNvSciSyncAttributes(nv_sci_sync_attr_list, dev, flags)
                 })
             }
@@ -769,7 +783,7 @@ macro_rules! driver_exports {
                 dst_device: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(78, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetP2PAtomicCapabilities(
                         capabilities,
                         operations,
@@ -789,7 +803,7 @@ macro_rules! driver_exports {
                 dst_device: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(79, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetP2PAttribute(value, attrib, src_device, dst_device)
                 })
             }
@@ -802,7 +816,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(80, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetPCIBusId(pci_bus_id, len, dev)
                 })
             }
@@ -811,7 +825,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetProperties(prop, dev) })
+                $crate::border::enter(81, || unsafe { <$driver as $crate::Driver>::cuDeviceGetProperties(prop, dev) })
             }
 
             /// `cuDeviceGetTexture1DLinearMaxWidth` of cuda.h.
@@ -823,7 +837,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(82, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceGetTexture1DLinearMaxWidth(
                         max_width_in_elements,
                         format,
@@ -837,21 +851,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetUuid(uuid, dev) })
+                $crate::border::enter(83, || unsafe { <$driver as $crate::Driver>::cuDeviceGetUuid(uuid, dev) })
             }
 
             /// `cuDeviceGetUuid_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGetUuid_v2(uuid, dev) })
+                $crate::border::enter(84, || unsafe { <$driver as $crate::Driver>::cuDeviceGetUuid_v2(uuid, dev) })
             }
 
             /// `cuDeviceGraphMemTrim` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceGraphMemTrim(device) })
+                $crate::border::enter(85, || unsafe { <$driver as $crate::Driver>::cuDeviceGraphMemTrim(device) })
             }
 
             /// `cuDevicePrimaryCtxGetState` of cuda.h.
@@ -862,7 +876,7 @@ macro_rules! driver_exports {
                 active: *mut c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(86, || unsafe {
                     <$driver as $crate::Driver>::cuDevicePrimaryCtxGetState(dev, flags, active)
                 })
             }
@@ -871,49 +885,53 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxRelease(dev) })
+                $crate::border::enter(87, || unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxRelease(dev) })
             }
 
             /// `cuDevicePrimaryCtxRelease_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxRelease_v2(dev) })
+                $crate::border::enter(88, || unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxRelease_v2(dev) })
             }
 
             /// `cuDevicePrimaryCtxReset` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxReset(dev) })
+                $crate::border::enter(89, || unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxReset(dev) })
             }
 
             /// `cuDevicePrimaryCtxReset_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxReset_v2(dev) })
+                $crate::border::enter(90, || unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxReset_v2(dev) })
             }
 
             /// `cuDevicePrimaryCtxRetain` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxRetain(pctx, dev) })
+                $crate::border::enter(91, || unsafe {
+                    <$driver as $crate::Driver>::cuDevicePrimaryCtxRetain(pctx, dev)
+                })
             }
 
             /// `cuDevicePrimaryCtxSetFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDevicePrimaryCtxSetFlags(dev, flags) })
+                $crate::border::enter(92, || unsafe {
+                    <$driver as $crate::Driver>::cuDevicePrimaryCtxSetFlags(dev, flags)
+                })
             }
 
             /// `cuDevicePrimaryCtxSetFlags_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(93, || unsafe {
                     <$driver as $crate::Driver>::cuDevicePrimaryCtxSetFlags_v2(dev, flags)
                 })
             }
@@ -927,7 +945,7 @@ macro_rules! driver_exports {
                 callback: *mut CUasyncCallbackHandle,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(94, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceRegisterAsyncNotification(
                         device,
                         callback_func,
@@ -945,7 +963,7 @@ macro_rules! driver_exports {
                 value: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(95, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceSetGraphMemAttribute(device, attr, value)
                 })
             }
@@ -954,21 +972,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceSetMemPool(dev, pool) })
+                $crate::border::enter(96, || unsafe { <$driver as $crate::Driver>::cuDeviceSetMemPool(dev, pool) })
             }
 
             /// `cuDeviceTotalMem` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceTotalMem(bytes, dev) })
+                $crate::border::enter(97, || unsafe { <$driver as $crate::Driver>::cuDeviceTotalMem(bytes, dev) })
             }
 
             /// `cuDeviceTotalMem_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDeviceTotalMem_v2(bytes, dev) })
+                $crate::border::enter(98, || unsafe { <$driver as $crate::Driver>::cuDeviceTotalMem_v2(bytes, dev) })
             }
 
             /// `cuDeviceUnregisterAsyncNotification` of cuda.h.
@@ -978,7 +996,7 @@ macro_rules! driver_exports {
                 callback: CUasyncCallbackHandle,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(99, || unsafe {
                     <$driver as $crate::Driver>::cuDeviceUnregisterAsyncNotification(device, callback)
                 })
             }
@@ -987,98 +1005,102 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDriverGetVersion(driver_version: *mut c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuDriverGetVersion(driver_version) })
+                $crate::border::enter(100, || unsafe {
+                    <$driver as $crate::Driver>::cuDriverGetVersion(driver_version)
+                })
             }
 
             /// `cuEGLStreamConsumerAcquireFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerAcquireFrame() })
+                $crate::border::enter(101, || unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerAcquireFrame() })
             }
 
             /// `cuEGLStreamConsumerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerConnect() })
+                $crate::border::enter(102, || unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerConnect() })
             }
 
             /// `cuEGLStreamConsumerConnectWithFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerConnectWithFlags() })
+                $crate::border::enter(103, || unsafe {
+                    <$driver as $crate::Driver>::cuEGLStreamConsumerConnectWithFlags()
+                })
             }
 
             /// `cuEGLStreamConsumerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerDisconnect() })
+                $crate::border::enter(104, || unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerDisconnect() })
             }
 
             /// `cuEGLStreamConsumerReleaseFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerReleaseFrame() })
+                $crate::border::enter(105, || unsafe { <$driver as $crate::Driver>::cuEGLStreamConsumerReleaseFrame() })
             }
 
             /// `cuEGLStreamProducerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerConnect() })
+                $crate::border::enter(106, || unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerConnect() })
             }
 
             /// `cuEGLStreamProducerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerDisconnect() })
+                $crate::border::enter(107, || unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerDisconnect() })
             }
 
             /// `cuEGLStreamProducerPresentFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerPresentFrame() })
+                $crate::border::enter(108, || unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerPresentFrame() })
             }
 
             /// `cuEGLStreamProducerReturnFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerReturnFrame() })
+                $crate::border::enter(109, || unsafe { <$driver as $crate::Driver>::cuEGLStreamProducerReturnFrame() })
             }
 
             /// `cuEventCreate` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventCreate(ph_event, flags) })
+                $crate::border::enter(110, || unsafe { <$driver as $crate::Driver>::cuEventCreate(ph_event, flags) })
             }
 
             /// `cuEventCreateFromEGLSync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventCreateFromEGLSync() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventCreateFromEGLSync() })
+                $crate::border::enter(111, || unsafe { <$driver as $crate::Driver>::cuEventCreateFromEGLSync() })
             }
 
             /// `cuEventDestroy` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventDestroy(h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventDestroy(h_event) })
+                $crate::border::enter(112, || unsafe { <$driver as $crate::Driver>::cuEventDestroy(h_event) })
             }
 
             /// `cuEventDestroy_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventDestroy_v2(h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventDestroy_v2(h_event) })
+                $crate::border::enter(113, || unsafe { <$driver as $crate::Driver>::cuEventDestroy_v2(h_event) })
             }
 
             /// `cuEventElapsedTime` of cuda.h.
@@ -1089,7 +1111,7 @@ macro_rules! driver_exports {
                 h_end: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(114, || unsafe {
                     <$driver as $crate::Driver>::cuEventElapsedTime(p_milliseconds, h_start, h_end)
                 })
             }
@@ -1102,7 +1124,7 @@ macro_rules! driver_exports {
                 h_end: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(115, || unsafe {
                     <$driver as $crate::Driver>::cuEventElapsedTime_v2(p_milliseconds, h_start, h_end)
                 })
             }
@@ -1111,21 +1133,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventQuery(h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventQuery(h_event) })
+                $crate::border::enter(116, || unsafe { <$driver as $crate::Driver>::cuEventQuery(h_event) })
             }
 
             /// `cuEventRecord` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventRecord(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventRecord(h_event, h_stream) })
+                $crate::border::enter(117, || unsafe { <$driver as $crate::Driver>::cuEventRecord(h_event, h_stream) })
             }
 
             /// `cuEventRecord_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventRecord_ptsz(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(118, || unsafe {
                     <$driver as $crate::Driver>::cuEventRecord(h_event, or_per_thread(h_stream))
                 })
             }
@@ -1138,7 +1160,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(119, || unsafe {
                     <$driver as $crate::Driver>::cuEventRecordWithFlags(h_event, h_stream, flags)
                 })
             }
@@ -1151,7 +1173,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(120, || unsafe {
                     <$driver as $crate::Driver>::cuEventRecordWithFlags(h_event, or_per_thread(h_stream), flags)
                 })
             }
@@ -1160,7 +1182,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventSynchronize(h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuEventSynchronize(h_event) })
+                $crate::border::enter(121, || unsafe { <$driver as $crate::Driver>::cuEventSynchronize(h_event) })
             }
 
             /// `cuExternalMemoryGetMappedBuffer` of cuda.h.
@@ -1171,7 +1193,7 @@ macro_rules! driver_exports {
                 buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(122, || unsafe {
                     <$driver as $crate::Driver>::cuExternalMemoryGetMappedBuffer(dev_ptr, ext_mem, buffer_desc)
                 })
             }
@@ -1184,7 +1206,7 @@ macro_rules! driver_exports {
                 mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(123, || unsafe {
                     <$driver as $crate::Driver>::cuExternalMemoryGetMappedMipmappedArray(mipmap, ext_mem, mipmap_desc)
                 })
             }
@@ -1196,7 +1218,7 @@ macro_rules! driver_exports {
                 scope: CUflushGPUDirectRDMAWritesScope,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(124, || unsafe {
                     <$driver as $crate::Driver>::cuFlushGPUDirectRDMAWrites(target, scope)
                 })
             }
@@ -1209,21 +1231,23 @@ macro_rules! driver_exports {
                 hfunc: CUfunction,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncGetAttribute(pi, attrib, hfunc) })
+                $crate::border::enter(125, || unsafe {
+                    <$driver as $crate::Driver>::cuFuncGetAttribute(pi, attrib, hfunc)
+                })
             }
 
             /// `cuFuncGetModule` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncGetModule(hmod, hfunc) })
+                $crate::border::enter(126, || unsafe { <$driver as $crate::Driver>::cuFuncGetModule(hmod, hfunc) })
             }
 
             /// `cuFuncGetName` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncGetName(name, hfunc) })
+                $crate::border::enter(127, || unsafe { <$driver as $crate::Driver>::cuFuncGetName(name, hfunc) })
             }
 
             /// `cuFuncGetParamInfo` of cuda.h.
@@ -1235,7 +1259,7 @@ macro_rules! driver_exports {
                 param_size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(128, || unsafe {
                     <$driver as $crate::Driver>::cuFuncGetParamInfo(func, param_index, param_offset, param_size)
                 })
             }
@@ -1247,14 +1271,14 @@ macro_rules! driver_exports {
                 function: CUfunction,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncIsLoaded(state, function) })
+                $crate::border::enter(129, || unsafe { <$driver as $crate::Driver>::cuFuncIsLoaded(state, function) })
             }
 
             /// `cuFuncLoad` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncLoad(function) })
+                $crate::border::enter(130, || unsafe { <$driver as $crate::Driver>::cuFuncLoad(function) })
             }
 
             /// `cuFuncSetAttribute` of cuda.h.
@@ -1265,7 +1289,7 @@ macro_rules! driver_exports {
                 value: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(131, || unsafe {
                     <$driver as $crate::Driver>::cuFuncSetAttribute(hfunc, attrib, value)
                 })
             }
@@ -1274,21 +1298,25 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncSetBlockShape(hfunc, x, y, z) })
+                $crate::border::enter(132, || unsafe {
+                    <$driver as $crate::Driver>::cuFuncSetBlockShape(hfunc, x, y, z)
+                })
             }
 
             /// `cuFuncSetCacheConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncSetCacheConfig(hfunc, config) })
+                $crate::border::enter(133, || unsafe {
+                    <$driver as $crate::Driver>::cuFuncSetCacheConfig(hfunc, config)
+                })
             }
 
             /// `cuFuncSetSharedMemConfig` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(134, || unsafe {
                     <$driver as $crate::Driver>::cuFuncSetSharedMemConfig(hfunc, config)
                 })
             }
@@ -1297,133 +1325,133 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuFuncSetSharedSize(hfunc, bytes) })
+                $crate::border::enter(135, || unsafe { <$driver as $crate::Driver>::cuFuncSetSharedSize(hfunc, bytes) })
             }
 
             /// `cuGLCtxCreate` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLCtxCreate() })
+                $crate::border::enter(136, || unsafe { <$driver as $crate::Driver>::cuGLCtxCreate() })
             }
 
             /// `cuGLCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLCtxCreate_v2() })
+                $crate::border::enter(137, || unsafe { <$driver as $crate::Driver>::cuGLCtxCreate_v2() })
             }
 
             /// `cuGLGetDevices` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLGetDevices() })
+                $crate::border::enter(138, || unsafe { <$driver as $crate::Driver>::cuGLGetDevices() })
             }
 
             /// `cuGLGetDevices_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLGetDevices_v2() })
+                $crate::border::enter(139, || unsafe { <$driver as $crate::Driver>::cuGLGetDevices_v2() })
             }
 
             /// `cuGLInit` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLInit() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLInit() })
+                $crate::border::enter(140, || unsafe { <$driver as $crate::Driver>::cuGLInit() })
             }
 
             /// `cuGLMapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject() })
+                $crate::border::enter(141, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject() })
             }
 
             /// `cuGLMapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync() })
+                $crate::border::enter(142, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync() })
             }
 
             /// `cuGLMapBufferObjectAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync_v2() })
+                $crate::border::enter(143, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync_v2() })
             }
 
             /// `cuGLMapBufferObjectAsync_v2_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync_v2() })
+                $crate::border::enter(144, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObjectAsync_v2() })
             }
 
             /// `cuGLMapBufferObject_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject_v2() })
+                $crate::border::enter(145, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject_v2() })
             }
 
             /// `cuGLMapBufferObject_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject_v2() })
+                $crate::border::enter(146, || unsafe { <$driver as $crate::Driver>::cuGLMapBufferObject_v2() })
             }
 
             /// `cuGLRegisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLRegisterBufferObject() })
+                $crate::border::enter(147, || unsafe { <$driver as $crate::Driver>::cuGLRegisterBufferObject() })
             }
 
             /// `cuGLSetBufferObjectMapFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLSetBufferObjectMapFlags() })
+                $crate::border::enter(148, || unsafe { <$driver as $crate::Driver>::cuGLSetBufferObjectMapFlags() })
             }
 
             /// `cuGLUnmapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLUnmapBufferObject() })
+                $crate::border::enter(149, || unsafe { <$driver as $crate::Driver>::cuGLUnmapBufferObject() })
             }
 
             /// `cuGLUnmapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLUnmapBufferObjectAsync() })
+                $crate::border::enter(150, || unsafe { <$driver as $crate::Driver>::cuGLUnmapBufferObjectAsync() })
             }
 
             /// `cuGLUnregisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGLUnregisterBufferObject() })
+                $crate::border::enter(151, || unsafe { <$driver as $crate::Driver>::cuGLUnregisterBufferObject() })
             }
 
             /// `cuGetErrorName` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGetErrorName(error, p_str) })
+                $crate::border::enter(152, || unsafe { <$driver as $crate::Driver>::cuGetErrorName(error, p_str) })
             }
 
             /// `cuGetErrorString` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGetErrorString(error, p_str) })
+                $crate::border::enter(153, || unsafe { <$driver as $crate::Driver>::cuGetErrorString(error, p_str) })
             }
 
             /// `cuGetExportTable` of cuda.h.
@@ -1433,7 +1461,7 @@ macro_rules! driver_exports {
                 p_export_table_id: *const CUuuid,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(154, || unsafe {
                     <$driver as $crate::Driver>::cuGetExportTable(pp_export_table, p_export_table_id)
                 })
             }
@@ -1447,7 +1475,7 @@ macro_rules! driver_exports {
                 flags: cuuint64_t,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(155, || unsafe {
                     <$driver as $crate::Driver>::cuGetProcAddress(symbol, pfn, cuda_version, flags, &PROC_TABLE)
                 })
             }
@@ -1462,7 +1490,7 @@ macro_rules! driver_exports {
                 symbol_status: *mut CUdriverProcAddressQueryResult,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(156, || unsafe {
                     <$driver as $crate::Driver>::cuGetProcAddress_v2(
                         symbol,
                         pfn,
@@ -1484,7 +1512,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(157, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddBatchMemOpNode(
                         ph_graph_node,
                         h_graph,
@@ -1505,7 +1533,7 @@ macro_rules! driver_exports {
                 child_graph: CUgraph,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(158, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddChildGraphNode(
                         ph_graph_node,
                         h_graph,
@@ -1525,7 +1553,7 @@ macro_rules! driver_exports {
                 num_dependencies: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(159, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddDependencies(h_graph, from, to, num_dependencies)
                 })
             }
@@ -1540,7 +1568,7 @@ macro_rules! driver_exports {
                 num_dependencies: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(160, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddDependencies_v2(
                         h_graph,
                         from,
@@ -1560,7 +1588,7 @@ macro_rules! driver_exports {
                 num_dependencies: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(161, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddEmptyNode(
                         ph_graph_node,
                         h_graph,
@@ -1580,7 +1608,7 @@ macro_rules! driver_exports {
                 event: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(162, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddEventRecordNode(
                         ph_graph_node,
                         h_graph,
@@ -1601,7 +1629,7 @@ macro_rules! driver_exports {
                 event: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(163, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddEventWaitNode(
                         ph_graph_node,
                         h_graph,
@@ -1622,7 +1650,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(164, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddExternalSemaphoresSignalNode(
                         ph_graph_node,
                         h_graph,
@@ -1643,7 +1671,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(165, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddExternalSemaphoresWaitNode(
                         ph_graph_node,
                         h_graph,
@@ -1664,7 +1692,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_HOST_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(166, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddHostNode(
                         ph_graph_node,
                         h_graph,
@@ -1685,7 +1713,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(167, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddKernelNode(
                         ph_graph_node,
                         h_graph,
@@ -1706,7 +1734,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(168, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddKernelNode_v2(
                         ph_graph_node,
                         h_graph,
@@ -1727,7 +1755,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(169, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddMemAllocNode(
                         ph_graph_node,
                         h_graph,
@@ -1748,7 +1776,7 @@ macro_rules! driver_exports {
                 dptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(170, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddMemFreeNode(
                         ph_graph_node,
                         h_graph,
@@ -1770,7 +1798,7 @@ macro_rules! driver_exports {
                 ctx: CUcontext,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(171, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddMemcpyNode(
                         ph_graph_node,
                         h_graph,
@@ -1793,7 +1821,7 @@ macro_rules! driver_exports {
                 ctx: CUcontext,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(172, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddMemsetNode(
                         ph_graph_node,
                         h_graph,
@@ -1815,7 +1843,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUgraphNodeParams,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(173, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddNode(
                         ph_graph_node,
                         h_graph,
@@ -1837,7 +1865,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUgraphNodeParams,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(174, || unsafe {
                     <$driver as $crate::Driver>::cuGraphAddNode_v2(
                         ph_graph_node,
                         h_graph,
@@ -1856,7 +1884,7 @@ macro_rules! driver_exports {
                 node_params_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(175, || unsafe {
                     <$driver as $crate::Driver>::cuGraphBatchMemOpNodeGetParams(h_node, node_params_out)
                 })
             }
@@ -1868,7 +1896,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(176, || unsafe {
                     <$driver as $crate::Driver>::cuGraphBatchMemOpNodeSetParams(h_node, node_params)
                 })
             }
@@ -1880,7 +1908,7 @@ macro_rules! driver_exports {
                 ph_graph: *mut CUgraph,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(177, || unsafe {
                     <$driver as $crate::Driver>::cuGraphChildGraphNodeGetGraph(h_node, ph_graph)
                 })
             }
@@ -1889,7 +1917,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(178, || unsafe {
                     <$driver as $crate::Driver>::cuGraphClone(ph_graph_clone, original_graph)
                 })
             }
@@ -1904,7 +1932,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(179, || unsafe {
                     <$driver as $crate::Driver>::cuGraphConditionalHandleCreate(
                         p_handle_out,
                         h_graph,
@@ -1919,7 +1947,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphCreate(ph_graph, flags) })
+                $crate::border::enter(180, || unsafe { <$driver as $crate::Driver>::cuGraphCreate(ph_graph, flags) })
             }
 
             /// `cuGraphDebugDotPrint` of cuda.h.
@@ -1930,7 +1958,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(181, || unsafe {
                     <$driver as $crate::Driver>::cuGraphDebugDotPrint(h_graph, path, flags)
                 })
             }
@@ -1939,14 +1967,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphDestroy(h_graph) })
+                $crate::border::enter(182, || unsafe { <$driver as $crate::Driver>::cuGraphDestroy(h_graph) })
             }
 
             /// `cuGraphDestroyNode` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphDestroyNode(h_node) })
+                $crate::border::enter(183, || unsafe { <$driver as $crate::Driver>::cuGraphDestroyNode(h_node) })
             }
 
             /// `cuGraphEventRecordNodeGetEvent` of cuda.h.
@@ -1956,7 +1984,7 @@ macro_rules! driver_exports {
                 event_out: *mut CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(184, || unsafe {
                     <$driver as $crate::Driver>::cuGraphEventRecordNodeGetEvent(h_node, event_out)
                 })
             }
@@ -1965,7 +1993,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(185, || unsafe {
                     <$driver as $crate::Driver>::cuGraphEventRecordNodeSetEvent(h_node, event)
                 })
             }
@@ -1977,7 +2005,7 @@ macro_rules! driver_exports {
                 event_out: *mut CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(186, || unsafe {
                     <$driver as $crate::Driver>::cuGraphEventWaitNodeGetEvent(h_node, event_out)
                 })
             }
@@ -1986,7 +2014,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(187, || unsafe {
                     <$driver as $crate::Driver>::cuGraphEventWaitNodeSetEvent(h_node, event)
                 })
             }
@@ -1999,7 +2027,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(188, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecBatchMemOpNodeSetParams(h_graph_exec, h_node, node_params)
                 })
             }
@@ -2012,7 +2040,7 @@ macro_rules! driver_exports {
                 child_graph: CUgraph,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(189, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecChildGraphNodeSetParams(h_graph_exec, h_node, child_graph)
                 })
             }
@@ -2021,7 +2049,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphExecDestroy(h_graph_exec) })
+                $crate::border::enter(190, || unsafe { <$driver as $crate::Driver>::cuGraphExecDestroy(h_graph_exec) })
             }
 
             /// `cuGraphExecEventRecordNodeSetEvent` of cuda.h.
@@ -2032,7 +2060,7 @@ macro_rules! driver_exports {
                 event: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(191, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecEventRecordNodeSetEvent(h_graph_exec, h_node, event)
                 })
             }
@@ -2045,7 +2073,7 @@ macro_rules! driver_exports {
                 event: CUevent,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(192, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecEventWaitNodeSetEvent(h_graph_exec, h_node, event)
                 })
             }
@@ -2058,7 +2086,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(193, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecExternalSemaphoresSignalNodeSetParams(
                         h_graph_exec,
                         h_node,
@@ -2075,7 +2103,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(194, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecExternalSemaphoresWaitNodeSetParams(
                         h_graph_exec,
                         h_node,
@@ -2091,7 +2119,7 @@ macro_rules! driver_exports {
                 flags: *mut cuuint64_t,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(195, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecGetFlags(h_graph_exec, flags)
                 })
             }
@@ -2104,7 +2132,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_HOST_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(196, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecHostNodeSetParams(h_graph_exec, h_node, node_params)
                 })
             }
@@ -2117,7 +2145,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(197, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecKernelNodeSetParams(h_graph_exec, h_node, node_params)
                 })
             }
@@ -2130,7 +2158,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(198, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecKernelNodeSetParams_v2(h_graph_exec, h_node, node_params)
                 })
             }
@@ -2144,7 +2172,7 @@ macro_rules! driver_exports {
                 ctx: CUcontext,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(199, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecMemcpyNodeSetParams(h_graph_exec, h_node, copy_params, ctx)
                 })
             }
@@ -2158,7 +2186,7 @@ macro_rules! driver_exports {
                 ctx: CUcontext,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(200, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecMemsetNodeSetParams(
                         h_graph_exec,
                         h_node,
@@ -2176,7 +2204,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUgraphNodeParams,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(201, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecNodeSetParams(h_graph_exec, h_node, node_params)
                 })
             }
@@ -2190,7 +2218,7 @@ macro_rules! driver_exports {
                 update_result_out: *mut CUgraphExecUpdateResult,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(202, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecUpdate(
                         h_graph_exec,
                         h_graph,
@@ -2208,7 +2236,7 @@ macro_rules! driver_exports {
                 result_info: *mut CUgraphExecUpdateResultInfo,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(203, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExecUpdate_v2(h_graph_exec, h_graph, result_info)
                 })
             }
@@ -2220,7 +2248,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(204, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExternalSemaphoresSignalNodeGetParams(h_node, params_out)
                 })
             }
@@ -2232,7 +2260,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(205, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExternalSemaphoresSignalNodeSetParams(h_node, node_params)
                 })
             }
@@ -2244,7 +2272,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(206, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExternalSemaphoresWaitNodeGetParams(h_node, params_out)
                 })
             }
@@ -2256,7 +2284,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(207, || unsafe {
                     <$driver as $crate::Driver>::cuGraphExternalSemaphoresWaitNodeSetParams(h_node, node_params)
                 })
             }
@@ -2270,7 +2298,7 @@ macro_rules! driver_exports {
                 num_edges: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(208, || unsafe {
                     <$driver as $crate::Driver>::cuGraphGetEdges(h_graph, from, to, num_edges)
                 })
             }
@@ -2285,7 +2313,7 @@ macro_rules! driver_exports {
                 num_edges: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(209, || unsafe {
                     <$driver as $crate::Driver>::cuGraphGetEdges_v2(h_graph, from, to, edge_data, num_edges)
                 })
             }
@@ -2298,7 +2326,7 @@ macro_rules! driver_exports {
                 num_nodes: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(210, || unsafe {
                     <$driver as $crate::Driver>::cuGraphGetNodes(h_graph, nodes, num_nodes)
                 })
             }
@@ -2311,7 +2339,7 @@ macro_rules! driver_exports {
                 num_root_nodes: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(211, || unsafe {
                     <$driver as $crate::Driver>::cuGraphGetRootNodes(h_graph, root_nodes, num_root_nodes)
                 })
             }
@@ -2323,7 +2351,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_HOST_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(212, || unsafe {
                     <$driver as $crate::Driver>::cuGraphHostNodeGetParams(h_node, node_params)
                 })
             }
@@ -2335,7 +2363,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_HOST_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(213, || unsafe {
                     <$driver as $crate::Driver>::cuGraphHostNodeSetParams(h_node, node_params)
                 })
             }
@@ -2350,7 +2378,7 @@ macro_rules! driver_exports {
                 buffer_size: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(214, || unsafe {
                     <$driver as $crate::Driver>::cuGraphInstantiate(
                         ph_graph_exec,
                         h_graph,
@@ -2369,7 +2397,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(215, || unsafe {
                     <$driver as $crate::Driver>::cuGraphInstantiateWithFlags(ph_graph_exec, h_graph, flags)
                 })
             }
@@ -2382,7 +2410,7 @@ macro_rules! driver_exports {
                 instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(216, || unsafe {
                     <$driver as $crate::Driver>::cuGraphInstantiateWithParams(
                         ph_graph_exec,
                         h_graph,
@@ -2400,7 +2428,7 @@ macro_rules! driver_exports {
                 instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(217, || unsafe {
                     <$driver as $crate::Driver>::cuGraphInstantiateWithParams(
                         ph_graph_exec,
                         h_graph,
@@ -2420,7 +2448,7 @@ macro_rules! driver_exports {
                 buffer_size: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(218, || unsafe {
                     <$driver as $crate::Driver>::cuGraphInstantiate_v2(
                         ph_graph_exec,
                         h_graph,
@@ -2435,7 +2463,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(219, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeCopyAttributes(dst, src)
                 })
             }
@@ -2448,7 +2476,7 @@ macro_rules! driver_exports {
                 value_out: *mut CUkernelNodeAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(220, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeGetAttribute(h_node, attr, value_out)
                 })
             }
@@ -2460,7 +2488,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(221, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeGetParams(h_node, node_params)
                 })
             }
@@ -2472,7 +2500,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_KERNEL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(222, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeGetParams_v2(h_node, node_params)
                 })
             }
@@ -2485,7 +2513,7 @@ macro_rules! driver_exports {
                 value: *const CUkernelNodeAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(223, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeSetAttribute(h_node, attr, value)
                 })
             }
@@ -2497,7 +2525,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(224, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeSetParams(h_node, node_params)
                 })
             }
@@ -2509,7 +2537,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_KERNEL_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(225, || unsafe {
                     <$driver as $crate::Driver>::cuGraphKernelNodeSetParams_v2(h_node, node_params)
                 })
             }
@@ -2518,14 +2546,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphLaunch(h_graph, h_stream) })
+                $crate::border::enter(226, || unsafe { <$driver as $crate::Driver>::cuGraphLaunch(h_graph, h_stream) })
             }
 
             /// `cuGraphLaunch_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphLaunch_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(227, || unsafe {
                     <$driver as $crate::Driver>::cuGraphLaunch(h_graph, or_per_thread(h_stream))
                 })
             }
@@ -2537,7 +2565,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(228, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemAllocNodeGetParams(h_node, params_out)
                 })
             }
@@ -2549,7 +2577,7 @@ macro_rules! driver_exports {
                 dptr_out: *mut CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(229, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemFreeNodeGetParams(h_node, dptr_out)
                 })
             }
@@ -2561,7 +2589,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_MEMCPY3D,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(230, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemcpyNodeGetParams(h_node, node_params)
                 })
             }
@@ -2573,7 +2601,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_MEMCPY3D,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(231, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemcpyNodeSetParams(h_node, node_params)
                 })
             }
@@ -2585,7 +2613,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUDA_MEMSET_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(232, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemsetNodeGetParams(h_node, node_params)
                 })
             }
@@ -2597,7 +2625,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_MEMSET_NODE_PARAMS,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(233, || unsafe {
                     <$driver as $crate::Driver>::cuGraphMemsetNodeSetParams(h_node, node_params)
                 })
             }
@@ -2610,7 +2638,7 @@ macro_rules! driver_exports {
                 h_cloned_graph: CUgraph,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(234, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeFindInClone(ph_node, h_original_node, h_cloned_graph)
                 })
             }
@@ -2623,7 +2651,7 @@ macro_rules! driver_exports {
                 num_dependencies: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(235, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeGetDependencies(h_node, dependencies, num_dependencies)
                 })
             }
@@ -2637,7 +2665,7 @@ macro_rules! driver_exports {
                 num_dependencies: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(236, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeGetDependencies_v2(
                         h_node,
                         dependencies,
@@ -2655,7 +2683,7 @@ macro_rules! driver_exports {
                 num_dependent_nodes: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(237, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeGetDependentNodes(
                         h_node,
                         dependent_nodes,
@@ -2673,7 +2701,7 @@ macro_rules! driver_exports {
                 num_dependent_nodes: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(238, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeGetDependentNodes_v2(
                         h_node,
                         dependent_nodes,
@@ -2691,7 +2719,7 @@ macro_rules! driver_exports {
                 is_enabled: *mut c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(239, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeGetEnabled(h_graph_exec, h_node, is_enabled)
                 })
             }
@@ -2700,7 +2728,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphNodeGetType(h_node, r#type) })
+                $crate::border::enter(240, || unsafe {
+                    <$driver as $crate::Driver>::cuGraphNodeGetType(h_node, r#type)
+                })
             }
 
             /// `cuGraphNodeSetEnabled` of cuda.h.
@@ -2711,7 +2741,7 @@ macro_rules! driver_exports {
                 is_enabled: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(241, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeSetEnabled(h_graph_exec, h_node, is_enabled)
                 })
             }
@@ -2723,7 +2753,7 @@ macro_rules! driver_exports {
                 node_params: *mut CUgraphNodeParams,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(242, || unsafe {
                     <$driver as $crate::Driver>::cuGraphNodeSetParams(h_node, node_params)
                 })
             }
@@ -2736,7 +2766,7 @@ macro_rules! driver_exports {
                 count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(243, || unsafe {
                     <$driver as $crate::Driver>::cuGraphReleaseUserObject(graph, object, count)
                 })
             }
@@ -2750,7 +2780,7 @@ macro_rules! driver_exports {
                 num_dependencies: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(244, || unsafe {
                     <$driver as $crate::Driver>::cuGraphRemoveDependencies(h_graph, from, to, num_dependencies)
                 })
             }
@@ -2765,7 +2795,7 @@ macro_rules! driver_exports {
                 num_dependencies: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(245, || unsafe {
                     <$driver as $crate::Driver>::cuGraphRemoveDependencies_v2(
                         h_graph,
                         from,
@@ -2785,7 +2815,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(246, || unsafe {
                     <$driver as $crate::Driver>::cuGraphRetainUserObject(graph, object, count, flags)
                 })
             }
@@ -2794,14 +2824,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphUpload(h_graph, h_stream) })
+                $crate::border::enter(247, || unsafe { <$driver as $crate::Driver>::cuGraphUpload(h_graph, h_stream) })
             }
 
             /// `cuGraphUpload_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphUpload_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(248, || unsafe {
                     <$driver as $crate::Driver>::cuGraphUpload(h_graph, or_per_thread(h_stream))
                 })
             }
@@ -2810,21 +2840,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsEGLRegisterImage() })
+                $crate::border::enter(249, || unsafe { <$driver as $crate::Driver>::cuGraphicsEGLRegisterImage() })
             }
 
             /// `cuGraphicsGLRegisterBuffer` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsGLRegisterBuffer() })
+                $crate::border::enter(250, || unsafe { <$driver as $crate::Driver>::cuGraphicsGLRegisterBuffer() })
             }
 
             /// `cuGraphicsGLRegisterImage` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsGLRegisterImage() })
+                $crate::border::enter(251, || unsafe { <$driver as $crate::Driver>::cuGraphicsGLRegisterImage() })
             }
 
             /// `cuGraphicsMapResources` of cuda.h.
@@ -2835,7 +2865,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(252, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsMapResources(count, resources, h_stream)
                 })
             }
@@ -2848,7 +2878,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(253, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsMapResources(count, resources, or_per_thread(h_stream))
                 })
             }
@@ -2857,7 +2887,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsResourceGetMappedEglFrame() })
+                $crate::border::enter(254, || unsafe {
+                    <$driver as $crate::Driver>::cuGraphicsResourceGetMappedEglFrame()
+                })
             }
 
             /// `cuGraphicsResourceGetMappedMipmappedArray` of cuda.h.
@@ -2867,7 +2899,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(255, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsResourceGetMappedMipmappedArray(p_mipmapped_array, resource)
                 })
             }
@@ -2880,7 +2912,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(256, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsResourceGetMappedPointer(p_dev_ptr, p_size, resource)
                 })
             }
@@ -2893,7 +2925,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(257, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsResourceGetMappedPointer_v2(p_dev_ptr, p_size, resource)
                 })
             }
@@ -2905,7 +2937,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(258, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsResourceSetMapFlags(resource, flags)
                 })
             }
@@ -2917,7 +2949,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(259, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsResourceSetMapFlags_v2(resource, flags)
                 })
             }
@@ -2931,7 +2963,7 @@ macro_rules! driver_exports {
                 mip_level: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(260, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsSubResourceGetMappedArray(
                         p_array,
                         resource,
@@ -2949,7 +2981,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(261, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsUnmapResources(count, resources, h_stream)
                 })
             }
@@ -2962,7 +2994,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(262, || unsafe {
                     <$driver as $crate::Driver>::cuGraphicsUnmapResources(count, resources, or_per_thread(h_stream))
                 })
             }
@@ -2971,21 +3003,27 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsUnregisterResource(resource) })
+                $crate::border::enter(263, || unsafe {
+                    <$driver as $crate::Driver>::cuGraphicsUnregisterResource(resource)
+                })
             }
 
             /// `cuGraphicsVDPAURegisterOutputSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsVDPAURegisterOutputSurface() })
+                $crate::border::enter(264, || unsafe {
+                    <$driver as $crate::Driver>::cuGraphicsVDPAURegisterOutputSurface()
+                })
             }
 
             /// `cuGraphicsVDPAURegisterVideoSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGraphicsVDPAURegisterVideoSurface() })
+                $crate::border::enter(265, || unsafe {
+                    <$driver as $crate::Driver>::cuGraphicsVDPAURegisterVideoSurface()
+                })
             }
 
             /// `cuGreenCtxCreate` of cuda.h.
@@ -2997,7 +3035,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(266, || unsafe {
                     <$driver as $crate::Driver>::cuGreenCtxCreate(ph_ctx, desc, dev, flags)
                 })
             }
@@ -3006,7 +3044,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGreenCtxDestroy(h_ctx) })
+                $crate::border::enter(267, || unsafe { <$driver as $crate::Driver>::cuGreenCtxDestroy(h_ctx) })
             }
 
             /// `cuGreenCtxGetDevResource` of cuda.h.
@@ -3017,7 +3055,7 @@ macro_rules! driver_exports {
                 r#type: CUdevResourceType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(268, || unsafe {
                     <$driver as $crate::Driver>::cuGreenCtxGetDevResource(h_ctx, resource, r#type)
                 })
             }
@@ -3029,7 +3067,7 @@ macro_rules! driver_exports {
                 green_ctx_id: *mut c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(269, || unsafe {
                     <$driver as $crate::Driver>::cuGreenCtxGetId(green_ctx, green_ctx_id)
                 })
             }
@@ -3038,7 +3076,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGreenCtxRecordEvent(h_ctx, h_event) })
+                $crate::border::enter(270, || unsafe {
+                    <$driver as $crate::Driver>::cuGreenCtxRecordEvent(h_ctx, h_event)
+                })
             }
 
             /// `cuGreenCtxStreamCreate` of cuda.h.
@@ -3050,7 +3090,7 @@ macro_rules! driver_exports {
                 priority: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(271, || unsafe {
                     <$driver as $crate::Driver>::cuGreenCtxStreamCreate(ph_stream, green_ctx, flags, priority)
                 })
             }
@@ -3059,7 +3099,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuGreenCtxWaitEvent(h_ctx, h_event) })
+                $crate::border::enter(272, || unsafe {
+                    <$driver as $crate::Driver>::cuGreenCtxWaitEvent(h_ctx, h_event)
+                })
             }
 
             /// `cuImportExternalMemory` of cuda.h.
@@ -3069,7 +3111,7 @@ macro_rules! driver_exports {
                 mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(273, || unsafe {
                     <$driver as $crate::Driver>::cuImportExternalMemory(ext_mem_out, mem_handle_desc)
                 })
             }
@@ -3081,7 +3123,7 @@ macro_rules! driver_exports {
                 sem_handle_desc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(274, || unsafe {
                     <$driver as $crate::Driver>::cuImportExternalSemaphore(ext_sem_out, sem_handle_desc)
                 })
             }
@@ -3090,28 +3132,30 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuInit(flags) })
+                $crate::border::enter(275, || unsafe { <$driver as $crate::Driver>::cuInit(flags) })
             }
 
             /// `cuIpcCloseMemHandle` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuIpcCloseMemHandle(dptr) })
+                $crate::border::enter(276, || unsafe { <$driver as $crate::Driver>::cuIpcCloseMemHandle(dptr) })
             }
 
             /// `cuIpcGetEventHandle` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuIpcGetEventHandle(p_handle, event) })
+                $crate::border::enter(277, || unsafe {
+                    <$driver as $crate::Driver>::cuIpcGetEventHandle(p_handle, event)
+                })
             }
 
             /// `cuIpcGetMemHandle` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuIpcGetMemHandle(p_handle, dptr) })
+                $crate::border::enter(278, || unsafe { <$driver as $crate::Driver>::cuIpcGetMemHandle(p_handle, dptr) })
             }
 
             /// `cuIpcOpenEventHandle` of cuda.h.
@@ -3121,7 +3165,9 @@ macro_rules! driver_exports {
                 handle: CUipcEventHandle,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuIpcOpenEventHandle(ph_event, handle) })
+                $crate::border::enter(279, || unsafe {
+                    <$driver as $crate::Driver>::cuIpcOpenEventHandle(ph_event, handle)
+                })
             }
 
             /// `cuIpcOpenMemHandle` of cuda.h.
@@ -3132,7 +3178,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(280, || unsafe {
                     <$driver as $crate::Driver>::cuIpcOpenMemHandle(pdptr, handle, flags)
                 })
             }
@@ -3145,7 +3191,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(281, || unsafe {
                     <$driver as $crate::Driver>::cuIpcOpenMemHandle_v2(pdptr, handle, flags)
                 })
             }
@@ -3159,7 +3205,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(282, || unsafe {
                     <$driver as $crate::Driver>::cuKernelGetAttribute(pi, attrib, kernel, dev)
                 })
             }
@@ -3168,21 +3214,23 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuKernelGetFunction(p_func, kernel) })
+                $crate::border::enter(283, || unsafe {
+                    <$driver as $crate::Driver>::cuKernelGetFunction(p_func, kernel)
+                })
             }
 
             /// `cuKernelGetLibrary` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuKernelGetLibrary(p_lib, kernel) })
+                $crate::border::enter(284, || unsafe { <$driver as $crate::Driver>::cuKernelGetLibrary(p_lib, kernel) })
             }
 
             /// `cuKernelGetName` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuKernelGetName(name, hfunc) })
+                $crate::border::enter(285, || unsafe { <$driver as $crate::Driver>::cuKernelGetName(name, hfunc) })
             }
 
             /// `cuKernelGetParamInfo` of cuda.h.
@@ -3194,7 +3242,7 @@ macro_rules! driver_exports {
                 param_size: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(286, || unsafe {
                     <$driver as $crate::Driver>::cuKernelGetParamInfo(kernel, param_index, param_offset, param_size)
                 })
             }
@@ -3208,7 +3256,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(287, || unsafe {
                     <$driver as $crate::Driver>::cuKernelSetAttribute(attrib, val, kernel, dev)
                 })
             }
@@ -3221,7 +3269,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(288, || unsafe {
                     <$driver as $crate::Driver>::cuKernelSetCacheConfig(kernel, config, dev)
                 })
             }
@@ -3230,7 +3278,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLaunch(f) })
+                $crate::border::enter(289, || unsafe { <$driver as $crate::Driver>::cuLaunch(f) })
             }
 
             /// `cuLaunchCooperativeKernel` of cuda.h.
@@ -3248,7 +3296,7 @@ macro_rules! driver_exports {
                 kernel_params: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(290, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchCooperativeKernel(
                         f,
                         grid_dim_x,
@@ -3279,7 +3327,7 @@ macro_rules! driver_exports {
                 kernel_params: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(291, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchCooperativeKernel(
                         f,
                         grid_dim_x,
@@ -3303,7 +3351,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(292, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchCooperativeKernelMultiDevice(
                         launch_params_list,
                         num_devices,
@@ -3316,7 +3364,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(293, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchGrid(f, grid_width, grid_height)
                 })
             }
@@ -3330,7 +3378,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(294, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchGridAsync(f, grid_width, grid_height, h_stream)
                 })
             }
@@ -3343,7 +3391,7 @@ macro_rules! driver_exports {
                 user_data: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(295, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchHostFunc(h_stream, r#fn, user_data)
                 })
             }
@@ -3356,7 +3404,7 @@ macro_rules! driver_exports {
                 user_data: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(296, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchHostFunc(or_per_thread(h_stream), r#fn, user_data)
                 })
             }
@@ -3377,7 +3425,7 @@ macro_rules! driver_exports {
                 extra: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(297, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchKernel(
                         f,
                         grid_dim_x,
@@ -3410,7 +3458,7 @@ macro_rules! driver_exports {
                 extra: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(298, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchKernel(
                         f,
                         grid_dim_x,
@@ -3436,7 +3484,7 @@ macro_rules! driver_exports {
                 extra: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(299, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchKernelEx(
                         config,
                         f,
@@ -3456,7 +3504,7 @@ macro_rules! driver_exports {
                 extra: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(300, || unsafe {
                     <$driver as $crate::Driver>::cuLaunchKernelEx(
                         config,
                         f,
@@ -3475,7 +3523,7 @@ macro_rules! driver_exports {
                 lib: CUlibrary,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(301, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryEnumerateKernels(kernels, num_kernels, lib)
                 })
             }
@@ -3489,7 +3537,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(302, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryGetGlobal(dptr, bytes, library, name)
                 })
             }
@@ -3502,7 +3550,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(303, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryGetKernel(p_kernel, library, name)
                 })
             }
@@ -3511,7 +3559,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLibraryGetKernelCount(count, lib) })
+                $crate::border::enter(304, || unsafe {
+                    <$driver as $crate::Driver>::cuLibraryGetKernelCount(count, lib)
+                })
             }
 
             /// `cuLibraryGetManaged` of cuda.h.
@@ -3523,7 +3573,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(305, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryGetManaged(dptr, bytes, library, name)
                 })
             }
@@ -3532,7 +3582,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLibraryGetModule(p_mod, library) })
+                $crate::border::enter(306, || unsafe {
+                    <$driver as $crate::Driver>::cuLibraryGetModule(p_mod, library)
+                })
             }
 
             /// `cuLibraryGetUnifiedFunction` of cuda.h.
@@ -3543,7 +3595,7 @@ macro_rules! driver_exports {
                 symbol: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(307, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryGetUnifiedFunction(fptr, library, symbol)
                 })
             }
@@ -3561,7 +3613,7 @@ macro_rules! driver_exports {
                 num_library_options: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(308, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryLoadData(
                         library,
                         code,
@@ -3588,7 +3640,7 @@ macro_rules! driver_exports {
                 num_library_options: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(309, || unsafe {
                     <$driver as $crate::Driver>::cuLibraryLoadFromFile(
                         library,
                         file_name,
@@ -3606,7 +3658,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLibraryUnload(library) })
+                $crate::border::enter(310, || unsafe { <$driver as $crate::Driver>::cuLibraryUnload(library) })
             }
 
             /// `cuLinkAddData` of cuda.h.
@@ -3622,7 +3674,7 @@ macro_rules! driver_exports {
                 option_values: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(311, || unsafe {
                     <$driver as $crate::Driver>::cuLinkAddData(
                         state,
                         r#type,
@@ -3649,7 +3701,7 @@ macro_rules! driver_exports {
                 option_values: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(312, || unsafe {
                     <$driver as $crate::Driver>::cuLinkAddData_v2(
                         state,
                         r#type,
@@ -3674,7 +3726,7 @@ macro_rules! driver_exports {
                 option_values: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(313, || unsafe {
                     <$driver as $crate::Driver>::cuLinkAddFile(state, r#type, path, num_options, options, option_values)
                 })
             }
@@ -3690,7 +3742,7 @@ macro_rules! driver_exports {
                 option_values: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(314, || unsafe {
                     <$driver as $crate::Driver>::cuLinkAddFile_v2(
                         state,
                         r#type,
@@ -3710,7 +3762,7 @@ macro_rules! driver_exports {
                 size_out: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(315, || unsafe {
                     <$driver as $crate::Driver>::cuLinkComplete(state, cubin_out, size_out)
                 })
             }
@@ -3724,7 +3776,7 @@ macro_rules! driver_exports {
                 state_out: *mut CUlinkState,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(316, || unsafe {
                     <$driver as $crate::Driver>::cuLinkCreate(num_options, options, option_values, state_out)
                 })
             }
@@ -3738,7 +3790,7 @@ macro_rules! driver_exports {
                 state_out: *mut CUlinkState,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(317, || unsafe {
                     <$driver as $crate::Driver>::cuLinkCreate_v2(num_options, options, option_values, state_out)
                 })
             }
@@ -3747,14 +3799,16 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLinkDestroy(state) })
+                $crate::border::enter(318, || unsafe { <$driver as $crate::Driver>::cuLinkDestroy(state) })
             }
 
             /// `cuLogsCurrent` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLogsCurrent(iterator_out, flags) })
+                $crate::border::enter(319, || unsafe {
+                    <$driver as $crate::Driver>::cuLogsCurrent(iterator_out, flags)
+                })
             }
 
             /// `cuLogsDumpToFile` of cuda.h.
@@ -3765,7 +3819,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(320, || unsafe {
                     <$driver as $crate::Driver>::cuLogsDumpToFile(iterator, path_to_file, flags)
                 })
             }
@@ -3779,7 +3833,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(321, || unsafe {
                     <$driver as $crate::Driver>::cuLogsDumpToMemory(iterator, buffer, size, flags)
                 })
             }
@@ -3792,7 +3846,7 @@ macro_rules! driver_exports {
                 callback_out: *mut CUlogsCallbackHandle,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(322, || unsafe {
                     <$driver as $crate::Driver>::cuLogsRegisterCallback(callback_func, user_data, callback_out)
                 })
             }
@@ -3801,14 +3855,16 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuLogsUnregisterCallback(callback) })
+                $crate::border::enter(323, || unsafe {
+                    <$driver as $crate::Driver>::cuLogsUnregisterCallback(callback)
+                })
             }
 
             /// `cuMemAddressFree` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemAddressFree(ptr, size) })
+                $crate::border::enter(324, || unsafe { <$driver as $crate::Driver>::cuMemAddressFree(ptr, size) })
             }
 
             /// `cuMemAddressReserve` of cuda.h.
@@ -3821,7 +3877,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(325, || unsafe {
                     <$driver as $crate::Driver>::cuMemAddressReserve(ptr, size, alignment, addr, flags)
                 })
             }
@@ -3835,7 +3891,7 @@ macro_rules! driver_exports {
                 device: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(326, || unsafe {
                     <$driver as $crate::Driver>::cuMemAdvise(dev_ptr, count, advice, device)
                 })
             }
@@ -3849,7 +3905,7 @@ macro_rules! driver_exports {
                 location: CUmemLocation,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(327, || unsafe {
                     <$driver as $crate::Driver>::cuMemAdvise_v2(dev_ptr, count, advice, location)
                 })
             }
@@ -3858,7 +3914,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemAlloc(dptr, bytesize) })
+                $crate::border::enter(328, || unsafe { <$driver as $crate::Driver>::cuMemAlloc(dptr, bytesize) })
             }
 
             /// `cuMemAllocAsync` of cuda.h.
@@ -3869,7 +3925,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(329, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocAsync(dptr, bytesize, h_stream)
                 })
             }
@@ -3882,7 +3938,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(330, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocAsync(dptr, bytesize, or_per_thread(h_stream))
                 })
             }
@@ -3896,7 +3952,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(331, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocFromPoolAsync(dptr, bytesize, pool, h_stream)
                 })
             }
@@ -3910,7 +3966,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(332, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocFromPoolAsync(dptr, bytesize, pool, or_per_thread(h_stream))
                 })
             }
@@ -3919,14 +3975,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemAllocHost(pp, bytesize) })
+                $crate::border::enter(333, || unsafe { <$driver as $crate::Driver>::cuMemAllocHost(pp, bytesize) })
             }
 
             /// `cuMemAllocHost_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemAllocHost_v2(pp, bytesize) })
+                $crate::border::enter(334, || unsafe { <$driver as $crate::Driver>::cuMemAllocHost_v2(pp, bytesize) })
             }
 
             /// `cuMemAllocManaged` of cuda.h.
@@ -3937,7 +3993,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(335, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocManaged(dptr, bytesize, flags)
                 })
             }
@@ -3952,7 +4008,7 @@ macro_rules! driver_exports {
                 element_size_bytes: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(336, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocPitch(
                         dptr,
                         p_pitch,
@@ -3973,7 +4029,7 @@ macro_rules! driver_exports {
                 element_size_bytes: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(337, || unsafe {
                     <$driver as $crate::Driver>::cuMemAllocPitch_v2(
                         dptr,
                         p_pitch,
@@ -3988,7 +4044,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemAlloc_v2(dptr, bytesize) })
+                $crate::border::enter(338, || unsafe { <$driver as $crate::Driver>::cuMemAlloc_v2(dptr, bytesize) })
             }
 
             /// `cuMemBatchDecompressAsync` of cuda.h.
@@ -4001,7 +4057,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(339, || unsafe {
                     <$driver as $crate::Driver>::cuMemBatchDecompressAsync(
                         params_array,
                         count,
@@ -4022,7 +4078,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(340, || unsafe {
                     <$driver as $crate::Driver>::cuMemBatchDecompressAsync(
                         params_array,
                         count,
@@ -4042,7 +4098,9 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemCreate(handle, size, prop, flags) })
+                $crate::border::enter(341, || unsafe {
+                    <$driver as $crate::Driver>::cuMemCreate(handle, size, prop, flags)
+                })
             }
 
             /// `cuMemDiscardAndPrefetchBatchAsync` of cuda.h.
@@ -4058,7 +4116,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(342, || unsafe {
                     <$driver as $crate::Driver>::cuMemDiscardAndPrefetchBatchAsync(
                         dptrs,
                         sizes,
@@ -4085,7 +4143,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(343, || unsafe {
                     <$driver as $crate::Driver>::cuMemDiscardAndPrefetchBatchAsync(
                         dptrs,
                         sizes,
@@ -4109,7 +4167,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(344, || unsafe {
                     <$driver as $crate::Driver>::cuMemDiscardBatchAsync(dptrs, sizes, count, flags, h_stream)
                 })
             }
@@ -4124,7 +4182,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(345, || unsafe {
                     <$driver as $crate::Driver>::cuMemDiscardBatchAsync(
                         dptrs,
                         sizes,
@@ -4144,7 +4202,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(346, || unsafe {
                     <$driver as $crate::Driver>::cuMemExportToShareableHandle(
                         shareable_handle,
                         handle,
@@ -4158,21 +4216,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemFree(dptr) })
+                $crate::border::enter(347, || unsafe { <$driver as $crate::Driver>::cuMemFree(dptr) })
             }
 
             /// `cuMemFreeAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemFreeAsync(dptr, h_stream) })
+                $crate::border::enter(348, || unsafe { <$driver as $crate::Driver>::cuMemFreeAsync(dptr, h_stream) })
             }
 
             /// `cuMemFreeAsync_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(349, || unsafe {
                     <$driver as $crate::Driver>::cuMemFreeAsync(dptr, or_per_thread(h_stream))
                 })
             }
@@ -4181,14 +4239,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemFreeHost(p) })
+                $crate::border::enter(350, || unsafe { <$driver as $crate::Driver>::cuMemFreeHost(p) })
             }
 
             /// `cuMemFree_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemFree_v2(dptr) })
+                $crate::border::enter(351, || unsafe { <$driver as $crate::Driver>::cuMemFree_v2(dptr) })
             }
 
             /// `cuMemGetAccess` of cuda.h.
@@ -4199,7 +4257,9 @@ macro_rules! driver_exports {
                 ptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemGetAccess(flags, location, ptr) })
+                $crate::border::enter(352, || unsafe {
+                    <$driver as $crate::Driver>::cuMemGetAccess(flags, location, ptr)
+                })
             }
 
             /// `cuMemGetAddressRange` of cuda.h.
@@ -4210,7 +4270,7 @@ macro_rules! driver_exports {
                 dptr: CUdeviceptr_v1,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(353, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetAddressRange(pbase, psize, dptr)
                 })
             }
@@ -4223,7 +4283,7 @@ macro_rules! driver_exports {
                 dptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(354, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetAddressRange_v2(pbase, psize, dptr)
                 })
             }
@@ -4236,7 +4296,7 @@ macro_rules! driver_exports {
                 option: CUmemAllocationGranularity_flags,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(355, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetAllocationGranularity(granularity, prop, option)
                 })
             }
@@ -4248,7 +4308,7 @@ macro_rules! driver_exports {
                 handle: CUmemGenericAllocationHandle,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(356, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetAllocationPropertiesFromHandle(prop, handle)
                 })
             }
@@ -4261,7 +4321,7 @@ macro_rules! driver_exports {
                 r#type: CUmemAllocationType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(357, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetDefaultMemPool(pool_out, location, r#type)
                 })
             }
@@ -4276,7 +4336,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(358, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetHandleForAddressRange(handle, dptr, size, handle_type, flags)
                 })
             }
@@ -4285,14 +4345,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemGetInfo(free, total) })
+                $crate::border::enter(359, || unsafe { <$driver as $crate::Driver>::cuMemGetInfo(free, total) })
             }
 
             /// `cuMemGetInfo_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemGetInfo_v2(free, total) })
+                $crate::border::enter(360, || unsafe { <$driver as $crate::Driver>::cuMemGetInfo_v2(free, total) })
             }
 
             /// `cuMemGetMemPool` of cuda.h.
@@ -4303,7 +4363,7 @@ macro_rules! driver_exports {
                 r#type: CUmemAllocationType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(361, || unsafe {
                     <$driver as $crate::Driver>::cuMemGetMemPool(pool, location, r#type)
                 })
             }
@@ -4312,7 +4372,9 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemHostAlloc(pp, bytesize, flags) })
+                $crate::border::enter(362, || unsafe {
+                    <$driver as $crate::Driver>::cuMemHostAlloc(pp, bytesize, flags)
+                })
             }
 
             /// `cuMemHostGetDevicePointer` of cuda.h.
@@ -4323,7 +4385,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(363, || unsafe {
                     <$driver as $crate::Driver>::cuMemHostGetDevicePointer(pdptr, p, flags)
                 })
             }
@@ -4336,7 +4398,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(364, || unsafe {
                     <$driver as $crate::Driver>::cuMemHostGetDevicePointer_v2(pdptr, p, flags)
                 })
             }
@@ -4345,21 +4407,23 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemHostGetFlags(p_flags, p) })
+                $crate::border::enter(365, || unsafe { <$driver as $crate::Driver>::cuMemHostGetFlags(p_flags, p) })
             }
 
             /// `cuMemHostRegister` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemHostRegister(p, bytesize, flags) })
+                $crate::border::enter(366, || unsafe {
+                    <$driver as $crate::Driver>::cuMemHostRegister(p, bytesize, flags)
+                })
             }
 
             /// `cuMemHostRegister_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(367, || unsafe {
                     <$driver as $crate::Driver>::cuMemHostRegister_v2(p, bytesize, flags)
                 })
             }
@@ -4368,7 +4432,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemHostUnregister(p) })
+                $crate::border::enter(368, || unsafe { <$driver as $crate::Driver>::cuMemHostUnregister(p) })
             }
 
             /// `cuMemImportFromShareableHandle` of cuda.h.
@@ -4379,7 +4443,7 @@ macro_rules! driver_exports {
                 sh_handle_type: CUmemAllocationHandleType,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(369, || unsafe {
                     <$driver as $crate::Driver>::cuMemImportFromShareableHandle(handle, os_handle, sh_handle_type)
                 })
             }
@@ -4394,7 +4458,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(370, || unsafe {
                     <$driver as $crate::Driver>::cuMemMap(ptr, size, offset, handle, flags)
                 })
             }
@@ -4407,7 +4471,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(371, || unsafe {
                     <$driver as $crate::Driver>::cuMemMapArrayAsync(map_info_list, count, h_stream)
                 })
             }
@@ -4420,7 +4484,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(372, || unsafe {
                     <$driver as $crate::Driver>::cuMemMapArrayAsync(map_info_list, count, or_per_thread(h_stream))
                 })
             }
@@ -4432,14 +4496,14 @@ macro_rules! driver_exports {
                 pool_props: *const CUmemPoolProps,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemPoolCreate(pool, pool_props) })
+                $crate::border::enter(373, || unsafe { <$driver as $crate::Driver>::cuMemPoolCreate(pool, pool_props) })
             }
 
             /// `cuMemPoolDestroy` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemPoolDestroy(pool) })
+                $crate::border::enter(374, || unsafe { <$driver as $crate::Driver>::cuMemPoolDestroy(pool) })
             }
 
             /// `cuMemPoolExportPointer` of cuda.h.
@@ -4449,7 +4513,7 @@ macro_rules! driver_exports {
                 ptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(375, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolExportPointer(share_data_out, ptr)
                 })
             }
@@ -4463,7 +4527,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(376, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolExportToShareableHandle(handle_out, pool, handle_type, flags)
                 })
             }
@@ -4476,7 +4540,7 @@ macro_rules! driver_exports {
                 location: *mut CUmemLocation,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(377, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolGetAccess(flags, mem_pool, location)
                 })
             }
@@ -4489,7 +4553,7 @@ macro_rules! driver_exports {
                 value: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(378, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolGetAttribute(pool, attr, value)
                 })
             }
@@ -4503,7 +4567,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(379, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolImportFromShareableHandle(
                         pool_out,
                         handle,
@@ -4521,7 +4585,7 @@ macro_rules! driver_exports {
                 share_data: *mut CUmemPoolPtrExportData,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(380, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolImportPointer(ptr_out, pool, share_data)
                 })
             }
@@ -4534,7 +4598,9 @@ macro_rules! driver_exports {
                 count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemPoolSetAccess(pool, map, count) })
+                $crate::border::enter(381, || unsafe {
+                    <$driver as $crate::Driver>::cuMemPoolSetAccess(pool, map, count)
+                })
             }
 
             /// `cuMemPoolSetAttribute` of cuda.h.
@@ -4545,7 +4611,7 @@ macro_rules! driver_exports {
                 value: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(382, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolSetAttribute(pool, attr, value)
                 })
             }
@@ -4554,7 +4620,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(383, || unsafe {
                     <$driver as $crate::Driver>::cuMemPoolTrimTo(pool, min_bytes_to_keep)
                 })
             }
@@ -4568,7 +4634,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(384, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchAsync(dev_ptr, count, dst_device, h_stream)
                 })
             }
@@ -4582,7 +4648,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(385, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchAsync(dev_ptr, count, dst_device, or_per_thread(h_stream))
                 })
             }
@@ -4597,7 +4663,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(386, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchAsync_v2(dev_ptr, count, location, flags, h_stream)
                 })
             }
@@ -4612,7 +4678,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(387, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchAsync_v2(
                         dev_ptr,
                         count,
@@ -4636,7 +4702,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(388, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchBatchAsync(
                         dptrs,
                         sizes,
@@ -4663,7 +4729,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(389, || unsafe {
                     <$driver as $crate::Driver>::cuMemPrefetchBatchAsync(
                         dptrs,
                         sizes,
@@ -4687,7 +4753,7 @@ macro_rules! driver_exports {
                 count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(390, || unsafe {
                     <$driver as $crate::Driver>::cuMemRangeGetAttribute(data, data_size, attribute, dev_ptr, count)
                 })
             }
@@ -4703,7 +4769,7 @@ macro_rules! driver_exports {
                 count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(391, || unsafe {
                     <$driver as $crate::Driver>::cuMemRangeGetAttributes(
                         data,
                         data_sizes,
@@ -4719,7 +4785,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemRelease(handle) })
+                $crate::border::enter(392, || unsafe { <$driver as $crate::Driver>::cuMemRelease(handle) })
             }
 
             /// `cuMemRetainAllocationHandle` of cuda.h.
@@ -4729,7 +4795,7 @@ macro_rules! driver_exports {
                 addr: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(393, || unsafe {
                     <$driver as $crate::Driver>::cuMemRetainAllocationHandle(handle, addr)
                 })
             }
@@ -4743,7 +4809,9 @@ macro_rules! driver_exports {
                 count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemSetAccess(ptr, size, desc, count) })
+                $crate::border::enter(394, || unsafe {
+                    <$driver as $crate::Driver>::cuMemSetAccess(ptr, size, desc, count)
+                })
             }
 
             /// `cuMemSetMemPool` of cuda.h.
@@ -4754,7 +4822,7 @@ macro_rules! driver_exports {
                 pool: CUmemoryPool,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(395, || unsafe {
                     <$driver as $crate::Driver>::cuMemSetMemPool(location, r#type, pool)
                 })
             }
@@ -4763,14 +4831,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemUnmap(ptr, size) })
+                $crate::border::enter(396, || unsafe { <$driver as $crate::Driver>::cuMemUnmap(ptr, size) })
             }
 
             /// `cuMemcpy` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(397, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy(dst, src, byte_count, DefaultStream::Legacy)
                 })
             }
@@ -4779,7 +4847,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(398, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy(dst, src, byte_count, DefaultStream::PerThread)
                 })
             }
@@ -4788,21 +4856,23 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy2D(p_copy) })
+                $crate::border::enter(399, || unsafe { <$driver as $crate::Driver>::cuMemcpy2D(p_copy) })
             }
 
             /// `cuMemcpy2DAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2DAsync(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy2DAsync(p_copy, h_stream) })
+                $crate::border::enter(400, || unsafe { <$driver as $crate::Driver>::cuMemcpy2DAsync(p_copy, h_stream) })
             }
 
             /// `cuMemcpy2DAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2DAsync_v2(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy2DAsync_v2(p_copy, h_stream) })
+                $crate::border::enter(401, || unsafe {
+                    <$driver as $crate::Driver>::cuMemcpy2DAsync_v2(p_copy, h_stream)
+                })
             }
 
             /// `cuMemcpy2DAsync_v2_ptsz` of cuda.h.
@@ -4812,7 +4882,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(402, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy2DAsync_v2(p_copy, or_per_thread(h_stream))
                 })
             }
@@ -4821,14 +4891,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy2DUnaligned(p_copy) })
+                $crate::border::enter(403, || unsafe { <$driver as $crate::Driver>::cuMemcpy2DUnaligned(p_copy) })
             }
 
             /// `cuMemcpy2DUnaligned_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(404, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy2DUnaligned_v2(p_copy, DefaultStream::Legacy)
                 })
             }
@@ -4837,7 +4907,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(405, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy2DUnaligned_v2(p_copy, DefaultStream::PerThread)
                 })
             }
@@ -4846,7 +4916,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2D_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(406, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy2D_v2(p_copy, DefaultStream::Legacy)
                 })
             }
@@ -4855,7 +4925,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(407, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy2D_v2(p_copy, DefaultStream::PerThread)
                 })
             }
@@ -4864,21 +4934,23 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy3D(p_copy) })
+                $crate::border::enter(408, || unsafe { <$driver as $crate::Driver>::cuMemcpy3D(p_copy) })
             }
 
             /// `cuMemcpy3DAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3DAsync(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy3DAsync(p_copy, h_stream) })
+                $crate::border::enter(409, || unsafe { <$driver as $crate::Driver>::cuMemcpy3DAsync(p_copy, h_stream) })
             }
 
             /// `cuMemcpy3DAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3DAsync_v2(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy3DAsync_v2(p_copy, h_stream) })
+                $crate::border::enter(410, || unsafe {
+                    <$driver as $crate::Driver>::cuMemcpy3DAsync_v2(p_copy, h_stream)
+                })
             }
 
             /// `cuMemcpy3DAsync_v2_ptsz` of cuda.h.
@@ -4888,7 +4960,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(411, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DAsync_v2(p_copy, or_per_thread(h_stream))
                 })
             }
@@ -4903,7 +4975,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(412, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DBatchAsync(num_ops, op_list, fail_idx, flags, h_stream)
                 })
             }
@@ -4918,7 +4990,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(413, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DBatchAsync(
                         num_ops,
                         op_list,
@@ -4938,7 +5010,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(414, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DBatchAsync_v2(num_ops, op_list, flags, h_stream)
                 })
             }
@@ -4952,7 +5024,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(415, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DBatchAsync_v2(
                         num_ops,
                         op_list,
@@ -4966,7 +5038,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3DPeer(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(416, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DPeer(p_copy, DefaultStream::Legacy)
                 })
             }
@@ -4975,7 +5047,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(417, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DPeer(p_copy, DefaultStream::PerThread)
                 })
             }
@@ -4987,7 +5059,9 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemcpy3DPeerAsync(p_copy, h_stream) })
+                $crate::border::enter(418, || unsafe {
+                    <$driver as $crate::Driver>::cuMemcpy3DPeerAsync(p_copy, h_stream)
+                })
             }
 
             /// `cuMemcpy3DPeerAsync_ptsz` of cuda.h.
@@ -4997,7 +5071,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(419, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3DPeerAsync(p_copy, or_per_thread(h_stream))
                 })
             }
@@ -5006,7 +5080,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3D_v2(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(420, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3D_v2(p_copy, DefaultStream::Legacy)
                 })
             }
@@ -5015,7 +5089,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(421, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpy3D_v2(p_copy, DefaultStream::PerThread)
                 })
             }
@@ -5029,7 +5103,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(422, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAsync(dst, src, byte_count, h_stream)
                 })
             }
@@ -5043,7 +5117,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(423, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAsync(dst, src, byte_count, or_per_thread(h_stream))
                 })
             }
@@ -5058,7 +5132,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(424, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoA(dst_array, dst_offset, src_array, src_offset, byte_count)
                 })
             }
@@ -5073,7 +5147,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(425, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5095,7 +5169,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(426, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5116,7 +5190,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(427, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoD(dst_device, src_array, src_offset, byte_count)
                 })
             }
@@ -5130,7 +5204,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(428, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoD_v2(
                         dst_device,
                         src_array,
@@ -5150,7 +5224,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(429, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoD_v2(
                         dst_device,
                         src_array,
@@ -5170,7 +5244,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(430, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoH(dst_host, src_array, src_offset, byte_count)
                 })
             }
@@ -5185,7 +5259,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(431, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoHAsync(
                         dst_host, src_array, src_offset, byte_count, h_stream,
                     )
@@ -5202,7 +5276,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(432, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoHAsync_v2(
                         dst_host, src_array, src_offset, byte_count, h_stream,
                     )
@@ -5219,7 +5293,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(433, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoHAsync_v2(
                         dst_host,
                         src_array,
@@ -5239,7 +5313,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(434, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoH_v2(
                         dst_host,
                         src_array,
@@ -5259,7 +5333,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(435, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyAtoH_v2(
                         dst_host,
                         src_array,
@@ -5284,7 +5358,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(436, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyBatchAsync(
                         dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
                     )
@@ -5305,7 +5379,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(437, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyBatchAsync(
                         dsts,
                         srcs,
@@ -5333,7 +5407,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(438, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyBatchAsync_v2(
                         dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, h_stream,
                     )
@@ -5353,7 +5427,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(439, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyBatchAsync_v2(
                         dsts,
                         srcs,
@@ -5376,7 +5450,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(440, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoA(dst_array, dst_offset, src_device, byte_count)
                 })
             }
@@ -5390,7 +5464,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(441, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5410,7 +5484,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(442, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5429,7 +5503,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(443, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoD(dst_device, src_device, byte_count)
                 })
             }
@@ -5443,7 +5517,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(444, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoDAsync(dst_device, src_device, byte_count, h_stream)
                 })
             }
@@ -5457,7 +5531,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(445, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoDAsync_v2(dst_device, src_device, byte_count, h_stream)
                 })
             }
@@ -5471,7 +5545,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(446, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoDAsync_v2(
                         dst_device,
                         src_device,
@@ -5489,7 +5563,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(447, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoD_v2(
                         dst_device,
                         src_device,
@@ -5507,7 +5581,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(448, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoD_v2(
                         dst_device,
                         src_device,
@@ -5525,7 +5599,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(449, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoH(dst_host, src_device, byte_count)
                 })
             }
@@ -5539,7 +5613,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(450, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoHAsync(dst_host, src_device, byte_count, h_stream)
                 })
             }
@@ -5553,7 +5627,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(451, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoHAsync_v2(dst_host, src_device, byte_count, h_stream)
                 })
             }
@@ -5567,7 +5641,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(452, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoHAsync_v2(
                         dst_host,
                         src_device,
@@ -5585,7 +5659,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(453, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoH_v2(
                         dst_host,
                         src_device,
@@ -5603,7 +5677,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(454, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyDtoH_v2(
                         dst_host,
                         src_device,
@@ -5622,7 +5696,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(455, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoA(dst_array, dst_offset, src_host, byte_count)
                 })
             }
@@ -5637,7 +5711,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(456, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoAAsync(
                         dst_array, dst_offset, src_host, byte_count, h_stream,
                     )
@@ -5654,7 +5728,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(457, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoAAsync_v2(
                         dst_array, dst_offset, src_host, byte_count, h_stream,
                     )
@@ -5671,7 +5745,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(458, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoAAsync_v2(
                         dst_array,
                         dst_offset,
@@ -5691,7 +5765,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(459, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5711,7 +5785,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(460, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoA_v2(
                         dst_array,
                         dst_offset,
@@ -5730,7 +5804,7 @@ macro_rules! driver_exports {
                 byte_count: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(461, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoD(dst_device, src_host, byte_count)
                 })
             }
@@ -5744,7 +5818,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(462, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoDAsync(dst_device, src_host, byte_count, h_stream)
                 })
             }
@@ -5758,7 +5832,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(463, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoDAsync_v2(dst_device, src_host, byte_count, h_stream)
                 })
             }
@@ -5772,7 +5846,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(464, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoDAsync_v2(
                         dst_device,
                         src_host,
@@ -5790,7 +5864,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(465, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoD_v2(
                         dst_device,
                         src_host,
@@ -5808,7 +5882,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(466, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyHtoD_v2(
                         dst_device,
                         src_host,
@@ -5828,7 +5902,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(467, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyPeer(
                         dst_device,
                         dst_context,
@@ -5850,7 +5924,7 @@ macro_rules! driver_exports {
                 byte_count: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(468, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyPeer(
                         dst_device,
                         dst_context,
@@ -5873,7 +5947,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(469, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyPeerAsync(
                         dst_device,
                         dst_context,
@@ -5896,7 +5970,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(470, || unsafe {
                     <$driver as $crate::Driver>::cuMemcpyPeerAsync(
                         dst_device,
                         dst_context,
@@ -5912,7 +5986,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemsetD16(dst_device, us, n) })
+                $crate::border::enter(471, || unsafe { <$driver as $crate::Driver>::cuMemsetD16(dst_device, us, n) })
             }
 
             /// `cuMemsetD16Async` of cuda.h.
@@ -5924,7 +5998,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(472, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD16Async(dst_device, us, n, h_stream)
                 })
             }
@@ -5938,7 +6012,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(473, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD16Async(dst_device, us, n, or_per_thread(h_stream))
                 })
             }
@@ -5947,7 +6021,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD16_v2(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(474, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD16_v2(dst_device, us, n, DefaultStream::Legacy)
                 })
             }
@@ -5956,7 +6030,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(475, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD16_v2(dst_device, us, n, DefaultStream::PerThread)
                 })
             }
@@ -5971,7 +6045,7 @@ macro_rules! driver_exports {
                 height: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(476, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D16(dst_device, dst_pitch, us, width, height)
                 })
             }
@@ -5987,7 +6061,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(477, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D16Async(dst_device, dst_pitch, us, width, height, h_stream)
                 })
             }
@@ -6003,7 +6077,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(478, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D16Async(
                         dst_device,
                         dst_pitch,
@@ -6025,7 +6099,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(479, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D16_v2(
                         dst_device,
                         dst_pitch,
@@ -6047,7 +6121,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(480, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D16_v2(
                         dst_device,
                         dst_pitch,
@@ -6069,7 +6143,7 @@ macro_rules! driver_exports {
                 height: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(481, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D32(dst_device, dst_pitch, ui, width, height)
                 })
             }
@@ -6085,7 +6159,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(482, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D32Async(dst_device, dst_pitch, ui, width, height, h_stream)
                 })
             }
@@ -6101,7 +6175,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(483, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D32Async(
                         dst_device,
                         dst_pitch,
@@ -6123,7 +6197,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(484, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D32_v2(
                         dst_device,
                         dst_pitch,
@@ -6145,7 +6219,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(485, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D32_v2(
                         dst_device,
                         dst_pitch,
@@ -6167,7 +6241,7 @@ macro_rules! driver_exports {
                 height: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(486, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D8(dst_device, dst_pitch, uc, width, height)
                 })
             }
@@ -6183,7 +6257,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(487, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D8Async(dst_device, dst_pitch, uc, width, height, h_stream)
                 })
             }
@@ -6199,7 +6273,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(488, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D8Async(
                         dst_device,
                         dst_pitch,
@@ -6221,7 +6295,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(489, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D8_v2(
                         dst_device,
                         dst_pitch,
@@ -6243,7 +6317,7 @@ macro_rules! driver_exports {
                 height: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(490, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD2D8_v2(
                         dst_device,
                         dst_pitch,
@@ -6259,7 +6333,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemsetD32(dst_device, ui, n) })
+                $crate::border::enter(491, || unsafe { <$driver as $crate::Driver>::cuMemsetD32(dst_device, ui, n) })
             }
 
             /// `cuMemsetD32Async` of cuda.h.
@@ -6271,7 +6345,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(492, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD32Async(dst_device, ui, n, h_stream)
                 })
             }
@@ -6285,7 +6359,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(493, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD32Async(dst_device, ui, n, or_per_thread(h_stream))
                 })
             }
@@ -6294,7 +6368,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD32_v2(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(494, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD32_v2(dst_device, ui, n, DefaultStream::Legacy)
                 })
             }
@@ -6303,7 +6377,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(495, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD32_v2(dst_device, ui, n, DefaultStream::PerThread)
                 })
             }
@@ -6312,7 +6386,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMemsetD8(dst_device, uc, n) })
+                $crate::border::enter(496, || unsafe { <$driver as $crate::Driver>::cuMemsetD8(dst_device, uc, n) })
             }
 
             /// `cuMemsetD8Async` of cuda.h.
@@ -6324,7 +6398,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(497, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD8Async(dst_device, uc, n, h_stream)
                 })
             }
@@ -6338,7 +6412,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(498, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD8Async(dst_device, uc, n, or_per_thread(h_stream))
                 })
             }
@@ -6347,7 +6421,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD8_v2(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(499, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD8_v2(dst_device, uc, n, DefaultStream::Legacy)
                 })
             }
@@ -6356,7 +6430,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(500, || unsafe {
                     <$driver as $crate::Driver>::cuMemsetD8_v2(dst_device, uc, n, DefaultStream::PerThread)
                 })
             }
@@ -6369,7 +6443,7 @@ macro_rules! driver_exports {
                 num_mipmap_levels: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(501, || unsafe {
                     <$driver as $crate::Driver>::cuMipmappedArrayCreate(
                         p_handle,
                         p_mipmapped_array_desc,
@@ -6382,7 +6456,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(502, || unsafe {
                     <$driver as $crate::Driver>::cuMipmappedArrayDestroy(h_mipmapped_array)
                 })
             }
@@ -6395,7 +6469,7 @@ macro_rules! driver_exports {
                 level: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(503, || unsafe {
                     <$driver as $crate::Driver>::cuMipmappedArrayGetLevel(p_level_array, h_mipmapped_array, level)
                 })
             }
@@ -6408,7 +6482,7 @@ macro_rules! driver_exports {
                 device: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(504, || unsafe {
                     <$driver as $crate::Driver>::cuMipmappedArrayGetMemoryRequirements(
                         memory_requirements,
                         mipmap,
@@ -6424,7 +6498,7 @@ macro_rules! driver_exports {
                 mipmap: CUmipmappedArray,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(505, || unsafe {
                     <$driver as $crate::Driver>::cuMipmappedArrayGetSparseProperties(sparse_properties, mipmap)
                 })
             }
@@ -6437,7 +6511,7 @@ macro_rules! driver_exports {
                 r#mod: CUmodule,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(506, || unsafe {
                     <$driver as $crate::Driver>::cuModuleEnumerateFunctions(functions, num_functions, r#mod)
                 })
             }
@@ -6450,14 +6524,18 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleGetFunction(hfunc, hmod, name) })
+                $crate::border::enter(507, || unsafe {
+                    <$driver as $crate::Driver>::cuModuleGetFunction(hfunc, hmod, name)
+                })
             }
 
             /// `cuModuleGetFunctionCount` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, r#mod: CUmodule) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleGetFunctionCount(count, r#mod) })
+                $crate::border::enter(508, || unsafe {
+                    <$driver as $crate::Driver>::cuModuleGetFunctionCount(count, r#mod)
+                })
             }
 
             /// `cuModuleGetGlobal` of cuda.h.
@@ -6469,7 +6547,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(509, || unsafe {
                     <$driver as $crate::Driver>::cuModuleGetGlobal(dptr, bytes, hmod, name)
                 })
             }
@@ -6483,7 +6561,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(510, || unsafe {
                     <$driver as $crate::Driver>::cuModuleGetGlobal_v2(dptr, bytes, hmod, name)
                 })
             }
@@ -6492,7 +6570,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleGetLoadingMode(mode) })
+                $crate::border::enter(511, || unsafe { <$driver as $crate::Driver>::cuModuleGetLoadingMode(mode) })
             }
 
             /// `cuModuleGetSurfRef` of cuda.h.
@@ -6503,7 +6581,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(512, || unsafe {
                     <$driver as $crate::Driver>::cuModuleGetSurfRef(p_surf_ref, hmod, name)
                 })
             }
@@ -6516,7 +6594,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(513, || unsafe {
                     <$driver as $crate::Driver>::cuModuleGetTexRef(p_tex_ref, hmod, name)
                 })
             }
@@ -6525,14 +6603,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleLoad(module, fname) })
+                $crate::border::enter(514, || unsafe { <$driver as $crate::Driver>::cuModuleLoad(module, fname) })
             }
 
             /// `cuModuleLoadData` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleLoadData(module, image) })
+                $crate::border::enter(515, || unsafe { <$driver as $crate::Driver>::cuModuleLoadData(module, image) })
             }
 
             /// `cuModuleLoadDataEx` of cuda.h.
@@ -6545,7 +6623,7 @@ macro_rules! driver_exports {
                 option_values: *mut *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(516, || unsafe {
                     <$driver as $crate::Driver>::cuModuleLoadDataEx(module, image, num_options, options, option_values)
                 })
             }
@@ -6557,7 +6635,7 @@ macro_rules! driver_exports {
                 fat_cubin: *const c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(517, || unsafe {
                     <$driver as $crate::Driver>::cuModuleLoadFatBinary(module, fat_cubin)
                 })
             }
@@ -6566,7 +6644,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuModuleUnload(hmod) })
+                $crate::border::enter(518, || unsafe { <$driver as $crate::Driver>::cuModuleUnload(hmod) })
             }
 
             /// `cuMulticastAddDevice` of cuda.h.
@@ -6576,7 +6654,9 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMulticastAddDevice(mc_handle, dev) })
+                $crate::border::enter(519, || unsafe {
+                    <$driver as $crate::Driver>::cuMulticastAddDevice(mc_handle, dev)
+                })
             }
 
             /// `cuMulticastBindAddr` of cuda.h.
@@ -6589,7 +6669,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(520, || unsafe {
                     <$driver as $crate::Driver>::cuMulticastBindAddr(mc_handle, mc_offset, memptr, size, flags)
                 })
             }
@@ -6605,7 +6685,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(521, || unsafe {
                     <$driver as $crate::Driver>::cuMulticastBindMem(
                         mc_handle, mc_offset, mem_handle, mem_offset, size, flags,
                     )
@@ -6619,7 +6699,9 @@ macro_rules! driver_exports {
                 prop: *const CUmulticastObjectProp,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuMulticastCreate(mc_handle, prop) })
+                $crate::border::enter(522, || unsafe {
+                    <$driver as $crate::Driver>::cuMulticastCreate(mc_handle, prop)
+                })
             }
 
             /// `cuMulticastGetGranularity` of cuda.h.
@@ -6630,7 +6712,7 @@ macro_rules! driver_exports {
                 option: CUmulticastGranularity_flags,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(523, || unsafe {
                     <$driver as $crate::Driver>::cuMulticastGetGranularity(granularity, prop, option)
                 })
             }
@@ -6644,7 +6726,7 @@ macro_rules! driver_exports {
                 size: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(524, || unsafe {
                     <$driver as $crate::Driver>::cuMulticastUnbind(mc_handle, dev, mc_offset, size)
                 })
             }
@@ -6658,7 +6740,7 @@ macro_rules! driver_exports {
                 block_size: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(525, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyAvailableDynamicSMemPerBlock(
                         dynamic_smem_size,
                         func,
@@ -6677,7 +6759,7 @@ macro_rules! driver_exports {
                 dynamic_smem_size: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(526, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                         num_blocks,
                         func,
@@ -6697,7 +6779,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(527, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                         num_blocks,
                         func,
@@ -6716,7 +6798,7 @@ macro_rules! driver_exports {
                 config: *const CUlaunchConfig,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(528, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxActiveClusters(num_clusters, func, config)
                 })
             }
@@ -6732,7 +6814,7 @@ macro_rules! driver_exports {
                 block_size_limit: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(529, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxPotentialBlockSize(
                         min_grid_size,
                         block_size,
@@ -6756,7 +6838,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(530, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxPotentialBlockSizeWithFlags(
                         min_grid_size,
                         block_size,
@@ -6777,7 +6859,7 @@ macro_rules! driver_exports {
                 config: *const CUlaunchConfig,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(531, || unsafe {
                     <$driver as $crate::Driver>::cuOccupancyMaxPotentialClusterSize(cluster_size, func, config)
                 })
             }
@@ -6786,7 +6868,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuParamSetSize(hfunc, numbytes) })
+                $crate::border::enter(532, || unsafe { <$driver as $crate::Driver>::cuParamSetSize(hfunc, numbytes) })
             }
 
             /// `cuParamSetTexRef` of cuda.h.
@@ -6797,7 +6879,7 @@ macro_rules! driver_exports {
                 h_tex_ref: CUtexref,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(533, || unsafe {
                     <$driver as $crate::Driver>::cuParamSetTexRef(hfunc, texunit, h_tex_ref)
                 })
             }
@@ -6806,14 +6888,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuParamSetf(hfunc, offset, value) })
+                $crate::border::enter(534, || unsafe { <$driver as $crate::Driver>::cuParamSetf(hfunc, offset, value) })
             }
 
             /// `cuParamSeti` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuParamSeti(hfunc, offset, value) })
+                $crate::border::enter(535, || unsafe { <$driver as $crate::Driver>::cuParamSeti(hfunc, offset, value) })
             }
 
             /// `cuParamSetv` of cuda.h.
@@ -6825,7 +6907,7 @@ macro_rules! driver_exports {
                 numbytes: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(536, || unsafe {
                     <$driver as $crate::Driver>::cuParamSetv(hfunc, offset, ptr, numbytes)
                 })
             }
@@ -6838,7 +6920,7 @@ macro_rules! driver_exports {
                 ptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(537, || unsafe {
                     <$driver as $crate::Driver>::cuPointerGetAttribute(data, attribute, ptr)
                 })
             }
@@ -6852,7 +6934,7 @@ macro_rules! driver_exports {
                 ptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(538, || unsafe {
                     <$driver as $crate::Driver>::cuPointerGetAttributes(num_attributes, attributes, data, ptr)
                 })
             }
@@ -6865,7 +6947,7 @@ macro_rules! driver_exports {
                 ptr: CUdeviceptr,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(539, || unsafe {
                     <$driver as $crate::Driver>::cuPointerSetAttribute(value, attribute, ptr)
                 })
             }
@@ -6874,21 +6956,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuProfilerInitialize() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuProfilerInitialize() })
+                $crate::border::enter(540, || unsafe { <$driver as $crate::Driver>::cuProfilerInitialize() })
             }
 
             /// `cuProfilerStart` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuProfilerStart() })
+                $crate::border::enter(541, || unsafe { <$driver as $crate::Driver>::cuProfilerStart() })
             }
 
             /// `cuProfilerStop` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuProfilerStop() })
+                $crate::border::enter(542, || unsafe { <$driver as $crate::Driver>::cuProfilerStop() })
             }
 
             /// `cuSignalExternalSemaphoresAsync` of cuda.h.
@@ -6900,7 +6982,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(543, || unsafe {
                     <$driver as $crate::Driver>::cuSignalExternalSemaphoresAsync(
                         ext_sem_array,
                         params_array,
@@ -6919,7 +7001,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(544, || unsafe {
                     <$driver as $crate::Driver>::cuSignalExternalSemaphoresAsync(
                         ext_sem_array,
                         params_array,
@@ -6938,7 +7020,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(545, || unsafe {
                     <$driver as $crate::Driver>::cuStreamAddCallback(h_stream, callback, user_data, flags)
                 })
             }
@@ -6952,7 +7034,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(546, || unsafe {
                     <$driver as $crate::Driver>::cuStreamAddCallback(
                         or_per_thread(h_stream),
                         callback,
@@ -6971,7 +7053,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(547, || unsafe {
                     <$driver as $crate::Driver>::cuStreamAttachMemAsync(h_stream, dptr, length, flags)
                 })
             }
@@ -6985,7 +7067,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(548, || unsafe {
                     <$driver as $crate::Driver>::cuStreamAttachMemAsync(or_per_thread(h_stream), dptr, length, flags)
                 })
             }
@@ -6999,7 +7081,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(549, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBatchMemOp(stream, count, param_array, flags)
                 })
             }
@@ -7013,7 +7095,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(550, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBatchMemOp(or_per_thread(stream), count, param_array, flags)
                 })
             }
@@ -7027,7 +7109,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(551, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBatchMemOp_v2(stream, count, param_array, flags)
                 })
             }
@@ -7041,7 +7123,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(552, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBatchMemOp_v2(or_per_thread(stream), count, param_array, flags)
                 })
             }
@@ -7050,14 +7132,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamBeginCapture(h_stream) })
+                $crate::border::enter(553, || unsafe { <$driver as $crate::Driver>::cuStreamBeginCapture(h_stream) })
             }
 
             /// `cuStreamBeginCapture_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(554, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBeginCapture(or_per_thread(h_stream))
                 })
             }
@@ -7073,7 +7155,7 @@ macro_rules! driver_exports {
                 mode: CUstreamCaptureMode,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(555, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBeginCaptureToGraph(
                         h_stream,
                         h_graph,
@@ -7096,7 +7178,7 @@ macro_rules! driver_exports {
                 mode: CUstreamCaptureMode,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(556, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBeginCaptureToGraph(
                         or_per_thread(h_stream),
                         h_graph,
@@ -7115,7 +7197,7 @@ macro_rules! driver_exports {
                 mode: CUstreamCaptureMode,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(557, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBeginCapture_v2(h_stream, mode)
                 })
             }
@@ -7127,7 +7209,7 @@ macro_rules! driver_exports {
                 mode: CUstreamCaptureMode,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(558, || unsafe {
                     <$driver as $crate::Driver>::cuStreamBeginCapture_v2(or_per_thread(h_stream), mode)
                 })
             }
@@ -7136,7 +7218,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(559, || unsafe {
                     <$driver as $crate::Driver>::cuStreamCopyAttributes(dst_stream, src_stream)
                 })
             }
@@ -7148,7 +7230,7 @@ macro_rules! driver_exports {
                 src_stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(560, || unsafe {
                     <$driver as $crate::Driver>::cuStreamCopyAttributes(
                         or_per_thread(dst_stream),
                         or_per_thread(src_stream),
@@ -7160,7 +7242,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamCreate(ph_stream, flags) })
+                $crate::border::enter(561, || unsafe { <$driver as $crate::Driver>::cuStreamCreate(ph_stream, flags) })
             }
 
             /// `cuStreamCreateWithPriority` of cuda.h.
@@ -7171,7 +7253,7 @@ macro_rules! driver_exports {
                 priority: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(562, || unsafe {
                     <$driver as $crate::Driver>::cuStreamCreateWithPriority(ph_stream, flags, priority)
                 })
             }
@@ -7180,28 +7262,30 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamDestroy(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamDestroy(h_stream) })
+                $crate::border::enter(563, || unsafe { <$driver as $crate::Driver>::cuStreamDestroy(h_stream) })
             }
 
             /// `cuStreamDestroy_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamDestroy_v2(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamDestroy_v2(h_stream) })
+                $crate::border::enter(564, || unsafe { <$driver as $crate::Driver>::cuStreamDestroy_v2(h_stream) })
             }
 
             /// `cuStreamEndCapture` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamEndCapture(h_stream, ph_graph) })
+                $crate::border::enter(565, || unsafe {
+                    <$driver as $crate::Driver>::cuStreamEndCapture(h_stream, ph_graph)
+                })
             }
 
             /// `cuStreamEndCapture_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamEndCapture_ptsz(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(566, || unsafe {
                     <$driver as $crate::Driver>::cuStreamEndCapture(or_per_thread(h_stream), ph_graph)
                 })
             }
@@ -7214,7 +7298,7 @@ macro_rules! driver_exports {
                 value: *mut CUstreamAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(567, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetAttribute(h_stream, attr, value)
                 })
             }
@@ -7227,7 +7311,7 @@ macro_rules! driver_exports {
                 value: *mut CUstreamAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(568, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetAttribute(or_per_thread(h_stream), attr, value)
                 })
             }
@@ -7240,7 +7324,7 @@ macro_rules! driver_exports {
                 id_out: *mut cuuint64_t,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(569, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo(h_stream, capture_status_out, id_out)
                 })
             }
@@ -7253,7 +7337,7 @@ macro_rules! driver_exports {
                 id_out: *mut cuuint64_t,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(570, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo(
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7273,7 +7357,7 @@ macro_rules! driver_exports {
                 num_dependencies_out: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(571, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo_v2(
                         h_stream,
                         capture_status_out,
@@ -7296,7 +7380,7 @@ macro_rules! driver_exports {
                 num_dependencies_out: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(572, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo_v2(
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7320,7 +7404,7 @@ macro_rules! driver_exports {
                 num_dependencies_out: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(573, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo_v3(
                         h_stream,
                         capture_status_out,
@@ -7345,7 +7429,7 @@ macro_rules! driver_exports {
                 num_dependencies_out: *mut usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(574, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCaptureInfo_v3(
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7362,14 +7446,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetCtx(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamGetCtx(h_stream, pctx) })
+                $crate::border::enter(575, || unsafe { <$driver as $crate::Driver>::cuStreamGetCtx(h_stream, pctx) })
             }
 
             /// `cuStreamGetCtx_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetCtx_ptsz(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(576, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCtx(or_per_thread(h_stream), pctx)
                 })
             }
@@ -7382,7 +7466,7 @@ macro_rules! driver_exports {
                 p_green_ctx: *mut CUgreenCtx,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(577, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCtx_v2(h_stream, p_ctx, p_green_ctx)
                 })
             }
@@ -7395,7 +7479,7 @@ macro_rules! driver_exports {
                 p_green_ctx: *mut CUgreenCtx,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(578, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetCtx_v2(or_per_thread(h_stream), p_ctx, p_green_ctx)
                 })
             }
@@ -7404,14 +7488,16 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamGetDevice(h_stream, device) })
+                $crate::border::enter(579, || unsafe {
+                    <$driver as $crate::Driver>::cuStreamGetDevice(h_stream, device)
+                })
             }
 
             /// `cuStreamGetDevice_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetDevice_ptsz(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(580, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetDevice(or_per_thread(h_stream), device)
                 })
             }
@@ -7420,14 +7506,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetFlags(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamGetFlags(h_stream, flags) })
+                $crate::border::enter(581, || unsafe { <$driver as $crate::Driver>::cuStreamGetFlags(h_stream, flags) })
             }
 
             /// `cuStreamGetFlags_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetFlags_ptsz(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(582, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetFlags(or_per_thread(h_stream), flags)
                 })
             }
@@ -7436,21 +7522,25 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamGetGreenCtx(h_stream, ph_ctx) })
+                $crate::border::enter(583, || unsafe {
+                    <$driver as $crate::Driver>::cuStreamGetGreenCtx(h_stream, ph_ctx)
+                })
             }
 
             /// `cuStreamGetId` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamGetId(h_stream, stream_id) })
+                $crate::border::enter(584, || unsafe {
+                    <$driver as $crate::Driver>::cuStreamGetId(h_stream, stream_id)
+                })
             }
 
             /// `cuStreamGetId_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetId_ptsz(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(585, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetId(or_per_thread(h_stream), stream_id)
                 })
             }
@@ -7459,7 +7549,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetPriority(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(586, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetPriority(h_stream, priority)
                 })
             }
@@ -7468,7 +7558,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamGetPriority_ptsz(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(587, || unsafe {
                     <$driver as $crate::Driver>::cuStreamGetPriority(or_per_thread(h_stream), priority)
                 })
             }
@@ -7480,7 +7570,7 @@ macro_rules! driver_exports {
                 capture_status: *mut CUstreamCaptureStatus,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(588, || unsafe {
                     <$driver as $crate::Driver>::cuStreamIsCapturing(h_stream, capture_status)
                 })
             }
@@ -7492,7 +7582,7 @@ macro_rules! driver_exports {
                 capture_status: *mut CUstreamCaptureStatus,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(589, || unsafe {
                     <$driver as $crate::Driver>::cuStreamIsCapturing(or_per_thread(h_stream), capture_status)
                 })
             }
@@ -7501,14 +7591,16 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamQuery(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamQuery(h_stream) })
+                $crate::border::enter(590, || unsafe { <$driver as $crate::Driver>::cuStreamQuery(h_stream) })
             }
 
             /// `cuStreamQuery_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamQuery_ptsz(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamQuery(or_per_thread(h_stream)) })
+                $crate::border::enter(591, || unsafe {
+                    <$driver as $crate::Driver>::cuStreamQuery(or_per_thread(h_stream))
+                })
             }
 
             /// `cuStreamSetAttribute` of cuda.h.
@@ -7519,7 +7611,7 @@ macro_rules! driver_exports {
                 param: *const CUstreamAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(592, || unsafe {
                     <$driver as $crate::Driver>::cuStreamSetAttribute(h_stream, attr, param)
                 })
             }
@@ -7532,7 +7624,7 @@ macro_rules! driver_exports {
                 param: *const CUstreamAttrValue,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(593, || unsafe {
                     <$driver as $crate::Driver>::cuStreamSetAttribute(or_per_thread(h_stream), attr, param)
                 })
             }
@@ -7541,14 +7633,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamSynchronize(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuStreamSynchronize(h_stream) })
+                $crate::border::enter(594, || unsafe { <$driver as $crate::Driver>::cuStreamSynchronize(h_stream) })
             }
 
             /// `cuStreamSynchronize_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuStreamSynchronize_ptsz(h_stream: CUstream) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(595, || unsafe {
                     <$driver as $crate::Driver>::cuStreamSynchronize(or_per_thread(h_stream))
                 })
             }
@@ -7562,7 +7654,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(596, || unsafe {
                     <$driver as $crate::Driver>::cuStreamUpdateCaptureDependencies(
                         h_stream,
                         dependencies,
@@ -7581,7 +7673,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(597, || unsafe {
                     <$driver as $crate::Driver>::cuStreamUpdateCaptureDependencies(
                         or_per_thread(h_stream),
                         dependencies,
@@ -7601,7 +7693,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(598, || unsafe {
                     <$driver as $crate::Driver>::cuStreamUpdateCaptureDependencies_v2(
                         h_stream,
                         dependencies,
@@ -7622,7 +7714,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(599, || unsafe {
                     <$driver as $crate::Driver>::cuStreamUpdateCaptureDependencies_v2(
                         or_per_thread(h_stream),
                         dependencies,
@@ -7641,7 +7733,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(600, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitEvent(h_stream, h_event, flags)
                 })
             }
@@ -7654,7 +7746,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(601, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitEvent(or_per_thread(h_stream), h_event, flags)
                 })
             }
@@ -7668,7 +7760,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(602, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue32(stream, addr, value, flags)
                 })
             }
@@ -7682,7 +7774,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(603, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue32(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7696,7 +7788,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(604, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue32_v2(stream, addr, value, flags)
                 })
             }
@@ -7710,7 +7802,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(605, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue32_v2(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7724,7 +7816,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(606, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue64(stream, addr, value, flags)
                 })
             }
@@ -7738,7 +7830,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(607, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue64(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7752,7 +7844,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(608, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue64_v2(stream, addr, value, flags)
                 })
             }
@@ -7766,7 +7858,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(609, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWaitValue64_v2(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7780,7 +7872,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(610, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue32(stream, addr, value, flags)
                 })
             }
@@ -7794,7 +7886,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(611, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue32(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7808,7 +7900,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(612, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue32_v2(stream, addr, value, flags)
                 })
             }
@@ -7822,7 +7914,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(613, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue32_v2(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7836,7 +7928,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(614, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue64(stream, addr, value, flags)
                 })
             }
@@ -7850,7 +7942,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(615, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue64(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7864,7 +7956,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(616, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue64_v2(stream, addr, value, flags)
                 })
             }
@@ -7878,7 +7970,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(617, || unsafe {
                     <$driver as $crate::Driver>::cuStreamWriteValue64_v2(or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -7890,7 +7982,7 @@ macro_rules! driver_exports {
                 p_res_desc: *const CUDA_RESOURCE_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(618, || unsafe {
                     <$driver as $crate::Driver>::cuSurfObjectCreate(p_surf_object, p_res_desc)
                 })
             }
@@ -7899,7 +7991,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuSurfObjectDestroy(surf_object: CUsurfObject) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuSurfObjectDestroy(surf_object) })
+                $crate::border::enter(619, || unsafe { <$driver as $crate::Driver>::cuSurfObjectDestroy(surf_object) })
             }
 
             /// `cuSurfObjectGetResourceDesc` of cuda.h.
@@ -7909,7 +8001,7 @@ macro_rules! driver_exports {
                 surf_object: CUsurfObject,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(620, || unsafe {
                     <$driver as $crate::Driver>::cuSurfObjectGetResourceDesc(p_res_desc, surf_object)
                 })
             }
@@ -7918,7 +8010,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(621, || unsafe {
                     <$driver as $crate::Driver>::cuSurfRefGetArray(ph_array, h_surf_ref)
                 })
             }
@@ -7931,7 +8023,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(622, || unsafe {
                     <$driver as $crate::Driver>::cuSurfRefSetArray(h_surf_ref, h_array, flags)
                 })
             }
@@ -7956,7 +8048,7 @@ macro_rules! driver_exports {
                 oob_fill: CUtensorMapFloatOOBfill,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(623, || unsafe {
                     <$driver as $crate::Driver>::cuTensorMapEncodeIm2col(
                         tensor_map,
                         tensor_data_type,
@@ -7998,7 +8090,7 @@ macro_rules! driver_exports {
                 oob_fill: CUtensorMapFloatOOBfill,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(624, || unsafe {
                     <$driver as $crate::Driver>::cuTensorMapEncodeIm2colWide(
                         tensor_map,
                         tensor_data_type,
@@ -8037,7 +8129,7 @@ macro_rules! driver_exports {
                 oob_fill: CUtensorMapFloatOOBfill,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(625, || unsafe {
                     <$driver as $crate::Driver>::cuTensorMapEncodeTiled(
                         tensor_map,
                         tensor_data_type,
@@ -8062,7 +8154,7 @@ macro_rules! driver_exports {
                 global_address: *mut c_void,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(626, || unsafe {
                     <$driver as $crate::Driver>::cuTensorMapReplaceAddress(tensor_map, global_address)
                 })
             }
@@ -8076,7 +8168,7 @@ macro_rules! driver_exports {
                 p_res_view_desc: *const CUDA_RESOURCE_VIEW_DESC,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(627, || unsafe {
                     <$driver as $crate::Driver>::cuTexObjectCreate(
                         p_tex_object,
                         p_res_desc,
@@ -8090,7 +8182,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexObjectDestroy(tex_object: CUtexObject) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexObjectDestroy(tex_object) })
+                $crate::border::enter(628, || unsafe { <$driver as $crate::Driver>::cuTexObjectDestroy(tex_object) })
             }
 
             /// `cuTexObjectGetResourceDesc` of cuda.h.
@@ -8100,7 +8192,7 @@ macro_rules! driver_exports {
                 tex_object: CUtexObject,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(629, || unsafe {
                     <$driver as $crate::Driver>::cuTexObjectGetResourceDesc(p_res_desc, tex_object)
                 })
             }
@@ -8112,7 +8204,7 @@ macro_rules! driver_exports {
                 tex_object: CUtexObject,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(630, || unsafe {
                     <$driver as $crate::Driver>::cuTexObjectGetResourceViewDesc(p_res_view_desc, tex_object)
                 })
             }
@@ -8124,7 +8216,7 @@ macro_rules! driver_exports {
                 tex_object: CUtexObject,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(631, || unsafe {
                     <$driver as $crate::Driver>::cuTexObjectGetTextureDesc(p_tex_desc, tex_object)
                 })
             }
@@ -8133,21 +8225,23 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefCreate(p_tex_ref) })
+                $crate::border::enter(632, || unsafe { <$driver as $crate::Driver>::cuTexRefCreate(p_tex_ref) })
             }
 
             /// `cuTexRefDestroy` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefDestroy(h_tex_ref) })
+                $crate::border::enter(633, || unsafe { <$driver as $crate::Driver>::cuTexRefDestroy(h_tex_ref) })
             }
 
             /// `cuTexRefGetAddress` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefGetAddress(pdptr, h_tex_ref) })
+                $crate::border::enter(634, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefGetAddress(pdptr, h_tex_ref)
+                })
             }
 
             /// `cuTexRefGetAddressMode` of cuda.h.
@@ -8158,7 +8252,7 @@ macro_rules! driver_exports {
                 dim: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(635, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetAddressMode(pam, h_tex_ref, dim)
                 })
             }
@@ -8167,7 +8261,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(636, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetAddress_v2(pdptr, h_tex_ref)
                 })
             }
@@ -8176,14 +8270,16 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefGetArray(ph_array, h_tex_ref) })
+                $crate::border::enter(637, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefGetArray(ph_array, h_tex_ref)
+                })
             }
 
             /// `cuTexRefGetBorderColor` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(638, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetBorderColor(p_border_color, h_tex_ref)
                 })
             }
@@ -8192,14 +8288,18 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefGetFilterMode(pfm, h_tex_ref) })
+                $crate::border::enter(639, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefGetFilterMode(pfm, h_tex_ref)
+                })
             }
 
             /// `cuTexRefGetFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefGetFlags(p_flags, h_tex_ref) })
+                $crate::border::enter(640, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefGetFlags(p_flags, h_tex_ref)
+                })
             }
 
             /// `cuTexRefGetFormat` of cuda.h.
@@ -8210,7 +8310,7 @@ macro_rules! driver_exports {
                 h_tex_ref: CUtexref,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(641, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetFormat(p_format, p_num_channels, h_tex_ref)
                 })
             }
@@ -8219,7 +8319,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(642, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetMaxAnisotropy(pmax_aniso, h_tex_ref)
                 })
             }
@@ -8231,7 +8331,7 @@ macro_rules! driver_exports {
                 h_tex_ref: CUtexref,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(643, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetMipmapFilterMode(pfm, h_tex_ref)
                 })
             }
@@ -8240,7 +8340,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(644, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetMipmapLevelBias(pbias, h_tex_ref)
                 })
             }
@@ -8253,7 +8353,7 @@ macro_rules! driver_exports {
                 h_tex_ref: CUtexref,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(645, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetMipmapLevelClamp(
                         pmin_mipmap_level_clamp,
                         pmax_mipmap_level_clamp,
@@ -8269,7 +8369,7 @@ macro_rules! driver_exports {
                 h_tex_ref: CUtexref,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(646, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefGetMipmappedArray(ph_mipmapped_array, h_tex_ref)
                 })
             }
@@ -8283,7 +8383,7 @@ macro_rules! driver_exports {
                 bytes: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(647, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddress(byte_offset, h_tex_ref, dptr, bytes)
                 })
             }
@@ -8297,7 +8397,7 @@ macro_rules! driver_exports {
                 pitch: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(648, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddress2D(h_tex_ref, desc, dptr, pitch)
                 })
             }
@@ -8311,7 +8411,7 @@ macro_rules! driver_exports {
                 pitch: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(649, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddress2D_v2(h_tex_ref, desc, dptr, pitch)
                 })
             }
@@ -8325,7 +8425,7 @@ macro_rules! driver_exports {
                 pitch: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(650, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddress2D_v3(h_tex_ref, desc, dptr, pitch)
                 })
             }
@@ -8338,7 +8438,7 @@ macro_rules! driver_exports {
                 am: CUaddress_mode,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(651, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddressMode(h_tex_ref, dim, am)
                 })
             }
@@ -8352,7 +8452,7 @@ macro_rules! driver_exports {
                 bytes: usize,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(652, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetAddress_v2(byte_offset, h_tex_ref, dptr, bytes)
                 })
             }
@@ -8365,7 +8465,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(653, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetArray(h_tex_ref, h_array, flags)
                 })
             }
@@ -8374,7 +8474,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(654, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetBorderColor(h_tex_ref, p_border_color)
                 })
             }
@@ -8383,14 +8483,18 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefSetFilterMode(h_tex_ref, fm) })
+                $crate::border::enter(655, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefSetFilterMode(h_tex_ref, fm)
+                })
             }
 
             /// `cuTexRefSetFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuTexRefSetFlags(h_tex_ref, flags) })
+                $crate::border::enter(656, || unsafe {
+                    <$driver as $crate::Driver>::cuTexRefSetFlags(h_tex_ref, flags)
+                })
             }
 
             /// `cuTexRefSetFormat` of cuda.h.
@@ -8401,7 +8505,7 @@ macro_rules! driver_exports {
                 num_packed_components: c_int,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(657, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetFormat(h_tex_ref, fmt, num_packed_components)
                 })
             }
@@ -8410,7 +8514,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(658, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetMaxAnisotropy(h_tex_ref, max_aniso)
                 })
             }
@@ -8419,7 +8523,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(659, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetMipmapFilterMode(h_tex_ref, fm)
                 })
             }
@@ -8428,7 +8532,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(660, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetMipmapLevelBias(h_tex_ref, bias)
                 })
             }
@@ -8441,7 +8545,7 @@ macro_rules! driver_exports {
                 max_mipmap_level_clamp: f32,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(661, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetMipmapLevelClamp(
                         h_tex_ref,
                         min_mipmap_level_clamp,
@@ -8458,7 +8562,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(662, || unsafe {
                     <$driver as $crate::Driver>::cuTexRefSetMipmappedArray(h_tex_ref, h_mipmapped_array, flags)
                 })
             }
@@ -8467,7 +8571,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(663, || unsafe {
                     <$driver as $crate::Driver>::cuThreadExchangeStreamCaptureMode(mode)
                 })
             }
@@ -8482,7 +8586,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(664, || unsafe {
                     <$driver as $crate::Driver>::cuUserObjectCreate(object_out, ptr, destroy, initial_refcount, flags)
                 })
             }
@@ -8491,35 +8595,37 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuUserObjectRelease(object, count) })
+                $crate::border::enter(665, || unsafe {
+                    <$driver as $crate::Driver>::cuUserObjectRelease(object, count)
+                })
             }
 
             /// `cuUserObjectRetain` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuUserObjectRetain(object, count) })
+                $crate::border::enter(666, || unsafe { <$driver as $crate::Driver>::cuUserObjectRetain(object, count) })
             }
 
             /// `cuVDPAUCtxCreate` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuVDPAUCtxCreate() })
+                $crate::border::enter(667, || unsafe { <$driver as $crate::Driver>::cuVDPAUCtxCreate() })
             }
 
             /// `cuVDPAUCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuVDPAUCtxCreate_v2() })
+                $crate::border::enter(668, || unsafe { <$driver as $crate::Driver>::cuVDPAUCtxCreate_v2() })
             }
 
             /// `cuVDPAUGetDevice` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe { <$driver as $crate::Driver>::cuVDPAUGetDevice() })
+                $crate::border::enter(669, || unsafe { <$driver as $crate::Driver>::cuVDPAUGetDevice() })
             }
 
             /// `cuWaitExternalSemaphoresAsync` of cuda.h.
@@ -8531,7 +8637,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(670, || unsafe {
                     <$driver as $crate::Driver>::cuWaitExternalSemaphoresAsync(
                         ext_sem_array,
                         params_array,
@@ -8550,7 +8656,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(|| unsafe {
+                $crate::border::enter(671, || unsafe {
                     <$driver as $crate::Driver>::cuWaitExternalSemaphoresAsync(
                         ext_sem_array,
                         params_array,
