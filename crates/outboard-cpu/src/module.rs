@@ -167,7 +167,8 @@ impl Function {
             info.const_bytes,
             info.local_bytes,
             info.registers,
-            info.ptx_version,
+            // "PTX version" means the virtual architecture; programs choose their tuning by it.
+            info.target_sm,
             device::SM,
             0,
             self.most_shared.load(Ordering::Relaxed),

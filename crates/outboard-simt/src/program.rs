@@ -67,8 +67,6 @@ pub struct KernelInfo {
     pub required_block: Option<[u32; 3]>,
     /// `.reqnctapercluster`.
     pub required_cluster: Option<[u32; 3]>,
-    /// PTX version, 10 × major + minor.
-    pub ptx_version: u32,
     /// Target architecture as a number, for example 90.
     pub target_sm: u32,
     /// Parameters in order.

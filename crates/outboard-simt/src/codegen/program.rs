@@ -250,7 +250,6 @@ pub(crate) fn load(core: &Arc<Core>, isa: &OwnedTargetIsa, modules: &[&Module]) 
             max_threads: entry.req_ntid.or(entry.max_ntid).map_or(1024, volume),
             required_block: entry.req_ntid,
             required_cluster: entry.req_cluster,
-            ptx_version: ir.version.0 * 10 + ir.version.1,
             target_sm: ir.target_sm,
             params: function
                 .sig
