@@ -6,7 +6,7 @@ mod program;
 mod server;
 
 pub use program::{Case, Outcome, Program, Running, suite};
-pub use server::{Server, processes_below};
+pub use server::{Server, is_alive, processes_below};
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

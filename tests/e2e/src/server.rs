@@ -3,7 +3,7 @@
 use crate::{Driver, dist, within};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -83,15 +83,15 @@ impl Server {
         self.log.lock().expect("no thread panics with the log").join("\n")
     }
 
-    /// Asks it to stop and returns its exit code; `None` if it does not end in time.
-    pub fn terminate(&mut self) -> Option<i32> {
+    /// Asks it to stop and returns how it ended; `None` if it does not end in time.
+    pub fn terminate(&mut self) -> Option<ExitStatus> {
         signal(self.id(), rustix::process::Signal::TERM);
-        let mut code = None;
+        let mut status = None;
         within(Duration::from_secs(20), || {
-            code = self.child.try_wait().ok().flatten().and_then(|status| status.code());
-            code.is_some()
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
         });
-        code
+        status
     }
 }
 
@@ -124,14 +124,19 @@ pub fn processes_below(parent: u32) -> Vec<u32> {
         return Vec::new();
     };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_child = |process: &u32| {
-        let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
-            return false;
-        };
-        // After the name in parentheses: state, parent.
-        let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
-        let state = fields.next().unwrap_or("Z");
-        state != "Z" && fields.next().and_then(|field| field.parse().ok()) == Some(parent)
-    };
-    processes.filter(is_child).collect()
+    processes.filter(|process| living(*process) == Some(parent)).collect()
+}
+
+/// Whether a process is there and has not ended. One that has, but whose parent has not asked how, is not.
+pub fn is_alive(process: u32) -> bool {
+    living(process).is_some()
+}
+
+/// The parent of a process that has not ended.
+fn living(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the name in parentheses: state, parent.
+    let mut fields = stat.rsplit(')').next()?.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.next()?.parse().ok() }
 }
