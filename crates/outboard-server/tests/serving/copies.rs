@@ -26,7 +26,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 ];
 
 fn bytes(transfer: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|position| byte_at(transfer, position)).collect()
+    pattern(transfer, 0, len)
 }
 
 fn announce(link: &Link, op: u16, transfer: u64, len: usize, chunk: u32, how: u8) {
@@ -73,15 +73,18 @@ fn download(link: &Link, len: usize, chunk: u32) {
 fn copies_of_many_sizes_arrive() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
-    for len in [1, 65_536, 65_537, 1_000_003, 16 << 20, WINDOW + (3 << 20) + 1] {
+    for len in [1, 65_536, 65_537, 1_000_003, 9 << 20] {
         for chunk in [64 << 10, suggested_chunk(len as u64), 8 << 20] {
             upload(&link, len, chunk);
             download(&link, len, chunk);
         }
     }
+    let more_than_a_window = WINDOW + (3 << 20) + 1;
+    upload(&link, more_than_a_window, 1 << 20);
+    download(&link, more_than_a_window, 1 << 20);
     let stats = link.stats();
     assert_eq!(stats.bulk_sent, stats.bulk_received);
-    assert!(stats.bulk_sent > 3 * WINDOW as u64);
+    assert!(stats.bulk_sent > WINDOW as u64);
 }
 
 fn copies_in_the_background_arrive() {
@@ -110,8 +113,8 @@ fn many_threads_copy_at_once() {
         for thread in 0..8usize {
             let link = &link;
             scope.spawn(move || {
-                for round in 1..=6 {
-                    let len = 65_537 + thread * 300_007 + round * 999_983;
+                for round in 1..=4 {
+                    let len = 65_537 + thread * 100_003 + round * 399_989;
                     upload(link, len, 256 << 10);
                     download(link, len, 256 << 10);
                 }

@@ -24,17 +24,25 @@ pub(crate) const HOLD: u8 = 1;
 /// The transfer cannot be carried out.
 pub(crate) const REFUSE: u8 = 2;
 
-/// The byte at a position of everything that these tests copy.
-pub(crate) fn byte_at(transfer: u64, position: u64) -> u8 {
-    (position.wrapping_mul(2_654_435_761).wrapping_add(position >> 13) ^ transfer) as u8
+/// The bytes of a transfer from `start`, a multiple of 8, on. Made in words, since these tests are not optimised.
+pub(crate) fn pattern(transfer: u64, start: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut word = start / 8;
+    while bytes.len() < len {
+        bytes.extend_from_slice(&(word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ transfer).to_le_bytes());
+        word += 1;
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// A sum that notices bytes out of place.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .enumerate()
-        .fold(0, |sum: u64, (i, byte)| sum.wrapping_add((i as u64 + 1).wrapping_mul((*byte).into())))
+    let mut words = bytes.chunks_exact(8);
+    let sum = words.by_ref().fold(0u64, |sum, word| {
+        sum.rotate_left(7).wrapping_add(u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    });
+    words.remainder().iter().fold(sum, |sum, byte| sum.rotate_left(7).wrapping_add((*byte).into()))
 }
 
 struct Slots {
@@ -164,10 +172,9 @@ fn download(transfer: u64, cut: Cut, how: u8, bulk: Bulk) {
             if how == REFUSE && index == 1 {
                 break;
             }
-            let start = cut.offset(index);
-            let bytes: Vec<u8> =
-                (start..start + u64::from(cut.len_of(index))).map(|at| byte_at(transfer, at)).collect();
-            let (from, len) = (bytes.as_ptr(), cut.len_of(index));
+            let len = cut.len_of(index);
+            let bytes = pattern(transfer, cut.offset(index), len as usize);
+            let from = bytes.as_ptr();
             // SAFETY: the bytes live until the closure is dropped, which happens after it was called.
             unsafe { bulk.send(transfer, index, from, len, move || drop(bytes)) };
         }
