@@ -85,7 +85,8 @@ fn change(line: &str, random: &mut Random) -> String {
         &[".rn", ".rz", ".rm", ".rp", ".sat", ".ftz"],
     ];
     let kind = kinds[random.below(kinds.len())];
-    line.replacen(kind[random.below(kind.len())], kind[random.below(kind.len())], 1)
+    let (old, new) = (random.below(kind.len()), random.below(kind.len()));
+    line.replacen(kind[old], kind[new], 1)
 }
 
 #[test]
