@@ -20,6 +20,8 @@ pub(crate) struct BlockState {
     pub(crate) index: Cell<u64>,
     pub(crate) warps: Vec<Warp>,
     barriers: [Barrier; BARRIERS],
+    /// Barriers at which somebody has arrived, one bit each.
+    in_use: Cell<u32>,
     /// Threads that have not ended.
     live: Cell<u32>,
     threads: Cell<*const ThreadContext>,
@@ -76,10 +78,11 @@ impl BlockState {
         waits: bool,
         pred: Option<bool>,
     ) -> (u32, u32) {
-        let barrier = &self.barriers[id as usize % BARRIERS];
+        let id = id % BARRIERS as u32;
         let (warp, lane) = (thread.warp(), thread.lane());
-        barrier.arrive(warp, lane, expected, waits, pred);
-        self.release(barrier);
+        self.barriers[id as usize].arrive(warp, lane, expected, waits, pred);
+        self.in_use.set(self.in_use.get() | 1 << id);
+        self.release(id);
         if waits {
             let mine = &self.warps[warp].ready;
             if mine.get() & (1 << lane) != 0 {
@@ -100,8 +103,9 @@ impl BlockState {
         thread.suspend();
     }
 
-    fn release(&self, barrier: &Barrier) {
-        let Some(released) = barrier.complete(self.live.get()) else { return };
+    fn release(&self, id: u32) {
+        let Some(released) = self.barriers[id as usize].complete(self.live.get()) else { return };
+        self.in_use.set(self.in_use.get() & !(1 << id));
         let result = u64::from(released.trues) << 32 | u64::from(released.contributions);
         for (index, warp) in self.warps.iter().enumerate() {
             let mask = released.waiting[index];
@@ -117,7 +121,7 @@ impl BlockState {
     fn exit(&self, thread: &ThreadContext) {
         self.live.set(self.live.get() - 1);
         self.warps[thread.warp()].exit(thread.lane());
-        self.barriers.iter().for_each(|barrier| self.release(barrier));
+        bits(self.in_use.get()).for_each(|id| self.release(id));
     }
 }
 
@@ -154,6 +158,7 @@ impl BlockRun {
             index: Cell::new(0),
             warps: (0..warps).map(|_| Warp::new(0)).collect(),
             barriers: Default::default(),
+            in_use: Cell::new(0),
             live: Cell::new(0),
             threads: Cell::new(std::ptr::null()),
             fault: RefCell::new(None),
@@ -195,7 +200,7 @@ impl BlockRun {
         }
         let threads = self.threads.len() as u32;
         self.state.live.set(threads);
-        self.state.barriers.iter().for_each(Barrier::reset);
+        bits(self.state.in_use.replace(0)).for_each(|id| self.state.barriers[id as usize].reset());
         for (i, warp) in self.state.warps.iter().enumerate() {
             let lanes = (threads - i as u32 * 32).min(32);
             warp.reset(if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 });

@@ -107,10 +107,7 @@ impl Warp {
     /// Thread `lane` has ended: groups that waited for it may now be complete.
     pub(crate) fn exit(&self, lane: u32) {
         self.live.set(self.live.get() & !(1 << lane));
-        let mut left = self.live.get();
-        while left != 0 {
-            let other = left.trailing_zeros();
-            left &= left - 1;
+        for other in bits(self.live.get() & self.grouped.get()) {
             if let Wait::Group { mask, .. } = self.lanes[other as usize].get().wait
                 && mask & (1 << lane) != 0
             {
