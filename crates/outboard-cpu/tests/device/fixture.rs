@@ -134,7 +134,7 @@ impl Drop for Context {
 
 /// Kernels for tests; each takes 64-bit parameters.
 pub(crate) const KERNELS: &str = "
-.version 8.0
+.version 8.3
 .target sm_80
 .address_size 64
 

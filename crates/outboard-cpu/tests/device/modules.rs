@@ -18,10 +18,10 @@ fn kernels_and_their_attributes() {
     assert_eq!(names, ["add", "step", "wait", "poke", "stop"]);
     let add = ctx.function(module, "add");
     assert_eq!(add.info.params, [(0, 8), (8, 8)]);
-    let (threads, shared, ptx, binary, most_shared) = (0, 1, 5, 6, 8);
+    let (threads, shared, architecture, binary, most_shared) = (0, 1, 5, 6, 8);
     assert_eq!(add.info.attribute(threads), 1024);
     assert_eq!(add.info.attribute(shared), 0);
-    assert_eq!(add.info.attribute(ptx), 80);
+    assert_eq!(add.info.attribute(architecture), 80);
     assert_eq!(add.info.attribute(binary), 90);
     assert_eq!(add.info.attribute(most_shared), 48 << 10);
     let missing = ctx.cpu.module_function(ctx.id, module, "subtract", fresh());
