@@ -20,9 +20,9 @@ const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
 /// The share of a burst's age for which a command may be held back.
-const SHARE: u32 = 16;
+const SHARE: u32 = 32;
 /// No command is held back for longer.
-const LONGEST_HOLD: Duration = Duration::from_micros(200);
+const LONGEST_HOLD: Duration = Duration::from_millis(1);
 /// After the last call, replies are left to callers for this long; then this thread reads notices.
 const CALLERS_READ: Duration = Duration::from_millis(50);
 
@@ -118,4 +118,58 @@ fn sleep(shared: &Shared, calls: &mut u64) {
         }
     }
     shared.asleep.store(false, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: usize = 10_000;
+    const SIZE: usize = 100;
+
+    /// A burst of commands, one every `interval`, as the sender's looks see it: how many batches leave, and how long
+    /// each one's oldest command waited, with the age of the burst at that time.
+    fn burst(interval: Duration) -> Vec<(Duration, Duration)> {
+        let start = Instant::now();
+        let mut batches = Vec::new();
+        let mut burst = Burst::new(start);
+        let (mut appended, mut gone, mut age) = (1, 0, Duration::ZERO);
+        while gone < COUNT {
+            appended = COUNT.min(1 + (age.as_nanos() / interval.as_nanos().max(1)) as usize).max(appended);
+            let pending = (appended - gone) * SIZE;
+            if pending > 0 && burst.should_send(pending, start + age) {
+                let oldest = interval * gone as u32;
+                batches.push((age.saturating_sub(oldest), age));
+                gone = appended;
+                burst.sent();
+            }
+            age += LOOK;
+        }
+        batches
+    }
+
+    #[test]
+    fn a_burst_of_any_speed_leaves_in_few_batches_and_none_waits_long() {
+        for nanoseconds in [20, 100, 500, 1_000, 2_500, 5_000, 10_000, 25_000] {
+            let interval = Duration::from_nanos(nanoseconds);
+            let batches = burst(interval);
+            assert!(batches.len() <= 500, "{} batches at {interval:?}", batches.len());
+            assert_eq!(batches[0].1, Duration::ZERO, "the first command leaves at once");
+            for (waited, age) in batches {
+                // The sender looks once in a while, so it may be late by a look or by one command.
+                let fair = (age / SHARE).min(LONGEST_HOLD) + 2 * LOOK + interval;
+                assert!(waited <= fair, "a command waited {waited:?} in a burst of age {age:?} at {interval:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_when_a_burst_stops_leaves_soon() {
+        let start = Instant::now();
+        let mut burst = Burst::new(start);
+        let age = Duration::from_millis(100);
+        assert!(!burst.should_send(SIZE, start + age));
+        assert!(!burst.should_send(2 * SIZE, start + age + LOOK));
+        assert!(burst.should_send(2 * SIZE, start + age + LOOK + LONGEST_HOLD / 2));
+    }
 }
