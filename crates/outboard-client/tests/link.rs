@@ -410,23 +410,23 @@ fn a_panic_in_the_notice_handler_harms_nothing() {
 }
 
 #[test]
-fn a_forked_child_leaves_the_connection_to_its_parent() {
-    let (link, _worker) = start(Config::default());
+fn a_forked_child_lets_go_and_its_parent_goes_on() {
+    let (client, server) = tcp_pair();
+    let link = Link::start(Arc::clone(&client), Config::default(), ignore()).unwrap();
+    let _worker = worker(server);
     link.call(READ, 0, |_| ()).unwrap();
-    // SAFETY: the child does what is safe after fork: it lets go of the descriptor, drops the link, which does
-    // nothing in a process other than its own, and ends without running exit handlers.
+    // SAFETY: the child makes one system call and ends without running exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        link.abandon();
-        std::mem::forget(link);
+        let gone = client.read(&mut [0]).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
         // SAFETY: see above.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(if gone { 7 } else { 1 }) };
     }
     assert!(child > 0);
     let mut status = -1;
     // SAFETY: `status` is a place for the status; the child is ours and not waited for elsewhere.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
+    assert_eq!(libc::WEXITSTATUS(status), 7, "the child still had the connection");
     assert_eq!(link.call(READ, 0, |_| ()).unwrap().status, 0);
     assert!(link.is_alive());
 }

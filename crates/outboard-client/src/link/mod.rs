@@ -7,11 +7,12 @@
 //!
 //! The threads here live in someone else's process: they raise no signal, are joined by nobody, and hold no lock
 //! while they block, except the one that says who reads, or who writes. A forked child has none of them and must not
-//! use the link, only [`Link::abandon`] it.
+//! use the link; the connection is taken from it as it starts.
 
 pub mod bulk;
 mod config;
 mod connect;
+mod fork;
 mod receive;
 mod sender;
 mod shared;
@@ -97,6 +98,7 @@ impl Link {
     fn assemble(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler, bulk: Bulk) -> io::Result<Link> {
         let shared = Arc::new(Shared::new(stream, config, notices, bulk)?);
         sender::start(Arc::clone(&shared))?;
+        fork::register(&shared);
         Ok(Link { shared, process: std::process::id() })
     }
 
@@ -160,19 +162,13 @@ impl Link {
     pub fn close(&self) {
         self.shared.lose("it was closed");
     }
-
-    /// In a forked child: lets go of the connection without touching the parent's. Takes no locks.
-    pub fn abandon(&self) {
-        // The child inherits nothing else that needs letting go, and has no one to tell of an error.
-        let _ = self.shared.stream.abandon();
-        self.shared.bulk.abandon();
-    }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         // In a forked child the connection is the parent's, and the locks may be held for ever.
         if std::process::id() == self.process {
+            fork::unregister(&self.shared);
             self.shared.lose("it was closed");
         }
     }

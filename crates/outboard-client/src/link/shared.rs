@@ -169,6 +169,13 @@ impl Shared {
         self.waker.wake();
     }
 
+    /// In a forked child: lets go of the connections without touching the parent's. Takes no locks.
+    pub(super) fn abandon(&self) {
+        // The child has no one to tell of an error.
+        let _ = self.stream.abandon();
+        self.bulk.abandon();
+    }
+
     pub(super) fn lose_to(&self, error: &io::Error) {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => self.lose("the server closed it"),
