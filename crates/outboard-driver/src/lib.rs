@@ -61,7 +61,8 @@ impl Library {
             .map_err(|error| LoadError::Load { path: path.to_owned(), error })?;
         let find = |name: &std::ffi::CStr| {
             // SAFETY: the symbol is taken for the address that it is.
-            unsafe { library.get::<*const core::ffi::c_void>(name.to_bytes_with_nul()) }.map_or(core::ptr::null(), |symbol| *symbol)
+            unsafe { library.get::<*const core::ffi::c_void>(name.to_bytes_with_nul()) }
+                .map_or(core::ptr::null(), |symbol| *symbol)
         };
         // SAFETY: a driver library's symbols are the functions of those names.
         let table = unsafe { Table::load(find) };
