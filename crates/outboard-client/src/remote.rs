@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream,
+    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream, TiledMap,
 };
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
@@ -28,6 +28,10 @@ fn wire(stream: Stream) -> u64 {
         Stream::Legacy => 0,
         Stream::Created(id) => id.0,
     }
+}
+
+fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
+    (x, y, z)
 }
 
 impl Remote {
@@ -288,8 +292,35 @@ impl Backend for Remote {
         self.call(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
     }
 
+    fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+        let message = msg::OccupancyClusters {
+            function: launch.function.0,
+            grid: dims(launch.grid),
+            block: dims(launch.block),
+            shared: launch.shared,
+            attributes: launch.attributes.to_vec(),
+            largest,
+        };
+        self.call(ctx, &message, |reply| reply.count)
+    }
+
+    fn tensor_map_tiled(&self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
+        let message = msg::TensorMapTiled {
+            data_type: map.data_type,
+            address: map.address,
+            dims: map.dims.to_vec(),
+            strides: map.strides.to_vec(),
+            box_dims: map.box_dims.to_vec(),
+            element_strides: map.element_strides.to_vec(),
+            interleave: map.interleave,
+            swizzle: map.swizzle,
+            promotion: map.promotion,
+            fill: map.fill,
+        };
+        self.call(ctx, &message, |reply| reply.map)
+    }
+
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
-        let dims = |[x, y, z]: [u32; 3]| (x, y, z);
         self.post(
             ctx,
             &msg::Launch {

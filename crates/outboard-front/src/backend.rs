@@ -59,6 +59,31 @@ pub struct Launch<'a> {
     pub attributes: &'a [(u32, [u8; 64])],
 }
 
+/// What a tiled tensor map describes; the names and values are those of `cuTensorMapEncodeTiled`.
+#[derive(Clone, Copy, Debug)]
+pub struct TiledMap<'a> {
+    /// `CUtensorMapDataType`.
+    pub data_type: u32,
+    /// Device address of the tensor.
+    pub address: u64,
+    /// Elements along each dimension, fastest first.
+    pub dims: &'a [u64],
+    /// Bytes from one index to the next of each dimension but the first.
+    pub strides: &'a [u64],
+    /// Elements of the box along each dimension.
+    pub box_dims: &'a [u32],
+    /// Step between elements along each dimension.
+    pub element_strides: &'a [u32],
+    /// `CUtensorMapInterleave`.
+    pub interleave: u32,
+    /// `CUtensorMapSwizzle`.
+    pub swizzle: u32,
+    /// `CUtensorMapL2promotion`.
+    pub promotion: u32,
+    /// `CUtensorMapFloatOOBfill`.
+    pub fill: u32,
+}
+
 /// A fill of `height` rows of `width` elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
@@ -242,6 +267,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
     /// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`. Call.
     fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32>;
+    /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have. Call.
+    fn occupancy_clusters(&self, _ctx: ContextId, _launch: &Launch<'_>, _largest: bool) -> Result<i32> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// `cuTensorMapEncodeTiled`. Call.
+    fn tensor_map_tiled(&self, _ctx: ContextId, _map: &TiledMap<'_>) -> Result<[u8; 128]> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
     /// Launches a kernel. Posted.
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
 

@@ -238,6 +238,33 @@ pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
     unsafe { launch::<D>(f, &shape, stream, params, extra, &extras(config)?) }
 }
 
+/// Asks something of a launch that is not made: its shape and attributes count, its parameters do not.
+///
+/// # Safety
+/// `config` is null or the program's structure.
+pub(crate) unsafe fn ask<D: Driver, T>(
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+    question: impl FnOnce(&crate::context::Here, &Launch<'_>) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: by the contract above.
+    let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let function = function::resolve::<D>(f)?;
+    let here = function.live()?;
+    // SAFETY: by the contract above.
+    let extras = unsafe { extras(config) }?;
+    let launch = Launch {
+        function: function.id(),
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared: config.sharedMemBytes,
+        params: &[],
+        cooperative: extras.cooperative,
+        attributes: &extras.attributes,
+    };
+    here.note(question(&here, &launch))
+}
+
 /// Reads the attributes of a launch.
 ///
 /// # Safety

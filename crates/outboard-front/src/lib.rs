@@ -43,6 +43,7 @@ pub mod stats;
 mod storage;
 pub mod stream;
 mod tables;
+pub mod tensormap;
 mod visible;
 
 mod generated {

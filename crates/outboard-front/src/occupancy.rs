@@ -2,7 +2,9 @@
 
 use core::ffi::{c_int, c_uint};
 
-use outboard_abi::{CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUoccupancyB2DSize, CUresult};
+use outboard_abi::{
+    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
+};
 
 use crate::Driver;
 use crate::backend::Result;
@@ -90,6 +92,42 @@ pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
     unsafe {
         put(grid, best.2 * processors)?;
         put(block, best.1)
+    }
+}
+
+pub(crate) unsafe fn cuOccupancyMaxActiveClusters<D: Driver>(
+    out: *mut c_int,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { clusters::<D>(out, f, config, false) }
+}
+
+pub(crate) unsafe fn cuOccupancyMaxPotentialClusterSize<D: Driver>(
+    out: *mut c_int,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { clusters::<D>(out, f, config, true) }
+}
+
+/// # Safety
+/// `out` is null or valid for a write, `config` null or the program's structure.
+unsafe fn clusters<D: Driver>(
+    out: *mut c_int,
+    f: CUfunction,
+    config: *const CUlaunchConfig,
+    largest: bool,
+) -> Result<()> {
+    require(!out.is_null())?;
+    // SAFETY: by the contract above.
+    unsafe {
+        let count = crate::launch::ask::<D, _>(f, config, |here, launch| {
+            D::get().occupancy_clusters(here.id, launch, largest)
+        })?;
+        put(out, count)
     }
 }
 

@@ -3187,7 +3187,10 @@ pub trait Driver: Backend {
         func: CUfunction,
         config: *const CUlaunchConfig,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::occupancy::cuOccupancyMaxActiveClusters::<Self>(num_clusters, func, config)
+        })
     }
 
     unsafe fn cuOccupancyMaxPotentialBlockSize(
@@ -3239,7 +3242,10 @@ pub trait Driver: Backend {
         func: CUfunction,
         config: *const CUlaunchConfig,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::occupancy::cuOccupancyMaxPotentialClusterSize::<Self>(cluster_size, func, config)
+        })
     }
 
     unsafe fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
@@ -3662,7 +3668,23 @@ pub trait Driver: Backend {
         l2_promotion: CUtensorMapL2promotion,
         oob_fill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::tensormap::cuTensorMapEncodeTiled::<Self>(
+                tensor_map,
+                tensor_data_type,
+                tensor_rank,
+                global_address,
+                global_dim,
+                global_strides,
+                box_dim,
+                element_strides,
+                interleave,
+                swizzle,
+                l2_promotion,
+                oob_fill,
+            )
+        })
     }
 
     unsafe fn cuTensorMapReplaceAddress(tensor_map: *mut CUtensorMap, global_address: *mut c_void) -> CUresult {

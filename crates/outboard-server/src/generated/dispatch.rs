@@ -85,6 +85,10 @@ pub(crate) trait Commands {
     fn stream_wait_value(&mut self, message: StreamWaitValue) -> Outcome;
     /// Does `stream_write_value`.
     fn stream_write_value(&mut self, message: StreamWriteValue) -> Outcome;
+    /// Does `occupancy_clusters` and answers, at once or later.
+    fn occupancy_clusters(&mut self, message: OccupancyClusters, answer: Answer<OccupancyClusters>);
+    /// Does `tensor_map_tiled` and answers, at once or later.
+    fn tensor_map_tiled(&mut self, message: TensorMapTiled, answer: Answer<TensorMapTiled>);
 }
 
 /// Decodes one command and does it. `None` when there is no such message.
@@ -306,6 +310,18 @@ pub(crate) fn dispatch(commands: &mut impl Commands, incoming: &Incoming<'_>) ->
             let message = reader.get()?;
             reader.finish()?;
             commands.stream_write_value(message)
+        }
+        40 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.occupancy_clusters(message, incoming.answer());
+            Ok(())
+        }
+        41 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.tensor_map_tiled(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use outboard_abi::CUlaunchAttributeID_enum as Attribute;
-use outboard_abi::{CUcontext, CUevent_flags, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream};
+use outboard_abi::{CUcontext, CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_session::chunks::Cut;
 use outboard_wire::messages::*;
 
 use super::answer::{Answer, Outcome};
+use super::launch::{self, Config, Shape};
 use super::memory::Slots;
 use super::objects::{Context, Handle, current};
 use super::{Worker, modules, staging};
@@ -574,71 +574,31 @@ impl Commands for Worker {
         answer.result(outcome.map(|()| OccupancyReply { blocks }));
     }
 
+    fn occupancy_clusters(&mut self, m: OccupancyClusters, answer: Answer<OccupancyClusters>) {
+        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let outcome = function.and_then(|function| {
+            let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
+            let config = Config::new(&shape, core::ptr::null_mut(), &m.attributes, false)?;
+            let mut count = 0;
+            if m.largest {
+                call!(self.table, cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer()))?;
+            } else {
+                call!(self.table, cuOccupancyMaxActiveClusters(&raw mut count, function, config.pointer()))?;
+            }
+            Ok(OccupancyClustersReply { count })
+        });
+        answer.result(outcome);
+    }
+
+    fn tensor_map_tiled(&mut self, m: TensorMapTiled, answer: Answer<TensorMapTiled>) {
+        let outcome = self.enter().and_then(|_| launch::tensor_map(self.table, &m));
+        answer.result(outcome.map(|map| TensorMapTiledReply { map }));
+    }
+
     fn launch(&mut self, m: Launch<'_>) -> Outcome {
         let stream = self.stream(m.stream)?;
         let function = self.objects.function(m.function)?;
-        let mut bytes = m.params.len();
-        let mut extra = [
-            LAUNCH_BUFFER_POINTER as *mut core::ffi::c_void,
-            m.params.as_ptr().cast_mut().cast(),
-            LAUNCH_BUFFER_SIZE as *mut core::ffi::c_void,
-            (&raw mut bytes).cast(),
-            core::ptr::null_mut(),
-        ];
-        // A kernel without parameters takes no buffer.
-        let extra = if bytes == 0 { core::ptr::null_mut() } else { extra.as_mut_ptr() };
-        let ((gx, gy, gz), (bx, by, bz), none) = (m.grid, m.block, core::ptr::null_mut());
-        if m.attributes.is_empty() && !m.cooperative {
-            return call!(self.table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, m.shared, stream, none, extra));
-        }
-        if m.attributes.iter().any(|(id, _)| !PLAIN_ATTRIBUTES.iter().any(|plain| plain.0 == *id)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let mut attributes: Vec<CUlaunchAttribute> =
-            m.attributes.iter().map(|(id, value)| attribute(*id, *value)).collect();
-        if m.cooperative {
-            let mut value = [0; 64];
-            value[0] = 1;
-            attributes.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
-        }
-        let config = CUlaunchConfig {
-            gridDimX: gx,
-            gridDimY: gy,
-            gridDimZ: gz,
-            blockDimX: bx,
-            blockDimY: by,
-            blockDimZ: bz,
-            sharedMemBytes: m.shared,
-            hStream: stream,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
-        call!(self.table, cuLaunchKernelEx(&raw const config, function, none, extra))
-    }
-}
-
-/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `_SIZE`: keys in a list of pointers.
-const LAUNCH_BUFFER_POINTER: usize = 1;
-const LAUNCH_BUFFER_SIZE: usize = 2;
-
-/// Launch attributes that hold neither handles nor host addresses: a client may send these.
-const PLAIN_ATTRIBUTES: [Attribute; 10] = [
-    Attribute::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-    Attribute::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
-    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY,
-    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-];
-
-fn attribute(id: u32, value: [u8; 64]) -> CUlaunchAttribute {
-    CUlaunchAttribute {
-        id: outboard_abi::CUlaunchAttributeID_enum(id),
-        pad: [0; 4],
-        value: outboard_abi::CUlaunchAttributeValue { pad: value.map(|byte| byte as core::ffi::c_char) },
+        let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
+        launch::launch(self.table, function, &shape, stream, m.params, &m.attributes, m.cooperative)
     }
 }

@@ -9,6 +9,7 @@ mod commands;
 mod copies;
 mod helpers;
 pub mod io;
+mod launch;
 mod memory;
 mod modules;
 mod objects;

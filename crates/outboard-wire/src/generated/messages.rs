@@ -1580,6 +1580,158 @@ impl Message for StreamWriteValue {
     const OP: u16 = 39;
 }
 
+/// The message `occupancy_clusters`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OccupancyClusters {
+    /// `function`, see `api/wire.toml`.
+    pub function: u64,
+    /// `grid`, see `api/wire.toml`.
+    pub grid: (u32, u32, u32),
+    /// `block`, see `api/wire.toml`.
+    pub block: (u32, u32, u32),
+    /// `shared`, see `api/wire.toml`.
+    pub shared: u32,
+    /// `attributes`, see `api/wire.toml`.
+    pub attributes: Vec<(u32, [u8; 64])>,
+    /// `largest`, see `api/wire.toml`.
+    pub largest: bool,
+}
+
+impl Encode for OccupancyClusters {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.function);
+        writer.put(&self.grid);
+        writer.put(&self.block);
+        writer.put(&self.shared);
+        writer.put(&self.attributes);
+        writer.put(&self.largest);
+    }
+}
+
+impl<'a> Decode<'a> for OccupancyClusters {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OccupancyClusters {
+            function: reader.get()?,
+            grid: reader.get()?,
+            block: reader.get()?,
+            shared: reader.get()?,
+            attributes: reader.get()?,
+            largest: reader.get()?,
+        })
+    }
+}
+
+impl Message for OccupancyClusters {
+    const OP: u16 = 40;
+}
+
+/// The answer to [`OccupancyClusters`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct OccupancyClustersReply {
+    /// `count`, see `api/wire.toml`.
+    pub count: i32,
+}
+
+impl Encode for OccupancyClustersReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.count);
+    }
+}
+
+impl<'a> Decode<'a> for OccupancyClustersReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OccupancyClustersReply { count: reader.get()? })
+    }
+}
+
+impl Call for OccupancyClusters {
+    type Reply<'a> = OccupancyClustersReply;
+}
+
+/// The message `tensor_map_tiled`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMapTiled {
+    /// `data_type`, see `api/wire.toml`.
+    pub data_type: u32,
+    /// `address`, see `api/wire.toml`.
+    pub address: u64,
+    /// `dims`, see `api/wire.toml`.
+    pub dims: Vec<u64>,
+    /// `strides`, see `api/wire.toml`.
+    pub strides: Vec<u64>,
+    /// `box_dims`, see `api/wire.toml`.
+    pub box_dims: Vec<u32>,
+    /// `element_strides`, see `api/wire.toml`.
+    pub element_strides: Vec<u32>,
+    /// `interleave`, see `api/wire.toml`.
+    pub interleave: u32,
+    /// `swizzle`, see `api/wire.toml`.
+    pub swizzle: u32,
+    /// `promotion`, see `api/wire.toml`.
+    pub promotion: u32,
+    /// `fill`, see `api/wire.toml`.
+    pub fill: u32,
+}
+
+impl Encode for TensorMapTiled {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data_type);
+        writer.put(&self.address);
+        writer.put(&self.dims);
+        writer.put(&self.strides);
+        writer.put(&self.box_dims);
+        writer.put(&self.element_strides);
+        writer.put(&self.interleave);
+        writer.put(&self.swizzle);
+        writer.put(&self.promotion);
+        writer.put(&self.fill);
+    }
+}
+
+impl<'a> Decode<'a> for TensorMapTiled {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TensorMapTiled {
+            data_type: reader.get()?,
+            address: reader.get()?,
+            dims: reader.get()?,
+            strides: reader.get()?,
+            box_dims: reader.get()?,
+            element_strides: reader.get()?,
+            interleave: reader.get()?,
+            swizzle: reader.get()?,
+            promotion: reader.get()?,
+            fill: reader.get()?,
+        })
+    }
+}
+
+impl Message for TensorMapTiled {
+    const OP: u16 = 41;
+}
+
+/// The answer to [`TensorMapTiled`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMapTiledReply {
+    /// `map`, see `api/wire.toml`.
+    pub map: [u8; 128],
+}
+
+impl Encode for TensorMapTiledReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.map);
+    }
+}
+
+impl<'a> Decode<'a> for TensorMapTiledReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TensorMapTiledReply { map: reader.get()? })
+    }
+}
+
+impl Call for TensorMapTiled {
+    type Reply<'a> = TensorMapTiledReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -1622,6 +1774,8 @@ pub fn name(op: u16) -> Option<&'static str> {
         37 => "stream_wait_event",
         38 => "stream_wait_value",
         39 => "stream_write_value",
+        40 => "occupancy_clusters",
+        41 => "tensor_map_tiled",
         _ => return None,
     })
 }
@@ -1670,6 +1824,8 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         37 => writer.put(&reader.get::<StreamWaitEvent>()?),
         38 => writer.put(&reader.get::<StreamWaitValue>()?),
         39 => writer.put(&reader.get::<StreamWriteValue>()?),
+        40 => writer.put(&reader.get::<OccupancyClusters>()?),
+        41 => writer.put(&reader.get::<TensorMapTiled>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

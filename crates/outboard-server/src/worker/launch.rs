@@ -1,0 +1,150 @@
+//! Launches, and what is asked about them.
+
+use core::ffi::c_void;
+
+use outboard_abi::CUlaunchAttributeID_enum as Attribute;
+use outboard_abi::{CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream, CUtensorMap};
+use outboard_driver::{Table, call};
+use outboard_wire::messages::TensorMapTiled;
+
+/// Launch attributes that hold neither handles nor host addresses: a client may send these.
+const PLAIN_ATTRIBUTES: [Attribute; 10] = [
+    Attribute::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    Attribute::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+];
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `_SIZE`: keys in a list of pointers.
+const BUFFER_POINTER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// Blocks, threads, and bytes of dynamic shared memory.
+pub(super) struct Shape {
+    pub(super) grid: (u32, u32, u32),
+    pub(super) block: (u32, u32, u32),
+    pub(super) shared: u32,
+}
+
+/// The driver's structure for a launch with attributes.
+pub(super) struct Config {
+    /// What the structure points to.
+    _attributes: Vec<CUlaunchAttribute>,
+    config: CUlaunchConfig,
+}
+
+impl Config {
+    pub(super) fn new(
+        shape: &Shape,
+        stream: CUstream,
+        attributes: &[(u32, [u8; 64])],
+        cooperative: bool,
+    ) -> Result<Config, CUresult> {
+        if attributes.iter().any(|(id, _)| !PLAIN_ATTRIBUTES.iter().any(|plain| plain.0 == *id)) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut list: Vec<CUlaunchAttribute> = attributes.iter().map(|(id, value)| attribute(*id, *value)).collect();
+        if cooperative {
+            let mut value = [0; 64];
+            value[0] = 1;
+            list.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
+        }
+        let config = CUlaunchConfig {
+            gridDimX: shape.grid.0,
+            gridDimY: shape.grid.1,
+            gridDimZ: shape.grid.2,
+            blockDimX: shape.block.0,
+            blockDimY: shape.block.1,
+            blockDimZ: shape.block.2,
+            sharedMemBytes: shape.shared,
+            hStream: stream,
+            attrs: list.as_mut_ptr(),
+            numAttrs: list.len() as u32,
+        };
+        Ok(Config { _attributes: list, config })
+    }
+
+    /// Valid as long as this value.
+    pub(super) fn pointer(&self) -> *const CUlaunchConfig {
+        &raw const self.config
+    }
+}
+
+/// Launches a kernel with a parameter buffer.
+pub(super) fn launch(
+    table: &Table,
+    function: CUfunction,
+    shape: &Shape,
+    stream: CUstream,
+    params: &[u8],
+    attributes: &[(u32, [u8; 64])],
+    cooperative: bool,
+) -> Result<(), CUresult> {
+    let mut bytes = params.len();
+    let mut extra = [
+        BUFFER_POINTER as *mut c_void,
+        params.as_ptr().cast_mut().cast(),
+        BUFFER_SIZE as *mut c_void,
+        (&raw mut bytes).cast(),
+        core::ptr::null_mut(),
+    ];
+    // A kernel without parameters takes no buffer.
+    let extra = if params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() };
+    let none = core::ptr::null_mut();
+    if attributes.is_empty() && !cooperative {
+        let ((gx, gy, gz), (bx, by, bz), shared) = (shape.grid, shape.block, shape.shared);
+        return call!(table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, none, extra));
+    }
+    let config = Config::new(shape, stream, attributes, cooperative)?;
+    call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra))
+}
+
+/// A launch attribute of plain values.
+fn attribute(id: u32, value: [u8; 64]) -> CUlaunchAttribute {
+    CUlaunchAttribute {
+        id: outboard_abi::CUlaunchAttributeID_enum(id),
+        pad: [0; 4],
+        value: outboard_abi::CUlaunchAttributeValue { pad: value.map(|byte| byte as core::ffi::c_char) },
+    }
+}
+
+/// Encodes a tensor map. The driver only writes the address down; kernels that use the map are checked by the device.
+pub(super) fn tensor_map(table: &Table, m: &TensorMapTiled) -> Result<[u8; 128], CUresult> {
+    let rank = m.dims.len();
+    let fits = rank > 0 && m.strides.len() + 1 == rank && m.box_dims.len() == rank && m.element_strides.len() == rank;
+    if !fits {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    /// Tensor maps must lie at multiples of 64.
+    #[repr(align(64))]
+    struct Aligned(CUtensorMap);
+    let mut map = Aligned(CUtensorMap { opaque: [0; 16] });
+    call!(
+        table,
+        cuTensorMapEncodeTiled(
+            &raw mut map.0,
+            outboard_abi::CUtensorMapDataType_enum(m.data_type),
+            rank as u32,
+            m.address as *mut c_void,
+            m.dims.as_ptr(),
+            m.strides.as_ptr(),
+            m.box_dims.as_ptr(),
+            m.element_strides.as_ptr(),
+            outboard_abi::CUtensorMapInterleave_enum(m.interleave),
+            outboard_abi::CUtensorMapSwizzle_enum(m.swizzle),
+            outboard_abi::CUtensorMapL2promotion_enum(m.promotion),
+            outboard_abi::CUtensorMapFloatOOBfill_enum(m.fill),
+        )
+    )?;
+    let mut bytes = [0; 128];
+    for (chunk, word) in bytes.chunks_exact_mut(8).zip(map.0.opaque) {
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(bytes)
+}
