@@ -178,10 +178,11 @@ fn integer(frame: &mut Frame<'_>, op: &Op) -> bool {
             (dst, int::binary(crate::ir::IntBinOp::Add, ty, sat, product, frame.get(c)))
         }
         Op::AddCarry { sub, ty, carry_in, carry_out, dst, a, b } => {
-            let carry = carry_in && frame.carry;
+            // A subtraction adds the complement, so its flag says that nothing was borrowed.
+            let carry = carry_in && frame.carry != sub;
             let (value, out) = int::add_carry(sub, ty, carry, frame.get(a), frame.get(b));
             if carry_out {
-                frame.carry = out;
+                frame.carry = out != sub;
             }
             (dst, value)
         }
