@@ -296,6 +296,16 @@ fn bits() -> Vec<Case> {
         &[B32; 3],
         |v| (v[0] * v[1]).wrapping_add(v[2]) >> 32,
     ));
+    // The flag of a subtraction, read by an addition, says that nothing was borrowed; compilers rely on it.
+    cases.push(case("{ .reg .b32 %lo; sub.cc.u32 %lo, %a, %b; addc.u32 %d, %c, 0; }", B32, &[B32; 3], |v| {
+        v[2].wrapping_add((v[0] >= v[1]).into())
+    }));
+    cases.push(case(
+        "{ .reg .b64 %lo, %hi; sub.cc.u64 %lo, %a, %c; subc.cc.u64 %hi, %b, %a; addc.u64 %d, 0, 0; }",
+        B64,
+        &[B64; 3],
+        |v| ((u128::from(v[1]) << 64 | u128::from(v[0])) >= (u128::from(v[0]) << 64 | u128::from(v[2]))).into(),
+    ));
     cases.push(case("mov.b64 %d, {%a, %b}", B64, &[B32, B32], |v| v[1] << 32 | v[0]));
     cases.push(case("{ .reg .b32 %lo; mov.b64 {%lo, %d}, %a; }", B32, &[B64], |v| v[0] >> 32));
     cases.push(case("{ .reg .b16 %h; mov.b32 {%d, %h}, %a; }", B16, &[B32], |v| v[0]));

@@ -138,7 +138,9 @@ pub enum Op {
         b: Operand,
         c: Operand,
     },
-    /// Addition or subtraction with the carry flag of the thread: `carry_in` adds (borrows) it, `carry_out` sets it.
+    /// Addition or subtraction with the carry flag of the thread, which `carry_in` reads and `carry_out` sets. A
+    /// subtraction adds the complement, as hardware does: its flag is set when nothing was borrowed, which compilers rely
+    /// on when they read it with an addition.
     AddCarry {
         sub: bool,
         ty: Type,

@@ -315,7 +315,8 @@ impl FuncGen<'_, '_> {
     fn add_carry(&mut self, sub: bool, carry_in: bool, carry_out: bool, a: Value, b: Value) -> Value {
         let class = self.b.func.dfg.value_type(a);
         let first = if sub { self.b.ins().isub(a, b) } else { self.b.ins().iadd(a, b) };
-        // A sum below an addend carried; a difference of a lesser minuend borrowed.
+        // A sum below an addend carried; a difference of a lesser minuend borrowed. The flag of a subtraction is the carry of adding the
+        // complement: set when nothing was borrowed.
         let mut carry = if sub {
             self.b.ins().icmp(IntCC::UnsignedLessThan, a, b)
         } else {
@@ -324,6 +325,7 @@ impl FuncGen<'_, '_> {
         let mut result = first;
         if carry_in {
             let flag = self.b.use_var(self.carry);
+            let flag = if sub { self.b.ins().bxor_imm_s(flag, 1) } else { flag };
             let flag = self.b.ins().uextend(class, flag);
             let second = if sub { self.b.ins().isub(first, flag) } else { self.b.ins().iadd(first, flag) };
             let again = if sub {
@@ -335,6 +337,7 @@ impl FuncGen<'_, '_> {
             result = second;
         }
         if carry_out {
+            let carry = if sub { self.b.ins().bxor_imm_s(carry, 1) } else { carry };
             self.b.def_var(self.carry, carry);
         }
         result
