@@ -33,6 +33,10 @@ const TABLE_2131: Id = [0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0x
 const MODULE_KERNELS: Id =
     [0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e];
 
+/// Asked for by cuBLASLt when it chooses an algorithm on Hopper. It calls slot 4 with two out parameters, without looking whether it got the
+/// table; refused, it goes on without.
+const TABLE_1734: Id = [0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca];
+
 /// Counts that the tools table reports, and the sizes of its buffers: at least what the newest runtime seen wants, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
 const SYNC_CALLBACKS: usize = 64;
@@ -78,6 +82,7 @@ fn tables<D: Driver>() -> &'static Tables {
             (INTEGRITY, sized(3, &[(1, integrity_check::<D> as *const ())])),
             (CONTEXT_CHECKS, sized(17, &[(2, context_check as *const ()), (3, zero as *const ())])),
             (TABLE_2131, sized(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())])),
+            (TABLE_1734, sized(32, &[])),
             (MODULE_KERNELS, sized(99, &[(7, each_kernel::<D> as *const ())])),
         ])
     })
