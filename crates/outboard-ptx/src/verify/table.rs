@@ -32,15 +32,7 @@ const UNSUPPORTED: &[&str] = &[
     "wgmma",
     "wmma",
     "clusterlaunchcontrol",
-    "vadd",
-    "vsub",
-    "vabsdiff",
-    "vmin",
-    "vmax",
-    "vshl",
-    "vshr",
     "vmad",
-    "vset",
 ];
 
 fn find(opcode: &str) -> Option<Rule> {
@@ -72,6 +64,7 @@ fn find(opcode: &str) -> Option<Rule> {
         "dp2a" => int::dp2a,
         "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4" | "vsub4" | "vavrg4"
         | "vabsdiff4" | "vmin4" | "vmax4" | "vset4" => video::simd,
+        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vset" => video::scalar,
         "fma" => float::fma,
         "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "ex2" | "lg2" | "tanh" => float::unary,
         "copysign" => float::copysign,

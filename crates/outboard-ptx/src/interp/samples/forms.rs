@@ -13,6 +13,7 @@ const HALVES: [Type; 4] = [Type::F16, Type::F16x2, Type::BF16, Type::BF16x2];
 pub fn samples() -> Vec<Sample> {
     let mut list = List(Vec::new());
     list.integers();
+    list.video();
     list.bits();
     list.floats();
     list.halves();
@@ -113,6 +114,43 @@ impl List {
             }
             for cmp in ["eq", "lt", "ge"] {
                 self.add(&format!("vset{lanes}.s32.s32.{cmp}"), Type::B32, &[Type::B32; 3]);
+            }
+        }
+    }
+
+    /// Scalar video instructions, with parts of words and second operations.
+    fn video(&mut self) {
+        let two = [Type::B32; 2];
+        let three = [Type::B32; 3];
+        for op in ["vadd", "vsub", "vabsdiff", "vmin", "vmax"] {
+            for types in [".u32.u32.u32", ".s32.s32.s32", ".s32.u32.s32", ".u32.s32.u32"] {
+                self.add(&format!("{op}{types}"), Type::B32, &two);
+                self.add(&format!("{op}{types}.add"), Type::B32, &three);
+                for (d, a, b) in [("b2", "h1", "b3"), ("h0", "b0", "h0")] {
+                    let body = format!("{op}{types} {{d}}.{d}, {{a}}.{a}, {{b}}.{b}, {{c}};");
+                    self.body(&format!("{op}{types} {d}"), Type::B32, &three, &body);
+                }
+            }
+            self.add(&format!("{op}.s32.s32.s32.sat"), Type::B32, &two);
+            self.add(&format!("{op}.s32.s32.s32.sat.add"), Type::B32, &three);
+            if op != "vabsdiff" {
+                self.add(&format!("{op}.s32.s32.s32.min"), Type::B32, &three);
+                self.add(&format!("{op}.s32.s32.s32.max"), Type::B32, &three);
+                self.add(&format!("{op}.s32.s32.s32.sat.max"), Type::B32, &three);
+            }
+        }
+        for cmp in ["eq", "ne", "lt", "ge"] {
+            for types in [".u32.u32", ".s32.s32", ".u32.s32"] {
+                self.add(&format!("vset{types}.{cmp}"), Type::B32, &two);
+                self.add(&format!("vset{types}.{cmp}.add"), Type::B32, &three);
+            }
+        }
+        for op in ["vshl", "vshr"] {
+            for types in [".u32.u32.u32", ".s32.s32.u32"] {
+                for mode in [".clamp", ".wrap"] {
+                    self.add(&format!("{op}{types}{mode}"), Type::B32, &two);
+                    self.add(&format!("{op}{types}{mode}.add"), Type::B32, &three);
+                }
             }
         }
     }
