@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// log2 of the bytes one entry of the validity table stands for.
 pub(crate) const GRANULE_SHIFT: u32 = 8;
@@ -43,6 +44,8 @@ pub struct Memory {
     device: Mutex<Region>,
     internal: Mutex<Region>,
     host: RwLock<BTreeMap<u64, u64>>,
+    /// Counts changes of `host`, so that what was looked up can be kept until the next one.
+    host_changes: AtomicU64,
 }
 
 impl Memory {
@@ -61,6 +64,7 @@ impl Memory {
             device: Mutex::new(Region::new(base + (1 << 20), base + span, total)),
             internal: Mutex::new(Region::new(base + span, base + span + INTERNAL_SPAN, INTERNAL_SPAN)),
             host: RwLock::new(BTreeMap::new()),
+            host_changes: AtomicU64::new(0),
         })
     }
 
@@ -140,21 +144,33 @@ impl Memory {
     /// `addr .. addr + len` must stay readable and writable memory of this process until it is unregistered and no launch
     /// that began before that is running.
     pub unsafe fn register_host(&self, addr: u64, len: u64) {
-        self.host.write().insert(addr, len);
+        let mut host = self.host.write();
+        host.insert(addr, len);
+        self.host_changes.fetch_add(1, Ordering::Release);
     }
 
     /// Withdraws what [`Memory::register_host`] registered at `addr`, and returns its length.
     pub fn unregister_host(&self, addr: u64) -> Option<u64> {
-        self.host.write().remove(&addr)
+        let mut host = self.host.write();
+        self.host_changes.fetch_add(1, Ordering::Release);
+        host.remove(&addr)
     }
 
     /// Whether `addr .. addr + len` lies in one registered host range.
     pub fn is_registered_host(&self, addr: u64, len: u64) -> bool {
+        self.host_range(addr).is_some_and(|(start, bytes)| len <= bytes - (addr - start))
+    }
+
+    /// The registered host range that `addr` lies in: start and length.
+    pub(crate) fn host_range(&self, addr: u64) -> Option<(u64, u64)> {
         let host = self.host.read();
-        host.range(..=addr).next_back().is_some_and(|(&start, &bytes)| {
-            let offset = addr - start;
-            offset < bytes && len <= bytes - offset
-        })
+        let (&start, &bytes) = host.range(..=addr).next_back()?;
+        (addr - start < bytes).then_some((start, bytes))
+    }
+
+    /// Number of changes to the registered host ranges so far.
+    pub(crate) fn host_changes(&self) -> u64 {
+        self.host_changes.load(Ordering::Acquire)
     }
 
     /// Allocates memory of the engine's own, valid for kernels but not counted as device memory.

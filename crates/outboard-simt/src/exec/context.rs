@@ -63,6 +63,9 @@ pub(crate) struct ThreadContext {
     pub(crate) result_pred: Cell<u32>,
     /// What a suspended thread gets when it goes on.
     pub(crate) result: Cell<u64>,
+    /// The registered host range last accessed (start, length), and the state of the registrations it was found in.
+    pub(crate) host_range: Cell<(u64, u64)>,
+    pub(crate) host_seen: Cell<u64>,
     pub(crate) block: *const BlockContext,
     /// How to suspend; null where threads run in a plain loop.
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
@@ -104,6 +107,8 @@ impl Default for ThreadContext {
             spin_budget: Cell::new(0),
             result_pred: Cell::new(0),
             result: Cell::new(0),
+            host_range: Cell::new((0, 0)),
+            host_seen: Cell::new(0),
             block: std::ptr::null(),
             yielder: Cell::new(std::ptr::null()),
         }

@@ -47,8 +47,19 @@ pub(crate) unsafe extern "C" fn resolve(thread: *const ThreadContext, addr: u64,
     let state = thread.state();
     let size = info & 0xff;
     let memory = &state.grid().core().memory;
-    if addr.is_multiple_of(size) && memory.is_registered_host(addr, size) {
-        return addr;
+    if addr.is_multiple_of(size) {
+        // Neighbouring accesses hit the same range: it is looked up again only when registrations have changed.
+        let changes = memory.host_changes();
+        let (mut start, mut bytes) = thread.host_range.get();
+        if thread.host_seen.get() != changes || addr.wrapping_sub(start) >= bytes {
+            (start, bytes) = memory.host_range(addr).unwrap_or_default();
+            thread.host_range.set((start, bytes));
+            thread.host_seen.set(changes);
+        }
+        let offset = addr.wrapping_sub(start);
+        if offset < bytes && size <= bytes - offset {
+            return addr;
+        }
     }
     state.record_fault(thread, site, kind(addr, info));
     0
