@@ -3,7 +3,7 @@
 use crate::programs;
 use crate::stage::Dist;
 use crate::toolchain::Toolchain;
-use crate::util::step;
+use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
@@ -74,16 +74,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (statistics, seconds) = run_program(&dist, &server.address, name, program_args)?;
         let moved = (statistics.bytes_to_device + statistics.bytes_from_device) as f64 / 1e6;
         table.push_str(&format!(
-            "{name:<15} {:<22} {:<9} {:>8} {:>7} {moved:>10.2} {seconds:>8.2}\n",
+            "{name:<15} {:<25} {:<9} {:>8} {:>7} {moved:>10.2} {seconds:>8.2}\n",
             statistics.device, statistics.transport, statistics.posted, statistics.waited
         ));
     }
-    eprintln!(
-        "\n{:<15} {:<22} {:<9} {:>8} {:>7} {:>10} {:>8}\n{table}",
+    util::print(&format!(
+        "\n{:<15} {:<25} {:<9} {:>8} {:>7} {:>10} {:>8}\n{table}\nposted: calls that did not wait for the server; waited: calls that did.\n",
         "program", "device", "transport", "posted", "waited", "MB moved", "seconds"
-    );
-    eprintln!("posted: calls that did not wait for the server; waited: calls that did.");
-    Ok(())
+    ))
 }
 
 /// Runs one program through the server, its output shown as it comes.

@@ -97,17 +97,11 @@ fn summarize(rows: &[Row]) -> Result<()> {
         }
     }
     // The one line on standard output, and the last.
-    write_line(&format!("{} passed, {} failed", total.passed, total.failed))?;
+    util::print(&format!("{} passed, {} failed\n", total.passed, total.failed))?;
     if total.failed > 0 {
         bail!("not all is well");
     }
     Ok(())
-}
-
-fn write_line(line: &str) -> Result<()> {
-    use std::io::Write;
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {

@@ -1,6 +1,7 @@
 //! What several commands share: where things are, and running other programs.
 
 use anyhow::{Context, Result, bail};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,4 +41,10 @@ pub(crate) fn show(command: &Command) -> String {
 /// One line of progress.
 pub(crate) fn step(text: &str) {
     eprintln!("==> {text}");
+}
+
+/// Writes what a command is for to standard output; progress goes to standard error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
