@@ -9,14 +9,23 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub(crate) struct Output(Mutex<Vec<(OutputStream, Vec<u8>)>>);
 
+/// Text that is kept for a program that does not synchronise; bytes, give or take a piece and what one launch prints.
+const MOST_KEPT: usize = 64 << 20;
+/// Text is kept in pieces of about this size; bytes.
+const PIECE: usize = 4 << 20;
+
 /// Held while text is written, so that two synchronising threads do not mix theirs.
 static WRITING: Mutex<()> = Mutex::new(());
 
 impl Output {
     pub(crate) fn push(&self, stream: OutputStream, text: &[u8]) {
         let mut pieces = self.0.lock();
+        if pieces.iter().map(|(_, piece)| piece.len()).sum::<usize>() > MOST_KEPT {
+            // As on a GPU, whose buffer is a ring, the oldest is lost.
+            pieces.remove(0);
+        }
         match pieces.last_mut() {
-            Some((last, piece)) if *last == stream => piece.extend_from_slice(text),
+            Some((last, piece)) if *last == stream && piece.len() < PIECE => piece.extend_from_slice(text),
             _ => pieces.push((stream, text.to_vec())),
         }
     }
@@ -76,5 +85,20 @@ mod tests {
         ];
         assert_eq!(output.take(), expected);
         assert!(output.take().is_empty());
+    }
+
+    #[test]
+    fn a_program_that_never_synchronises_loses_the_oldest() {
+        let output = Output::default();
+        output.push(OutputStream::Stderr, b"first");
+        let block = vec![b'x'; 1 << 20];
+        for _ in 0..200 {
+            output.push(OutputStream::Stdout, &block);
+        }
+        output.push(OutputStream::Stdout, b"last");
+        let kept = output.take();
+        assert!(kept.iter().map(|(_, piece)| piece.len()).sum::<usize>() <= MOST_KEPT + 2 * PIECE);
+        assert!(kept.iter().all(|(stream, _)| *stream == OutputStream::Stdout));
+        assert!(kept.last().is_some_and(|(_, piece)| piece.ends_with(b"last")));
     }
 }
