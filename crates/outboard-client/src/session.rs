@@ -17,6 +17,7 @@ use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, OUTPUT};
 use outboard_wire::platform::Platform;
 
 use crate::copies::Copies;
+use crate::link::bulk::suggested_chunk;
 use crate::link::{Config, ConnectError, Link, LinkError};
 use crate::target::{Target, VARIABLE};
 
@@ -109,7 +110,7 @@ impl Session {
         }
         for piece in pieces(bytes) {
             let (at, len) = (piece.start, piece.end - piece.start);
-            let upload = self.link.upload(len, chunk(len)).map_err(|error| failed(&error))?;
+            let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             self.post(ctx, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
@@ -149,7 +150,7 @@ impl Session {
         for piece in pieces(bytes) {
             let (at, len) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            let ticket = unsafe { self.link.download(dst.add(at as usize), len, chunk(len)) };
+            let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
@@ -193,19 +194,12 @@ fn range(memory: *const u8, bytes: u64) -> Range<u64> {
 }
 
 /// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
-const LARGEST_TRANSFER: u64 = 512 << 20;
+const LARGEST_TRANSFER: u64 = 128 << 20;
 
 /// The transfers that a copy is made of.
 fn pieces(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(LARGEST_TRANSFER))
         .map(move |index| index * LARGEST_TRANSFER..((index + 1) * LARGEST_TRANSFER).min(bytes))
-}
-
-/// Bytes of a chunk: small enough for the parts of a copy to overlap, few enough of them for the stream.
-fn chunk(bytes: u64) -> u32 {
-    const SMALLEST: u64 = 256 << 10;
-    const LARGEST: u64 = 8 << 20;
-    (bytes / 16).next_power_of_two().clamp(SMALLEST, LARGEST) as u32
 }
 
 /// Why there is no session.
