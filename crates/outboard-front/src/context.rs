@@ -16,7 +16,7 @@ use crate::Driver;
 use crate::backend::{Backend, ContextId, Result};
 use crate::border::{put, put_if, require};
 use crate::fault::Fault;
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Table, not_found};
 use crate::state::{self, ready};
 use crate::storage::Storage;
 
@@ -158,7 +158,10 @@ pub(crate) fn named(context: CUcontext) -> Result<Arc<Context>> {
     if context.is_null() {
         return top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    CONTEXTS.get(context as u64).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    CONTEXTS.get(context as u64).ok_or_else(|| match not_found(Kind::Context, context as u64) {
+        CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
+        destroyed => destroyed,
+    })
 }
 
 /// The context with the backend's name `id`, if it is open.

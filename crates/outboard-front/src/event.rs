@@ -9,7 +9,7 @@ use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::{put, require};
 use crate::context::{self, Context, Here};
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Table, not_found};
 use crate::stream;
 
 /// `CU_EVENT_BLOCKING_SYNC`, `_DISABLE_TIMING`, `_INTERPROCESS`.
@@ -35,7 +35,7 @@ static EVENTS: Table<Object> = Table::new(Kind::Event);
 /// The event of a handle.
 pub(crate) fn resolve(event: CUevent) -> Result<Arc<Object>> {
     crate::state::ready()?;
-    EVENTS.get(event as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    EVENTS.get(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
 }
 
 fn live(event: CUevent) -> Result<(Here, Arc<Object>)> {
@@ -65,8 +65,10 @@ pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) 
 
 pub(crate) unsafe fn cuEventDestroy_v2<D: Driver>(event: CUevent) -> Result<()> {
     crate::state::ready()?;
-    let object = EVENTS.remove(event as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    D::get().event_destroy(object.ctx, object.id())
+    let object = EVENTS.remove(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))?;
+    // With a fault in the context there is nothing left to destroy, and that is what the call returns.
+    let here = object.context.live()?;
+    D::get().event_destroy(here.id, object.id())
 }
 
 pub(crate) unsafe fn cuEventDestroy<D: Driver>(event: CUevent) -> Result<()> {

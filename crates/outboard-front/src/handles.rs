@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use outboard_abi::CUresult;
 use parking_lot::RwLock;
 
 /// What a handle stands for.
@@ -129,6 +130,12 @@ impl<T> Table<T> {
 /// Whether the bits of `handle` name an object of this kind, alive or not.
 pub(crate) fn is(kind: Kind, handle: u64) -> bool {
     decode(kind, handle).is_some()
+}
+
+/// Why a handle of this kind was not found. Native drivers say that the context is gone when a stream, event or context is no more; null and
+/// what never was a handle are invalid.
+pub(crate) fn not_found(kind: Kind, handle: u64) -> CUresult {
+    if is(kind, handle) { CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED } else { CUresult::CUDA_ERROR_INVALID_HANDLE }
 }
 
 fn encode(kind: Kind, generation: u64, index: usize) -> u64 {

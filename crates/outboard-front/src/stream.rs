@@ -11,7 +11,7 @@ use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result, Stream};
 use crate::border::{put, require};
 use crate::context::{self, Context, Here};
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Table, not_found};
 
 /// Which default stream a call without a stream argument means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
         }
         handle => {
             crate::state::ready()?;
-            let object = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             let here = object.context.live()?;
             Ok((here, Stream::Created(ObjectId(handle))))
         }
@@ -122,8 +122,10 @@ fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
 }
 
 fn destroy<D: Driver>(handle: u64) -> Result<()> {
-    let object = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    D::get().stream_destroy(object.id, ObjectId(handle))
+    let object = STREAMS.remove(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+    // With a fault in the context there is nothing left to destroy, and that is what the call returns.
+    let here = object.context.live()?;
+    D::get().stream_destroy(here.id, ObjectId(handle))
 }
 
 /// What the questions about a stream are answered from: its context, flags and priority.
@@ -131,7 +133,7 @@ fn facts(stream: CUstream) -> Result<(Arc<Context>, u32, i32)> {
     match stream as u64 {
         0 | LEGACY | PER_THREAD => Ok((context::current()?.context, 0, 0)),
         handle => {
-            let object = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             Ok((object.context.clone(), object.flags, object.priority))
         }
     }
