@@ -153,12 +153,15 @@ impl Session {
             let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
+            let message = msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk };
             if mode == CopyMode::Pinned {
+                // Known before it is posted: another thread may read at once that the device has done it.
                 // SAFETY: a number only.
                 self.copies.download(range(unsafe { dst.add(at as usize) }, len), ticket);
+                self.post(ctx, &message)?;
                 continue;
             }
+            self.post(ctx, &message)?;
             self.link.flush().map_err(|error| failed(&error))?;
             if let Err(error) = ticket.wait() {
                 // The worker has said why, or will: a fault, or the failure of the copy.
