@@ -36,16 +36,12 @@ impl Copies {
 
     /// A copy to `host` goes on in the background.
     pub(crate) fn download(&self, host: Range<u64>, ticket: Ticket) {
-        let mut state = self.state();
-        state.downloads.retain(|copy| !copy.ticket.has_ended());
-        state.downloads.push(Copy { host, ticket: Arc::new(ticket) });
+        add(&mut self.state().downloads, host, ticket);
     }
 
     /// A copy from `host` goes on in the background.
     pub(crate) fn upload(&self, host: Range<u64>, ticket: Ticket) {
-        let mut state = self.state();
-        state.uploads.retain(|copy| !copy.ticket.has_ended());
-        state.uploads.push(Copy { host, ticket: Arc::new(ticket) });
+        add(&mut self.state().uploads, host, ticket);
     }
 
     /// The device has done download `number`. Called by whichever thread reads the link: it must not wait.
@@ -104,4 +100,10 @@ impl Copies {
             }
         }
     }
+}
+
+/// Adds a copy to those under way, and forgets those that have ended.
+fn add(copies: &mut Vec<Copy>, host: Range<u64>, ticket: Ticket) {
+    copies.retain(|copy| !copy.ticket.has_ended());
+    copies.push(Copy { host, ticket: Arc::new(ticket) });
 }

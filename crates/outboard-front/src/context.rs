@@ -32,7 +32,6 @@ pub(crate) struct Context {
     pub(crate) fault: Fault,
     flags: AtomicU32,
     cache_config: AtomicU32,
-    shared_config: AtomicU32,
     destroyed: AtomicBool,
     /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
     users: Mutex<u32>,
@@ -74,7 +73,6 @@ fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<Arc<Conte
         fault: Fault::default(),
         flags: AtomicU32::new(flags),
         cache_config: AtomicU32::new(0),
-        shared_config: AtomicU32::new(1),
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
     })
@@ -475,9 +473,9 @@ pub(crate) unsafe fn cuCtxSetCacheConfig<D: Driver>(config: CUfunc_cache) -> Res
 }
 
 pub(crate) unsafe fn cuCtxGetSharedMemConfig<D: Driver>(out: *mut CUsharedconfig) -> Result<()> {
-    let config = current()?.context.shared_config.load(Ordering::Relaxed);
+    current()?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, outboard_abi::CUsharedconfig_enum(config)) }
+    unsafe { put(out, CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE) }
 }
 
 pub(crate) unsafe fn cuCtxSetSharedMemConfig<D: Driver>(config: CUsharedconfig) -> Result<()> {

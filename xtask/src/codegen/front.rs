@@ -102,13 +102,18 @@ fn export_arguments(f: &Function, flavour: Flavour) -> String {
     arguments.join(", ")
 }
 
+/// Those whose parameters are known: the interop headers' are left out of the facts.
+fn forwardable(api: &Api) -> impl Iterator<Item = &Function> {
+    api.functions.iter().filter(|f| !f.params.is_empty() || f.family != "graphics")
+}
+
 /// The functions of a loaded driver library.
 pub(crate) fn driver_table(api: &Api) -> String {
     let mut out = format!(
         "{HEADER}#![allow(non_snake_case, clippy::type_complexity)]\n\nuse core::ffi::*;\n\nuse outboard_abi::*;\n\n\
          /// The functions of a driver library; those that it lacks are `None`.\n#[derive(Clone, Copy)]\npub struct Table {{\n"
     );
-    for f in api.functions.iter().filter(|f| !f.params.is_empty() || f.family != "graphics") {
+    for f in forwardable(api) {
         let types: Vec<&str> = f.params.iter().map(|(_, ty)| ty.as_str()).collect();
         let _ = writeln!(
             out,
@@ -119,7 +124,7 @@ pub(crate) fn driver_table(api: &Api) -> String {
         );
     }
     out.push_str("}\n\nimpl Table {\n/// Fills the table with what `find` knows; it must give the address of the symbol of that name, or null.\n///\n/// # Safety\n/// Each address that `find` gives is that of the C function of that name.\npub unsafe fn load(mut find: impl FnMut(&std::ffi::CStr) -> *const c_void) -> Table {\n// SAFETY: `Option<fn>` is a nullable pointer, and the caller says that the addresses are those of the functions named.\nunsafe {\nTable {\n");
-    for f in api.functions.iter().filter(|f| !f.params.is_empty() || f.family != "graphics") {
+    for f in forwardable(api) {
         let _ = writeln!(out, "{}: std::mem::transmute::<*const c_void, Option<_>>(find(c\"{}\")),", f.name, f.name);
     }
     out.push_str("}\n}\n}\n}\n");
