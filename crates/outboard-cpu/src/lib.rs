@@ -7,19 +7,28 @@
 //! A device address is a host address inside the engine's arena, so copies are plain `memcpy`s; every range is checked against the live
 //! allocations before it is queued.
 
+mod array;
 mod backend;
 mod config;
 mod context;
 mod copy;
 mod device;
 mod event;
+mod graph;
+mod green;
+mod host_call;
+mod ipc;
 mod launch;
+mod link;
+mod managed;
 mod memory;
 mod module;
 mod output;
+mod pool;
 mod sched;
 mod table;
 mod threads;
+mod vmm;
 mod work;
 
 pub use backend::Cpu;

@@ -14,5 +14,6 @@ pub mod limits;
 pub mod messages;
 pub mod notice;
 pub mod platform;
+pub mod types;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

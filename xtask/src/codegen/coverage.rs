@@ -15,7 +15,7 @@ pub(crate) fn page(api: &Api, messages: &Messages) -> String {
          the `_ptds` and `_ptsz` forms share their row. **{done} of {total}** are there. What is not returns `CUDA_ERROR_NOT_SUPPORTED`.\n\n\
          - *front*: written once in `outboard-front`; the client library and the software device share it, and differ only behind its `Backend`.\n\
          - class: *local* is answered on the client, *posted* is queued and returns at once, *call* is one round trip, *bulk* moves memory.\n\
-         - server: the messages that a call may send, {} in all (`api/wire.toml`).\n\n",
+         - server: the messages that a call may send, {} in all (`api/wire/`).\n\n",
         messages.count()
     );
     let mut families: BTreeMap<&str, Vec<&Function>> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
-//! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire.toml` says which messages
+//! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
 //! cross the wire. See `api/README.md`.
 
 mod coverage;

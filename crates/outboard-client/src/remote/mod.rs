@@ -1,5 +1,15 @@
 //! The devices of a server: what the front asks, sent over the link.
 
+mod array;
+mod graph;
+mod green;
+mod host_call;
+mod ipc;
+mod link;
+mod managed;
+mod pool;
+mod vmm;
+
 use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;

@@ -6,8 +6,28 @@
 //! Each method belongs to a class: *posted* ones may return before anything happened and report failure later (see [`crate::fault`]),
 //! *call* ones return when the outcome is known.
 
+mod array;
+mod graph;
+mod green;
+mod host_call;
+mod ipc;
+mod link;
+mod managed;
+mod pool;
+mod vmm;
+
 use outboard_abi::CUresult;
 use outboard_wire::platform::{KernelInfo, Platform};
+
+pub use array::Arrays;
+pub use graph::Graphs;
+pub use green::GreenContexts;
+pub use host_call::HostCalls;
+pub use ipc::Sharing;
+pub use link::Linking;
+pub use managed::Managed;
+pub use pool::Pools;
+pub use vmm::VirtualMemory;
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
@@ -133,7 +153,21 @@ pub struct LoadLog {
 }
 
 /// A driver library's device side. One value serves the process; calls come from any thread.
-pub trait Backend: Send + Sync + Sized + 'static {
+pub trait Backend:
+    Arrays
+    + Graphs
+    + GreenContexts
+    + HostCalls
+    + Linking
+    + Managed
+    + Pools
+    + Sharing
+    + VirtualMemory
+    + Send
+    + Sync
+    + Sized
+    + 'static
+{
     /// The one instance.
     fn get() -> &'static Self;
 

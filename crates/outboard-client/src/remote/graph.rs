@@ -1,0 +1,7 @@
+//! Graphs of a server.
+
+use outboard_front::backend::Graphs;
+
+use super::Remote;
+
+impl Graphs for Remote {}

@@ -1,0 +1,7 @@
+//! Green contexts of a server.
+
+use outboard_front::backend::GreenContexts;
+
+use super::Remote;
+
+impl GreenContexts for Remote {}

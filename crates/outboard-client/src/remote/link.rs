@@ -1,0 +1,7 @@
+//! The linker of a server.
+
+use outboard_front::backend::Linking;
+
+use super::Remote;
+
+impl Linking for Remote {}

@@ -1,0 +1,7 @@
+//! Memory pools of a server.
+
+use outboard_front::backend::Pools;
+
+use super::Remote;
+
+impl Pools for Remote {}

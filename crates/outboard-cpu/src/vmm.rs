@@ -1,0 +1,7 @@
+//! The virtual-memory calls of the software device.
+
+use outboard_front::backend::VirtualMemory;
+
+use crate::backend::Cpu;
+
+impl VirtualMemory for Cpu {}

@@ -1,0 +1,97 @@
+//! Contexts.
+
+use outboard_abi::{CUcontext, CUresult};
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::{Context, Handle, Wait, Worker, current};
+use crate::generated::dispatch::ContextCommands;
+use crate::worker::answer::Answer;
+
+impl Worker {
+    fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
+        if self.ctx == 0 || self.objects.contexts.contains_key(&self.ctx) {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let device = message.device as i32;
+        if !self.platform.devices.iter().any(|offered| offered.ordinal == message.device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        let mut real: CUcontext = core::ptr::null_mut();
+        if message.primary {
+            // Flags can be set while it is inactive; a failure leaves the default ones, which do.
+            let _ = call!(self.table, cuDevicePrimaryCtxSetFlags_v2(device, message.flags));
+            call!(self.table, cuDevicePrimaryCtxRetain(&raw mut real, device))?;
+        } else {
+            call!(self.table, cuCtxCreate_v2(&raw mut real, message.flags, device))?;
+            let mut popped = core::ptr::null_mut();
+            call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
+        }
+        self.current = 0;
+        self.objects.contexts.insert(self.ctx, Context { real: Handle::new(real), device, primary: message.primary });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<Context, CUresult> {
+        let context = self.objects.context(self.ctx)?;
+        self.objects.contexts.remove(&self.ctx);
+        self.objects.forget(self.ctx);
+        self.allocations.forget(self.ctx);
+        self.slots.forget(self.ctx);
+        if let Some(pool) = self.pools.remove(&self.ctx) {
+            pool.close();
+        }
+        if self.current == self.ctx {
+            self.current = 0;
+            call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
+        }
+        Ok(context)
+    }
+}
+
+impl ContextCommands for Worker {
+    fn context_open(&mut self, message: ContextOpen, answer: Answer<ContextOpen>) {
+        let outcome = self.open(&message);
+        answer.result(outcome.map(|()| ContextOpenReply {}));
+    }
+
+    fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
+        match self.close() {
+            Ok(context) => self.on_helper(
+                context,
+                answer,
+                move |table| {
+                    call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
+                    if context.primary {
+                        // A reset ends it whatever its state and whoever holds it: this process serves one client.
+                        call!(table, cuDevicePrimaryCtxReset_v2(context.device))?;
+                        call!(table, cuDevicePrimaryCtxRelease_v2(context.device))
+                    } else {
+                        call!(table, cuCtxDestroy_v2(current(&context)))
+                    }
+                },
+                |answer, outcome| answer.result(outcome.map(|()| ContextCloseReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn context_synchronize(&mut self, _: ContextSynchronize, answer: Answer<ContextSynchronize>) {
+        self.wait(Wait::Context, answer, |answer, outcome| {
+            answer.result(outcome.map(|()| ContextSynchronizeReply {}));
+        });
+    }
+
+    fn context_limit(&mut self, message: ContextLimit, answer: Answer<ContextLimit>) {
+        let mut value = 0usize;
+        let limit = outboard_abi::CUlimit_enum(message.limit);
+        let outcome = self.enter().and_then(|_| call!(self.table, cuCtxGetLimit(&raw mut value, limit)));
+        answer.result(outcome.map(|()| ContextLimitReply { value: value as u64 }));
+    }
+
+    fn context_set_limit(&mut self, message: ContextSetLimit, answer: Answer<ContextSetLimit>) {
+        let limit = outboard_abi::CUlimit_enum(message.limit);
+        let outcome = self.enter().and_then(|_| call!(self.table, cuCtxSetLimit(limit, message.value as usize)));
+        answer.result(outcome.map(|()| ContextSetLimitReply {}));
+    }
+}

@@ -1,0 +1,152 @@
+//! Copies and fills.
+
+use outboard_abi::{CUevent_flags, CUresult, CUstream};
+use outboard_driver::call;
+use outboard_session::chunks::Cut;
+use outboard_wire::messages::*;
+
+use super::{Handle, Wait, Worker, current};
+use crate::generated::dispatch::CopyCommands;
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::memory::{Slot, Slots};
+use crate::worker::staging;
+
+impl Worker {
+    /// Where a large copy of the command's context runs, in `stream`.
+    fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
+        let context = self.objects.context(self.ctx)?;
+        let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
+        let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
+        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk })
+    }
+
+    /// Throws away the bytes of a copy to the device that cannot be done.
+    fn discard(&self, transfer: u64, cut: Cut) {
+        if let Some(replier) = &self.replier
+            && let Err(error) = replier.bulk().discard(transfer, cut)
+        {
+            self.violated(&error);
+        }
+    }
+
+    /// Tells the client that a copy to the host brings nothing.
+    fn cancel(&self, transfer: u64) {
+        if let Some(replier) = &self.replier {
+            replier.bulk().cancel(transfer, 0);
+        }
+    }
+
+    /// Starts a small copy to the host, into a buffer that the answer is made from.
+    fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUevent_st>), CUresult> {
+        let stream = self.stream(message.stream)?;
+        if message.bytes as usize > Slots::BYTES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.allocations.check(message.src, u64::from(message.bytes))?;
+        let slot = self.slots.take(self.table, self.ctx)?;
+        call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src, message.bytes as usize, stream))?;
+        let mut event = core::ptr::null_mut();
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+        call!(self.table, cuEventCreate(&raw mut event, flags))?;
+        call!(self.table, cuEventRecord(event, stream))?;
+        Ok((slot, Handle::new(event)))
+    }
+}
+
+impl CopyCommands for Worker {
+    fn copy_in(&mut self, message: CopyIn<'_>) -> Outcome {
+        let stream = self.stream(message.stream)?;
+        self.allocations.check(message.dst, message.data.len() as u64)?;
+        // Pageable and small: the driver takes the bytes along before it returns.
+        call!(self.table, cuMemcpyHtoDAsync_v2(message.dst, message.data.as_ptr().cast(), message.data.len(), stream))
+    }
+
+    fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.allocations.check(m.dst, m.bytes).and_then(|()| {
+            let stream = self.stream(m.stream)?;
+            let watcher = staging::copy_in(&self.place(stream)?, m.transfer, cut, m.dst)?;
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            // The bytes are on their way all the same.
+            self.discard(m.transfer, cut);
+        }
+        started
+    }
+
+    fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
+        let bytes = message.bytes as usize;
+        match self.start_copy_out(&message) {
+            Ok((slot, event)) => {
+                let table = self.table;
+                self.wait(Wait::Event(event), answer, move |answer, outcome| {
+                    let _ = call!(table, cuEventDestroy_v2(event.get()));
+                    // SAFETY: the event was recorded behind the copy.
+                    answer.result(outcome.map(|()| CopyOutReply { data: unsafe { slot.bytes(bytes) } }));
+                });
+            }
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.allocations.check(m.src, m.bytes).and_then(|()| {
+            let stream = self.stream(m.stream)?;
+            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, m.src)?;
+            self.copies.add(out);
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            self.cancel(m.transfer);
+        }
+        started
+    }
+
+    fn copy_on_device(&mut self, m: CopyOnDevice) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        self.allocations.check_rows(m.dst, m.width, m.height, m.dst_pitch)?;
+        self.allocations.check_rows(m.src, m.width, m.height, m.src_pitch)?;
+        if m.height == 1 {
+            return call!(self.table, cuMemcpyDtoDAsync_v2(m.dst, m.src, m.width as usize, stream));
+        }
+        let copy = outboard_abi::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: outboard_abi::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcHost: core::ptr::null(),
+            srcDevice: m.src,
+            srcArray: core::ptr::null_mut(),
+            srcPitch: m.src_pitch as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: outboard_abi::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstHost: core::ptr::null_mut(),
+            dstDevice: m.dst,
+            dstArray: core::ptr::null_mut(),
+            dstPitch: m.dst_pitch as usize,
+            WidthInBytes: m.width as usize,
+            Height: m.height as usize,
+        };
+        call!(self.table, cuMemcpy2DAsync_v2(&raw const copy, stream))
+    }
+
+    fn fill(&mut self, m: Fill) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        let row = m.width.checked_mul(u64::from(m.element)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.allocations.check_rows(m.dst, row, m.height, m.pitch)?;
+        let (pitch, width, height) = (m.pitch as usize, m.width as usize, m.height as usize);
+        match (m.element, m.height) {
+            (1, 1) => call!(self.table, cuMemsetD8Async(m.dst, m.value as u8, width, stream)),
+            (2, 1) => call!(self.table, cuMemsetD16Async(m.dst, m.value as u16, width, stream)),
+            (4, 1) => call!(self.table, cuMemsetD32Async(m.dst, m.value, width, stream)),
+            (1, _) => call!(self.table, cuMemsetD2D8Async(m.dst, pitch, m.value as u8, width, height, stream)),
+            (2, _) => call!(self.table, cuMemsetD2D16Async(m.dst, pitch, m.value as u16, width, height, stream)),
+            (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst, pitch, m.value, width, height, stream)),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}

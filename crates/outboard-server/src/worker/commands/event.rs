@@ -1,0 +1,59 @@
+//! Events.
+
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::{Handle, Wait, Worker};
+use crate::generated::dispatch::EventCommands;
+use crate::worker::answer::{Answer, Outcome};
+
+impl EventCommands for Worker {
+    fn event_create(&mut self, m: EventCreate) -> Outcome {
+        self.enter()?;
+        self.objects.events.check_new(m.event)?;
+        let mut event = core::ptr::null_mut();
+        call!(self.table, cuEventCreate(&raw mut event, m.flags))?;
+        self.objects.events.insert(m.event, self.ctx, Handle::new(event));
+        Ok(())
+    }
+
+    fn event_destroy(&mut self, m: EventDestroy) -> Outcome {
+        self.enter()?;
+        let event = self.objects.events.remove(m.event)?;
+        call!(self.table, cuEventDestroy_v2(event.get()))
+    }
+
+    fn event_record(&mut self, m: EventRecord) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        let event = self.objects.event(m.event)?;
+        if m.flags == 0 {
+            call!(self.table, cuEventRecord(event, stream))
+        } else {
+            call!(self.table, cuEventRecordWithFlags(event, stream, m.flags))
+        }
+    }
+
+    fn event_synchronize(&mut self, m: EventSynchronize, answer: Answer<EventSynchronize>) {
+        match self.objects.event(m.event) {
+            Ok(event) => self.wait(Wait::Event(Handle::new(event)), answer, |answer, outcome| {
+                answer.result(outcome.map(|()| EventSynchronizeReply {}));
+            }),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn event_query(&mut self, m: EventQuery, answer: Answer<EventQuery>) {
+        let event = self.enter().and_then(|_| self.objects.event(m.event));
+        let outcome = event.and_then(|event| call!(self.table, cuEventQuery(event)));
+        self.copies_told();
+        answer.result(outcome.map(|()| EventQueryReply {}));
+    }
+
+    fn event_elapsed(&mut self, m: EventElapsed, answer: Answer<EventElapsed>) {
+        let mut milliseconds = 0.0;
+        let events = self.enter().and_then(|_| Ok((self.objects.event(m.start)?, self.objects.event(m.end)?)));
+        let outcome =
+            events.and_then(|(start, end)| call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end)));
+        answer.result(outcome.map(|()| EventElapsedReply { milliseconds }));
+    }
+}

@@ -1,0 +1,65 @@
+//! Kernels and their launches.
+
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::Worker;
+use crate::generated::dispatch::LaunchCommands;
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::launch::{self, Config, Shape};
+
+impl LaunchCommands for Worker {
+    fn function_set_attribute(&mut self, m: FunctionSetAttribute) -> Outcome {
+        self.enter()?;
+        let function = self.objects.function(m.function)?;
+        let attribute = outboard_abi::CUfunction_attribute_enum(m.attribute);
+        call!(self.table, cuFuncSetAttribute(function, attribute, m.value))
+    }
+
+    fn function_set_cache_config(&mut self, m: FunctionSetCacheConfig) -> Outcome {
+        self.enter()?;
+        let function = self.objects.function(m.function)?;
+        call!(self.table, cuFuncSetCacheConfig(function, outboard_abi::CUfunc_cache_enum(m.config)))
+    }
+
+    fn occupancy(&mut self, m: Occupancy, answer: Answer<Occupancy>) {
+        let mut blocks = 0;
+        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let outcome = function.and_then(|function| {
+            let (block, shared) = (m.block as i32, m.shared as usize);
+            call!(
+                self.table,
+                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&raw mut blocks, function, block, shared, m.flags)
+            )
+        });
+        answer.result(outcome.map(|()| OccupancyReply { blocks }));
+    }
+
+    fn occupancy_clusters(&mut self, m: OccupancyClusters, answer: Answer<OccupancyClusters>) {
+        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let outcome = function.and_then(|function| {
+            let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
+            let config = Config::new(&shape, core::ptr::null_mut(), &m.attributes, false)?;
+            let mut count = 0;
+            if m.largest {
+                call!(self.table, cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer()))?;
+            } else {
+                call!(self.table, cuOccupancyMaxActiveClusters(&raw mut count, function, config.pointer()))?;
+            }
+            Ok(OccupancyClustersReply { count })
+        });
+        answer.result(outcome);
+    }
+
+    fn tensor_map_tiled(&mut self, m: TensorMapTiled, answer: Answer<TensorMapTiled>) {
+        let outcome = self.enter().and_then(|_| launch::tensor_map(self.table, &m));
+        answer.result(outcome.map(|map| TensorMapTiledReply { map }));
+    }
+
+    fn launch(&mut self, m: Launch<'_>) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        let function = self.objects.function(m.function)?;
+        let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
+        launch::launch(self.table, function, &shape, stream, m.params, &m.attributes, m.cooperative)
+    }
+}

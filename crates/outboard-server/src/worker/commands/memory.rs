@@ -1,0 +1,64 @@
+//! Device memory.
+
+use outboard_abi::CUresult;
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::Worker;
+use crate::generated::dispatch::MemoryCommands;
+use crate::worker::answer::{Answer, Outcome};
+
+impl Worker {
+    fn alloc(&mut self, bytes: u64) -> Result<u64, CUresult> {
+        self.enter()?;
+        let mut address = 0;
+        call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
+        self.allocations.insert(address, bytes, self.ctx);
+        Ok(address)
+    }
+
+    fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
+        let stream = self.stream(message.stream)?;
+        let mut address = 0;
+        call!(self.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
+        self.allocations.insert(address, message.bytes, self.ctx);
+        Ok(address)
+    }
+}
+
+impl MemoryCommands for Worker {
+    fn memory_info(&mut self, _: MemoryInfo, answer: Answer<MemoryInfo>) {
+        let (mut free, mut total) = (0usize, 0usize);
+        let outcome = self.enter().and_then(|_| call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)));
+        answer.result(outcome.map(|()| MemoryInfoReply { free: free as u64, total: total as u64 }));
+    }
+
+    fn memory_alloc(&mut self, message: MemoryAlloc, answer: Answer<MemoryAlloc>) {
+        let outcome = self.alloc(message.bytes);
+        answer.result(outcome.map(|address| MemoryAllocReply { address }));
+    }
+
+    fn memory_free(&mut self, message: MemoryFree, answer: Answer<MemoryFree>) {
+        match self.enter().and_then(|context| self.allocations.remove(message.address).map(|()| context)) {
+            // The driver waits for all work that may use it.
+            Ok(context) => self.on_helper(
+                context,
+                answer,
+                move |table| call!(table, cuMemFree_v2(message.address)),
+                |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn memory_alloc_async(&mut self, message: MemoryAllocAsync, answer: Answer<MemoryAllocAsync>) {
+        let outcome = self.alloc_async(&message);
+        answer.result(outcome.map(|address| MemoryAllocAsyncReply { address }));
+    }
+
+    fn memory_free_async(&mut self, message: MemoryFreeAsync) -> Outcome {
+        let stream = self.stream(message.stream)?;
+        self.allocations.remove(message.address)?;
+        call!(self.table, cuMemFreeAsync(message.address, stream))
+    }
+}

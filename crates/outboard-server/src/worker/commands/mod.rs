@@ -1,0 +1,102 @@
+//! What the worker does for each message, one module per family.
+
+mod context;
+mod copy;
+mod event;
+mod launch;
+mod memory;
+mod module;
+mod stream;
+
+use std::time::{Duration, Instant};
+
+use outboard_abi::{CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_wire::messages::Call;
+
+use super::Worker;
+use super::answer::{Answer, Outcome};
+use super::objects::{Context, Handle, current};
+
+/// How long the dispatcher itself looks at work that is nearly done before it hands the wait to a helper, which costs more than this.
+const GLANCE: Duration = Duration::from_micros(15);
+
+/// What a wait is for.
+#[derive(Clone, Copy)]
+enum Wait {
+    Context,
+    Stream(Handle<outboard_abi::CUstream_st>),
+    Event(Handle<outboard_abi::CUevent_st>),
+}
+
+impl Wait {
+    /// `CUDA_ERROR_NOT_READY` if it would block.
+    fn query(self, table: &Table) -> Outcome {
+        match self {
+            // The driver has no such question; the legacy stream alone does not answer for the others.
+            Wait::Context => Err(CUresult::CUDA_ERROR_NOT_READY),
+            Wait::Stream(stream) => call!(table, cuStreamQuery(stream.get())),
+            Wait::Event(event) => call!(table, cuEventQuery(event.get())),
+        }
+    }
+
+    fn block(self, table: &Table) -> Outcome {
+        match self {
+            Wait::Context => call!(table, cuCtxSynchronize()),
+            Wait::Stream(stream) => call!(table, cuStreamSynchronize(stream.get())),
+            Wait::Event(event) => call!(table, cuEventSynchronize(event.get())),
+        }
+    }
+}
+
+impl Worker {
+    /// Waits for the device and then answers: here if that is soon, else on a helper thread.
+    fn wait<M>(&mut self, wait: Wait, answer: Answer<M>, finish: impl FnOnce(Answer<M>, Outcome) + Send + 'static)
+    where
+        M: Call + 'static,
+    {
+        let context = match self.enter() {
+            Ok(context) => context,
+            Err(error) => return answer.error(error),
+        };
+        let until = Instant::now() + GLANCE;
+        loop {
+            match wait.query(self.table) {
+                Err(CUresult::CUDA_ERROR_NOT_READY) if Instant::now() < until && !matches!(wait, Wait::Context) => {}
+                Err(CUresult::CUDA_ERROR_NOT_READY) => break,
+                outcome => {
+                    self.tell();
+                    return finish(answer, outcome);
+                }
+            }
+        }
+        self.on_helper(context, answer, move |table| wait.block(table), finish);
+    }
+
+    /// Makes a driver call that may block on a helper thread, and answers there.
+    fn on_helper<M, T>(
+        &self,
+        context: Context,
+        answer: Answer<M>,
+        work: impl FnOnce(&'static Table) -> Result<T, CUresult> + Send + 'static,
+        finish: impl FnOnce(Answer<M>, Result<T, CUresult>) + Send + 'static,
+    ) where
+        M: Call + 'static,
+    {
+        let (table, output, copies, replier) =
+            (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
+        self.helpers.run(move || {
+            let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
+            if let Some(replier) = &replier {
+                output.forward(replier);
+                copies.tell(replier);
+            }
+            finish(answer, outcome);
+        });
+    }
+
+    fn stream(&mut self, name: u64) -> Result<CUstream, CUresult> {
+        self.enter()?;
+        self.objects.stream(name)
+    }
+}

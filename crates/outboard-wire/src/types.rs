@@ -1,0 +1,3 @@
+//! The types that fields of messages may have beyond plain ones.
+
+pub use crate::platform::KernelInfo;
