@@ -9,7 +9,11 @@ use crate::backend::Result;
 /// Runs an entry point, `SYMBOLS[symbol]`: a panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
 pub fn enter(symbol: usize, body: impl FnOnce() -> CUresult) -> CUresult {
     crate::stats::entered(symbol);
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN)
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN);
+    if result != CUresult::CUDA_SUCCESS {
+        crate::stats::failed(symbol, result);
+    }
+    result
 }
 
 /// The C result of an outcome.

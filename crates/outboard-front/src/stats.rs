@@ -3,11 +3,16 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use outboard_abi::CUresult;
+
 use crate::backend::Backend;
 use crate::generated::driver::SYMBOLS;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicU64; SYMBOLS.len()] = [const { AtomicU64::new(0) }; SYMBOLS.len()];
+
+/// How often a symbol returned an error (upper half) and the last one (lower half).
+static ERRORS: [AtomicU64; SYMBOLS.len()] = [const { AtomicU64::new(0) }; SYMBOLS.len()];
 
 /// Stands for the functions of private tables, whose calls are not counted.
 pub(crate) const PRIVATE: usize = usize::MAX;
@@ -18,6 +23,17 @@ pub(crate) fn entered(symbol: usize) {
         && let Some(calls) = CALLS.get(symbol)
     {
         calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts an error that entry point `symbol` returns, if anybody wants to know.
+#[cold]
+pub(crate) fn failed(symbol: usize, error: CUresult) {
+    if COUNTING.load(Ordering::Relaxed)
+        && let Some(errors) = ERRORS.get(symbol)
+    {
+        let count = (errors.load(Ordering::Relaxed) >> 32) + 1;
+        errors.store(count << 32 | u64::from(error.0), Ordering::Relaxed);
     }
 }
 
@@ -55,6 +71,13 @@ extern "C" fn write<B: Backend>() {
         for (index, (symbol, count)) in calls.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
             let _ = write!(json, "{comma}\"{symbol}\": {count}");
+        }
+        json.push_str("}, \"errors\": {");
+        let failed = SYMBOLS.into_iter().zip(ERRORS.iter().map(|errors| errors.load(Ordering::Relaxed)));
+        for (index, (symbol, errors)) in failed.filter(|(_, errors)| *errors > 0).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let (count, last) = (errors >> 32, errors & 0xffff_ffff);
+            let _ = write!(json, "{comma}\"{symbol}\": {{\"count\": {count}, \"last\": {last}}}");
         }
         json.push_str("}}\n");
         let _ = std::fs::write(path, json);
