@@ -177,11 +177,14 @@ pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
         (
             JitOptions::read(jit_count, jit_options, jit_values)?,
             slice(options, count as usize)?,
-            slice(values, count as usize)?,
+            // The options that exist are told by being there: cuBLAS passes no values.
+            if values.is_null() { None } else { Some(slice(values, count as usize)?) },
             image::locate(data)?,
         )
     };
-    let kept = options.iter().zip(values).any(|(option, value)| option.0 == BINARY_IS_PRESERVED && !value.is_null());
+    let kept = options.iter().enumerate().any(|(index, option)| {
+        option.0 == BINARY_IS_PRESERVED && values.is_none_or(|values| !values[index].is_null())
+    });
     // SAFETY: the program's image, valid during this call.
     let parts = if kept { parts } else { unsafe { parts.to_owned() } };
     // SAFETY: the program's out parameter.
