@@ -2,8 +2,10 @@
 
 mod copies;
 mod host;
+mod host_calls;
 pub mod link;
 mod remote;
+mod requests;
 mod session;
 pub mod target;
 

@@ -6,19 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::fault;
 use outboard_transport::tcp::Tcp;
 use outboard_wire::Reader;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
-use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, OUTPUT};
+use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, OUTPUT, REQUEST};
 use outboard_wire::platform::Platform;
+use outboard_wire::request::Request;
 
 use crate::copies::Copies;
+use crate::host_calls::HostFunctions;
 use crate::link::bulk::suggested_chunk;
 use crate::link::{Config, ConnectError, Link, LinkError};
+use crate::requests::{Answerer, Requests};
 use crate::target::{Target, VARIABLE};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
@@ -30,6 +33,7 @@ pub(crate) struct Session {
     link: Link,
     pending: Arc<Pending>,
     copies: Arc<Copies>,
+    functions: Arc<HostFunctions>,
     upload: Mutex<()>,
     device: String,
     server: String,
@@ -76,6 +80,19 @@ impl Session {
             },
             error => Err(error),
         }
+    }
+
+    /// Queues a call of the program's function.
+    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall) -> Result<()> {
+        let expected = self.link.expect().map_err(|error| failed(&error))?;
+        let always = call.is_always_called();
+        let number = self.functions.add(ctx, call, expected);
+        self.post(ctx, &msg::HostCall { stream, call: number, always }).inspect_err(|_| self.functions.remove(number))
+    }
+
+    /// A context has ended: what was queued in it will not be called.
+    pub(crate) fn context_ended(&self, ctx: ContextId) {
+        self.functions.forget(ctx);
     }
 
     /// Held while the pieces of an image are on their way.
@@ -225,17 +242,29 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         purpose: Purpose::Session { devices: target.devices.clone() },
     };
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
+    let functions = Arc::new(HostFunctions::default());
+    let config = Config::from_env();
+    let requests = Requests::new(config.spin, Arc::clone(&copies), vec![Arc::clone(&functions) as Arc<dyn Answerer>]);
     let notices = {
-        let (pending, copies) = (Arc::clone(&pending), Arc::clone(&copies));
-        Box::new(move |code: u16, payload: &[u8]| notice(&pending, &copies, code, payload))
+        let (pending, copies, requests) = (Arc::clone(&pending), Arc::clone(&copies), Arc::clone(&requests));
+        Box::new(move |code: u16, payload: &[u8]| match code {
+            REQUEST => {
+                if let Ok(request) = Reader::new(payload).get::<Request<'_>>() {
+                    requests.asked(&request);
+                }
+            }
+            _ => notice(&pending, &copies, code, payload),
+        })
     };
     let server = target.address.to_string();
-    let (link, welcome) = Link::connect(&Tcp, &server, &hello, Config::from_env(), notices)?;
+    let (link, welcome) = Link::connect(&Tcp, &server, &hello, config, notices)?;
+    requests.connect(link.answers());
     let mut reader = Reader::new(&welcome.snapshot);
     let platform: Platform = reader.get()?;
     reader.finish()?;
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
-    let session = Session { link, pending, copies, upload: Mutex::new(()), device, server, started: Instant::now() };
+    let (upload, started) = (Mutex::new(()), Instant::now());
+    let session = Session { link, pending, copies, functions, upload, device, server, started };
     Ok((Arc::new(session), platform))
 }
 

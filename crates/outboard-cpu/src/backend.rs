@@ -75,7 +75,7 @@ impl Cpu {
         }
     }
 
-    fn context(&self, ctx: ContextId) -> Result<Arc<Context>> {
+    pub(crate) fn context(&self, ctx: ContextId) -> Result<Arc<Context>> {
         self.contexts.get(ctx)
     }
 
@@ -102,7 +102,7 @@ impl Cpu {
     }
 }
 
-fn lane(ctx: ContextId, stream: Stream) -> Lane {
+pub(crate) fn lane(ctx: ContextId, stream: Stream) -> Lane {
     match stream {
         Stream::Legacy => Lane::Legacy(ctx),
         Stream::Created(id) => Lane::Created(id),

@@ -16,6 +16,8 @@ pub(crate) struct Context {
     pub(crate) id: ContextId,
     pub(crate) engine: Arc<Engine>,
     pub(crate) output: Output,
+    /// Held while a function of the program runs: one at a time, as with any driver.
+    pub(crate) calling: Mutex<()>,
     /// Addresses of its live allocations.
     allocations: Mutex<HashSet<u64>>,
 }
@@ -35,7 +37,7 @@ fn no_limit(limit: CUlimit_enum) -> CUresult {
 
 impl Context {
     pub(crate) fn new(id: ContextId, engine: Arc<Engine>) -> Context {
-        Context { id, engine, output: Output::default(), allocations: Mutex::default() }
+        Context { id, engine, output: Output::default(), calling: Mutex::new(()), allocations: Mutex::default() }
     }
 
     pub(crate) fn limit(&self, limit: u32) -> Result<u64> {

@@ -1,7 +1,20 @@
 //! Functions of the program that a stream calls of the software device.
 
-use outboard_front::backend::HostCalls;
+use outboard_front::backend::{Backend, ContextId, HostCall, HostCalls, Result, Stream};
 
-use crate::backend::Cpu;
+use crate::backend::{Cpu, lane};
+use crate::work::Work;
 
-impl HostCalls for Cpu {}
+impl HostCalls for Cpu {
+    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+        let context = self.context(ctx)?;
+        let mut call = Some(call);
+        let work = Work::Host(Box::new(move |status| {
+            let Some(call) = call.take() else { return };
+            let _one_at_a_time = context.calling.lock();
+            context.output.flush();
+            call.run(status);
+        }));
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+    }
+}

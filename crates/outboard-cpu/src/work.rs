@@ -42,6 +42,8 @@ pub(crate) enum Work {
     Wait(Word, Condition),
     Launch(Box<Grid>),
     Call(Box<dyn FnMut() + Send>),
+    /// Calls a function of the program; it is told when the work before has failed.
+    Host(Box<dyn FnMut(CUresult) + Send>),
 }
 
 /// A value of 32 or 64 bits, and an aligned address for it.
@@ -88,6 +90,13 @@ impl Work {
         }
     }
 
+    /// It will not run: its context has failed.
+    pub(crate) fn drop_with(&mut self, error: CUresult) {
+        if let Work::Host(call) = self {
+            call(error);
+        }
+    }
+
     pub(crate) fn run(&mut self) -> Progress {
         match self {
             Work::Nothing => {}
@@ -105,6 +114,7 @@ impl Work {
             Work::Wait(..) => fence(Ordering::SeqCst),
             Work::Launch(grid) => return grid.run().map_or_else(Progress::Failed, |()| Progress::Done),
             Work::Call(call) => call(),
+            Work::Host(call) => call(CUresult::CUDA_SUCCESS),
         }
         Progress::Done
     }

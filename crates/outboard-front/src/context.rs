@@ -81,6 +81,7 @@ fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<Arc<Conte
 impl Context {
     /// The context to work in: alive, active, without a fault.
     pub(crate) fn live(self: &Arc<Context>) -> Result<Here> {
+        crate::host_call::outside()?;
         let here = self.open()?;
         self.fault.check()?;
         Ok(here)

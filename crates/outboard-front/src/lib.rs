@@ -24,6 +24,7 @@ pub mod fault;
 pub mod function;
 mod handles;
 pub mod host;
+pub mod host_call;
 mod image;
 pub mod init;
 mod integrity;

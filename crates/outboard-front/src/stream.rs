@@ -1,10 +1,12 @@
 //! Streams: handles, the default streams, ordering calls.
 
 use core::cell::RefCell;
-use core::ffi::{c_int, c_uint, c_ulonglong};
+use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 
-use outboard_abi::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUresult, CUstream, cuuint32_t, cuuint64_t};
+use outboard_abi::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUresult, CUstream, CUstreamCallback, cuuint32_t, cuuint64_t,
+};
 use parking_lot::Mutex;
 
 use crate::Driver;
@@ -184,6 +186,25 @@ pub(crate) unsafe fn cuStreamWaitEvent<D: Driver>(stream: CUstream, event: CUeve
     require(flags & !1 == 0)?;
     let event = crate::event::resolve(event)?;
     here.note(D::get().stream_wait_event(here.id, stream, event.id(), flags))
+}
+
+pub(crate) unsafe fn cuLaunchHostFunc<D: Driver>(
+    stream: CUstream,
+    function: CUhostFn,
+    data: *mut c_void,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { crate::host_call::launch::<D>(stream, function, data) }
+}
+
+pub(crate) unsafe fn cuStreamAddCallback<D: Driver>(
+    stream: CUstream,
+    function: CUstreamCallback,
+    data: *mut c_void,
+    flags: c_uint,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { crate::host_call::add_callback::<D>(stream, function, data, flags) }
 }
 
 pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(

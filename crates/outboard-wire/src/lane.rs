@@ -13,11 +13,11 @@ use crate::limits::CHUNK_BYTES;
 pub struct LaneHeader {
     /// What the frame is.
     pub kind: LaneKind,
-    /// The client's number for the transfer.
+    /// The client's number for the transfer, or the worker's for the request.
     pub transfer: u64,
-    /// The chunk's index, or the number of chunks granted or sent so far.
+    /// The chunk's index, or the number of chunks granted or sent so far, or a status.
     pub index: u32,
-    /// Bytes that follow: a chunk's, otherwise 0.
+    /// Bytes that follow: a chunk's or an answer's, otherwise 0.
     pub len: u32,
 }
 
@@ -32,6 +32,8 @@ pub enum LaneKind {
     Done,
     /// Worker to client: of a transfer towards the client, `index` chunks have been sent, and no more will be.
     Cancelled,
+    /// Client to worker: the answer to request `transfer`, with the status `index`.
+    Answer,
 }
 
 impl LaneHeader {
@@ -59,10 +61,11 @@ impl LaneHeader {
             1 => LaneKind::Grant,
             2 => LaneKind::Done,
             3 => LaneKind::Cancelled,
+            4 => LaneKind::Answer,
             value => return Err(DecodeError::Invalid { what: "kind of lane frame", value: value.into() }),
         };
         let header = LaneHeader { kind, index: reader.u32()?, transfer: reader.u64()?, len: reader.u32()? };
-        let limit = if kind == LaneKind::Chunk { *CHUNK_BYTES.end() } else { 0 };
+        let limit = if matches!(kind, LaneKind::Chunk | LaneKind::Answer) { *CHUNK_BYTES.end() } else { 0 };
         if header.len as usize > limit {
             return Err(DecodeError::TooLong { found: header.len as usize, limit });
         }
@@ -85,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..5) {
+        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..6) {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&u32::from(kind).to_le_bytes());
             if let Ok(header) = LaneHeader::decode(&bytes) {

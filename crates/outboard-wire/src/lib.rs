@@ -14,6 +14,7 @@ pub mod limits;
 pub mod messages;
 pub mod notice;
 pub mod platform;
+pub mod request;
 pub mod types;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

@@ -13,6 +13,9 @@ pub const COPIED: u16 = 3;
 /// Bytes that the driver wrote to standard error, failed assertions in kernels for one, for the client's standard error.
 pub const ERRORS: u16 = 4;
 
+/// The worker asks something of the client: a [`Request`](crate::request::Request).
+pub const REQUEST: u16 = 5;
+
 /// The failure of a posted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {

@@ -3,6 +3,7 @@
 //! - [`Link::post`] appends a command and returns. A sender thread writes what has piled up.
 //! - [`Link::call`] appends a command, writes everything pending itself, and reads replies itself until its own has
 //!   come. Of several threads that wait, one reads for all (the leader); when it leaves, another takes over.
+//! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask something of the program.
 //! - If the connection fails, every waiting and every later call and post returns [`LinkError::Lost`].
 //!
 //! The threads here live in someone else's process: they raise no signal, are joined by nobody, and hold no lock
@@ -13,11 +14,12 @@ pub mod bulk;
 mod config;
 mod connect;
 mod fork;
+mod listen;
 mod receive;
 mod sender;
 mod shared;
 mod stats;
-mod thread;
+pub(crate) mod thread;
 
 use std::io;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use outboard_wire::handshake::{Hello, Welcome};
 pub use bulk::{Ticket, Upload};
 pub use config::Config;
 pub use connect::{ConnectError, handshake};
+pub use listen::{Answers, Expectation};
 pub use stats::Stats;
 
 use bulk::Bulk;
@@ -135,6 +138,16 @@ impl Link {
     pub unsafe fn download(&self, to: *mut u8, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
         // SAFETY: the caller promises the same.
         unsafe { bulk::open_download(&self.shared, to, len, chunk) }
+    }
+
+    /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.
+    pub fn expect(&self) -> Result<Expectation, LinkError> {
+        listen::expect(&self.shared)
+    }
+
+    /// What answers the worker's requests.
+    pub fn answers(&self) -> Answers {
+        Answers::new(&self.shared)
     }
 
     /// Whether the connection is still up, as far as known.

@@ -99,12 +99,12 @@ fn pause(since: Instant) {
 }
 
 /// Sleeps until there is something to write or to read, or the connection ends. While callers come and go, it leaves
-/// reading to them: to be woken by each of their replies would slow them down.
+/// reading to them, and to the listener while there is one: to be woken by each of their replies would slow them down.
 fn sleep(shared: &Shared, calls: &mut u64) {
     shared.asleep.store(true, Ordering::Relaxed);
     if shared.is_idle() {
         let made = shared.counters.calls.get();
-        let (interest, timeout) = if made == *calls {
+        let (interest, timeout) = if made == *calls && !shared.listening.is_on() {
             (Interest { read: true, write: false, hangup: true }, None)
         } else {
             (Interest::HANGUP, Some(CALLERS_READ))

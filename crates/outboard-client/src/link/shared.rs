@@ -11,6 +11,7 @@ use outboard_transport::{Interest, Readiness, Stream, Waker};
 use outboard_wire::Writer;
 
 use super::bulk::Bulk;
+use super::listen::Listening;
 use super::receive::Slot;
 use super::stats::Counters;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     pub(super) waker: Waker,
     lost: OnceLock<Arc<str>>,
     pub(super) bulk: Bulk,
+    pub(super) listening: Listening,
     pub(super) counters: Counters,
 }
 
@@ -93,6 +95,7 @@ impl Shared {
             waker: Waker::new()?,
             lost: OnceLock::new(),
             bulk,
+            listening: Listening::default(),
             counters: Counters::default(),
         })
     }
@@ -166,6 +169,7 @@ impl Shared {
             slot.deliver(Err(self.lost()));
         }
         self.bulk.lose();
+        self.listening.lose();
         self.waker.wake();
     }
 

@@ -1,7 +1,11 @@
 //! Functions of the program that a stream calls of a server.
 
-use outboard_front::backend::HostCalls;
+use outboard_front::backend::{ContextId, HostCall, HostCalls, Result, Stream};
 
-use super::Remote;
+use super::{Remote, wire};
 
-impl HostCalls for Remote {}
+impl HostCalls for Remote {
+    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+        self.session()?.host_call(ctx, wire(stream), call)
+    }
+}

@@ -88,7 +88,9 @@ impl Backend for Remote {
     }
 
     fn context_close(&self, ctx: ContextId) -> Result<()> {
-        self.call(ctx, &msg::ContextClose {}, |_| ())
+        let outcome = self.call(ctx, &msg::ContextClose {}, |_| ());
+        self.session()?.context_ended(ctx);
+        outcome
     }
 
     fn context_synchronize(&self, ctx: ContextId) -> Result<()> {

@@ -96,15 +96,18 @@ impl Scheduler {
 
     /// Runs a node of a lane that is marked as running. False if it has to wait for a value in memory.
     pub(super) fn run_node(&'static self, state: &mut MutexGuard<'static, State>, lane: Lane, mut node: Node) -> bool {
-        let dropped = state.is_dropped(lane);
         let ctx = state.context_of(lane);
+        let dropped = state.error_of(lane);
         let waiting = MutexGuard::unlocked(state, || {
-            let progress = match dropped {
-                true => Progress::Done,
-                // A defect in the engine must not leave the program waiting for ever.
-                false => catch_unwind(AssertUnwindSafe(|| node.work.run()))
-                    .unwrap_or(Progress::Failed(CUresult::CUDA_ERROR_UNKNOWN)),
-            };
+            // A defect in the engine must not leave the program waiting for ever.
+            let progress = catch_unwind(AssertUnwindSafe(|| match dropped {
+                Some(error) => {
+                    node.work.drop_with(error);
+                    Progress::Done
+                }
+                None => node.work.run(),
+            }));
+            let progress = progress.unwrap_or(Progress::Failed(CUresult::CUDA_ERROR_UNKNOWN));
             match progress {
                 Progress::Done => Ok(None),
                 Progress::Waiting => Ok(Some(node)),

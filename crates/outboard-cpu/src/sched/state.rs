@@ -108,10 +108,13 @@ impl State {
         }
     }
 
-    /// Whether work of the lane's context is to be dropped.
-    pub(super) fn is_dropped(&self, lane: Lane) -> bool {
-        let Some(queue) = self.lanes.get(&lane) else { return true };
-        self.contexts.get(&queue.ctx).is_none_or(|context| context.error.is_some())
+    /// Why work of the lane's context is to be dropped, if it is.
+    pub(super) fn error_of(&self, lane: Lane) -> Option<CUresult> {
+        let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        let Some(context) = self.lanes.get(&lane).and_then(|queue| self.contexts.get(&queue.ctx)) else {
+            return Some(destroyed);
+        };
+        context.error
     }
 
     pub(super) fn context_of(&self, lane: Lane) -> Option<ContextId> {
@@ -225,7 +228,7 @@ impl State {
 
     /// Decides what a lane does next, when its first node may have changed or come free.
     pub(super) fn advance(&mut self, lane: Lane) {
-        let dropped = self.is_dropped(lane);
+        let dropped = self.error_of(lane).is_some();
         loop {
             let Some(queue) = self.lanes.get_mut(&lane) else { return };
             let Some(node) = queue.nodes.front_mut() else {

@@ -22,7 +22,7 @@ use outboard_wire::platform::{KernelInfo, Platform};
 pub use array::Arrays;
 pub use graph::Graphs;
 pub use green::GreenContexts;
-pub use host_call::HostCalls;
+pub use host_call::{HostCall, HostCalls};
 pub use ipc::Sharing;
 pub use link::Linking;
 pub use managed::Managed;

@@ -1749,7 +1749,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuLaunchHostFunc(h_stream: CUstream, r#fn: CUhostFn, user_data: *mut c_void) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuLaunchHostFunc::<Self>(h_stream, r#fn, user_data) })
     }
 
     unsafe fn cuLaunchKernel(
@@ -3322,7 +3323,8 @@ pub trait Driver: Backend {
         user_data: *mut c_void,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamAddCallback::<Self>(h_stream, callback, user_data, flags) })
     }
 
     unsafe fn cuStreamAttachMemAsync(h_stream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) -> CUresult {

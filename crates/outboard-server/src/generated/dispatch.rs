@@ -113,6 +113,8 @@ pub(crate) trait StreamCommands {
     fn stream_wait_value(&mut self, message: StreamWaitValue) -> Outcome;
     /// Does `stream_write_value`.
     fn stream_write_value(&mut self, message: StreamWriteValue) -> Outcome;
+    /// Does `host_call`.
+    fn host_call(&mut self, message: HostCall) -> Outcome;
 }
 
 /// Decodes one command and does it. `None` when there is no such message.
@@ -357,6 +359,11 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.tensor_map_tiled(message, incoming.answer());
             Ok(())
+        }
+        42 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.host_call(message)
         }
         _ => return Ok(None),
     }))

@@ -8,6 +8,7 @@ pub(crate) mod answer;
 mod commands;
 mod copies;
 mod helpers;
+mod host_calls;
 pub mod io;
 mod launch;
 mod memory;

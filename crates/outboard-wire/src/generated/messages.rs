@@ -1732,6 +1732,35 @@ impl Call for TensorMapTiled {
     type Reply<'a> = TensorMapTiledReply;
 }
 
+/// The message `host_call`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostCall {
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `call`, see `api/wire/`.
+    pub call: u64,
+    /// `always`, see `api/wire/`.
+    pub always: bool,
+}
+
+impl Encode for HostCall {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.stream);
+        writer.put(&self.call);
+        writer.put(&self.always);
+    }
+}
+
+impl<'a> Decode<'a> for HostCall {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(HostCall { stream: reader.get()?, call: reader.get()?, always: reader.get()? })
+    }
+}
+
+impl Message for HostCall {
+    const OP: u16 = 42;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -1776,6 +1805,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         39 => "stream_write_value",
         40 => "occupancy_clusters",
         41 => "tensor_map_tiled",
+        42 => "host_call",
         _ => return None,
     })
 }
@@ -1826,6 +1856,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         39 => writer.put(&reader.get::<StreamWriteValue>()?),
         40 => writer.put(&reader.get::<OccupancyClusters>()?),
         41 => writer.put(&reader.get::<TensorMapTiled>()?),
+        42 => writer.put(&reader.get::<HostCall>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -143,6 +143,20 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     }
 }
 
+/// Writes the answer to a request on the first lane that is free. The lanes are open.
+pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) -> io::Result<()> {
+    let lanes = shared.bulk.opened();
+    let free = lanes.iter().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
+    let (lane, writing) = match free {
+        Some(free) => free,
+        None => lanes.first().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
+    };
+    let header = LaneHeader { kind: LaneKind::Answer, transfer: request, index: status, len: body.len() as u32 };
+    let result = write_frame(&*lane.stream, &header, body);
+    drop(writing);
+    result
+}
+
 /// Reads what the worker sends on one lane, until the link is lost.
 fn read(shared: &Shared, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
@@ -163,6 +177,9 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
             }
             LaneKind::Done => lock(&bulk.table).release(header.transfer),
             LaneKind::Cancelled => lock(&bulk.table).cancel_download(header.transfer, header.index),
+            LaneKind::Answer => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a server answers no requests on lanes"));
+            }
         }
         bulk.set_eager(&lock(&bulk.table));
         bulk.changed.notify_all();

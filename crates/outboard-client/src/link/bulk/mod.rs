@@ -115,6 +115,16 @@ pub fn suggested_chunk(len: u64) -> u32 {
     }
 }
 
+/// Opens the lanes, the first time.
+pub(super) fn open_lanes(shared: &Arc<Shared>) -> Result<(), LinkError> {
+    lanes::open(shared)
+}
+
+/// Answers a request of the worker. The lanes are open.
+pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) -> io::Result<()> {
+    lanes::answer(shared, request, status, body)
+}
+
 /// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory.
 pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
     let cut = cut(len, chunk)?;

@@ -38,6 +38,14 @@ impl StreamCommands for Worker {
         answer.result(outcome.map(|()| StreamQueryReply {}));
     }
 
+    fn host_call(&mut self, m: HostCall) -> Outcome {
+        let call = self.host_function(m.call, m.always)?;
+        match self.stream(m.stream) {
+            Ok(stream) => call.queue(self.table, stream),
+            Err(error) => call.fail(error),
+        }
+    }
+
     fn stream_wait_event(&mut self, m: StreamWaitEvent) -> Outcome {
         let stream = self.stream(m.stream)?;
         let event = self.objects.event(m.event)?;

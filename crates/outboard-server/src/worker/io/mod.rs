@@ -7,6 +7,7 @@
 
 pub mod bulk;
 mod replier;
+mod requests;
 mod watch;
 
 use std::io;
@@ -24,6 +25,7 @@ pub use crate::control::Start;
 pub use bulk::{Bulk, Sink};
 pub use outboard_session::server::Command;
 pub use replier::Replier;
+pub use requests::{Asked, Requests};
 
 /// What a worker does with its client's commands.
 pub trait Handler {

@@ -8,8 +8,10 @@ use outboard_session::TooLong;
 use outboard_session::server::Outgoing;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream};
 use outboard_wire::Writer;
+use outboard_wire::notice::REQUEST;
+use outboard_wire::request::Request;
 
-use super::Bulk;
+use super::{Asked, Bulk};
 
 /// Answers commands, from any thread, in any order.
 ///
@@ -64,6 +66,21 @@ impl Replier {
     pub fn notice(&self, code: u16, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed);
         self.push(|outgoing| outgoing.notice(code, taken, encode))
+    }
+
+    /// Asks the client for something that only its process can do, and returns at once: the result is where the answer, of at most `most`
+    /// bytes, will be. Notices that were made before arrive before it.
+    pub fn request(&self, kind: u32, ctx: u32, body: &[u8], most: usize) -> Result<Asked, TooLong> {
+        let asked = self.bulk.requests().open(most);
+        let request = Request { number: asked.number(), kind, ctx, body };
+        self.notice(REQUEST, |writer| writer.put(&request))?;
+        Ok(asked)
+    }
+
+    /// Tells the client to do something that is not answered.
+    pub fn order(&self, kind: u32, ctx: u32, body: &[u8]) -> Result<(), TooLong> {
+        let request = Request { number: 0, kind, ctx, body };
+        self.notice(REQUEST, |writer| writer.put(&request))
     }
 
     /// The session's bulk transfers.

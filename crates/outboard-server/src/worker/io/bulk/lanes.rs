@@ -68,8 +68,13 @@ impl Inner {
         let stream = &*lane.stream;
         loop {
             let header = read_header(stream, || false)?;
-            if header.kind != LaneKind::Chunk {
-                return Err(invalid("only chunks come from a client"));
+            match header.kind {
+                LaneKind::Chunk => {}
+                LaneKind::Answer => {
+                    self.take_answer(stream, &header)?;
+                    continue;
+                }
+                _ => return Err(invalid("only chunks and answers come from a client")),
             }
             self.wait_for_announcement(header.transfer);
             let begin = lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
@@ -90,6 +95,16 @@ impl Inner {
                 Begin::Unknown => self.park(stream, &header)?,
             }
         }
+    }
+
+    /// Reads the answer to a request.
+    fn take_answer(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<()> {
+        let request = self.requests.answered(header.transfer, header.len as usize);
+        let request = request.ok_or_else(|| invalid("an answer came that nobody asked for, or a longer one"))?;
+        let mut body = vec![0; header.len as usize];
+        read_exact(stream, &mut body)?;
+        request.deliver(header.index, body);
+        Ok(())
     }
 
     /// Gives the command that announces the transfer a moment to be dispatched.

@@ -15,6 +15,7 @@ use outboard_session::chunks::{ChunkError, Cut};
 use outboard_transport::Stream;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
+use super::Requests;
 use lanes::Lane;
 use table::Table;
 
@@ -42,6 +43,8 @@ struct Inner {
     /// Told when a transfer has been announced.
     announced: Condvar,
     lanes: RwLock<Vec<Arc<Lane>>>,
+    /// Their answers come on lanes.
+    requests: Requests,
     out: Mutex<Out>,
     /// Told when there is something to write.
     work: Condvar,
@@ -81,6 +84,7 @@ impl Bulk {
             table: Mutex::default(),
             announced: Condvar::new(),
             lanes: RwLock::default(),
+            requests: Requests::default(),
             out: Mutex::default(),
             work: Condvar::new(),
         };
@@ -90,6 +94,11 @@ impl Bulk {
     /// Takes one more lane into use.
     pub(super) fn add_lane(&self, stream: Arc<dyn Stream>) -> io::Result<()> {
         lanes::start(&self.inner, stream)
+    }
+
+    /// The session's requests to its client.
+    pub fn requests(&self) -> &Requests {
+        &self.inner.requests
     }
 
     /// A command announced transfer `transfer` towards the worker: its chunks go to `sink`, the cut's

@@ -1,0 +1,68 @@
+//! Functions of the program that streams call: queued at the worker under a number, called here when it asks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, HostCall, Result};
+use outboard_wire::Reader;
+use outboard_wire::request::HOST_CALL;
+
+use crate::link::Expectation;
+use crate::requests::Answerer;
+
+/// The functions that have not been called yet.
+#[derive(Debug, Default)]
+pub(crate) struct HostFunctions {
+    last: AtomicU64,
+    waiting: Mutex<HashMap<u64, Waiting>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ctx: ContextId,
+    call: HostCall,
+    /// Requests are heard while there is one.
+    _expected: Expectation,
+}
+
+impl HostFunctions {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a function in; the number by which the worker asks for its call.
+    pub(crate) fn add(&self, ctx: ContextId, call: HostCall, expected: Expectation) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.waiting().insert(number, Waiting { ctx, call, _expected: expected });
+        number
+    }
+
+    /// Forgets a function: queueing it failed.
+    pub(crate) fn remove(&self, number: u64) {
+        self.waiting().remove(&number);
+    }
+
+    /// Forgets the functions of a context that has ended.
+    pub(crate) fn forget(&self, ctx: ContextId) {
+        self.waiting().retain(|_, waiting| waiting.ctx != ctx);
+    }
+}
+
+impl Answerer for HostFunctions {
+    fn answer(&self, kind: u32, _ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
+        if kind != HOST_CALL {
+            return None;
+        }
+        let (Ok(number), Ok(status)) = (body.get::<u64>(), body.get::<u32>()) else {
+            return Some(Err(CUresult::CUDA_ERROR_UNKNOWN));
+        };
+        let waiting = self.waiting().remove(&number);
+        // One that is not known was of a context that has ended.
+        if let Some(Waiting { call, _expected, .. }) = waiting {
+            call.run(CUresult(status));
+        }
+        Some(Ok(Vec::new()))
+    }
+}

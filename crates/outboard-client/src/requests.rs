@@ -1,0 +1,155 @@
+//! What the worker asks of this process, and who does it.
+//!
+//! A request arrives as a notice, on whichever thread reads the link. That thread only queues it: it is done by a thread of ours, one for
+//! each kind and context, in order. No such thread exists before the first request.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result};
+use outboard_wire::Reader;
+use outboard_wire::request::{MAX_ANSWER, Request};
+
+use crate::copies::Copies;
+use crate::link::{Answers, thread};
+
+/// Does the requests of some kinds.
+pub(crate) trait Answerer: Send + Sync {
+    /// Does a request and returns what it is answered with; `None` if its kind is another's. Runs on a thread of ours, which it may block.
+    fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>>;
+}
+
+/// The requests of a session.
+pub(crate) struct Requests {
+    answerers: Vec<Arc<dyn Answerer>>,
+    /// How long a thread without a request stays awake.
+    spin: Duration,
+    answers: OnceLock<Answers>,
+    copies: Arc<Copies>,
+    queues: Mutex<HashMap<(u32, u32), Arc<Queue>>>,
+}
+
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
+}
+
+/// Requests of one kind and context that wait for their thread.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Asked>>,
+    /// How many there are, for looks without the lock.
+    count: AtomicUsize,
+    added: Condvar,
+}
+
+/// A request, copied from where it was read.
+struct Asked {
+    number: u64,
+    kind: u32,
+    ctx: ContextId,
+    body: Vec<u8>,
+}
+
+impl Requests {
+    pub(crate) fn new(spin: Duration, copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
+        Arc::new(Requests { answerers, spin, answers: OnceLock::new(), copies, queues: Mutex::default() })
+    }
+
+    /// The way back, once there is one. No request comes before.
+    pub(crate) fn connect(&self, answers: Answers) {
+        let _ = self.answers.set(answers);
+    }
+
+    /// The worker asks. Called by whichever thread reads the link: it must not wait.
+    pub(crate) fn asked(self: &Arc<Requests>, request: &Request<'_>) {
+        let asked = Asked {
+            number: request.number,
+            kind: request.kind,
+            ctx: ContextId(request.ctx),
+            body: request.body.to_vec(),
+        };
+        let key = (request.kind, request.ctx);
+        let known = self.queues.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let queue = known.or_else(|| self.start(key));
+        match queue {
+            Some(queue) => queue.add(asked),
+            // There is no thread to be had: an error is better than a stream that stands still.
+            None => self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
+        }
+    }
+
+    /// Starts the thread for a kind and context.
+    fn start(self: &Arc<Requests>, key: (u32, u32)) -> Option<Arc<Queue>> {
+        let queue = Arc::new(Queue::default());
+        let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
+        let run = move || {
+            loop {
+                requests.do_one(&own.next(requests.spin));
+            }
+        };
+        thread::start(format!("outboard-host{}", key.1), run).ok()?;
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&queue));
+        Some(queue)
+    }
+
+    fn do_one(&self, asked: &Asked) {
+        // The device had done these copies when it asked.
+        self.copies.settle();
+        let mut outcome = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        for answerer in &self.answerers {
+            // A panic of ours must not end the thread: somebody waits for what comes after.
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                answerer.answer(asked.kind, asked.ctx, &mut Reader::new(&asked.body))
+            }));
+            if let Some(done) = done.unwrap_or(Some(Err(CUresult::CUDA_ERROR_UNKNOWN))) {
+                outcome = done;
+                break;
+            }
+        }
+        self.reply(asked.number, outcome);
+    }
+
+    fn reply(&self, number: u64, outcome: Result<Vec<u8>>) {
+        let Some(answers) = self.answers.get() else { return };
+        if number == 0 {
+            return;
+        }
+        match outcome {
+            Ok(body) if body.len() <= MAX_ANSWER => answers.answer(number, 0, &body),
+            Ok(_) => answers.answer(number, CUresult::CUDA_ERROR_INVALID_VALUE.0, &[]),
+            Err(error) => answers.answer(number, error.0, &[]),
+        }
+    }
+}
+
+impl Queue {
+    fn add(&self, asked: Asked) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back(asked);
+        self.count.store(waiting.len(), Ordering::Release);
+        drop(waiting);
+        self.added.notify_one();
+    }
+
+    /// The next one; waits for it, at first awake.
+    fn next(&self, spin: Duration) -> Asked {
+        let start = Instant::now();
+        while self.count.load(Ordering::Acquire) == 0 && start.elapsed() < spin {
+            std::thread::yield_now();
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(asked) = waiting.pop_front() {
+                self.count.store(waiting.len(), Ordering::Release);
+                return asked;
+            }
+            waiting = self.added.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Functions of the client's program in the driver's streams: a function of ours stands for each, and asks the client to call it.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use outboard_abi::{CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_wire::Writer;
+use outboard_wire::request::HOST_CALL;
+
+use super::Worker;
+use super::answer::Outcome;
+use super::copies::Copies;
+use super::io::Replier;
+use super::output::Output;
+
+/// What stands for a function of the client's program.
+pub(crate) struct HostFunction {
+    /// The client's number for it.
+    number: u64,
+    ctx: u32,
+    /// Called after an error too.
+    always: bool,
+    replier: Replier,
+    output: Arc<Output>,
+    copies: Copies,
+}
+
+impl Worker {
+    pub(crate) fn host_function(&self, number: u64, always: bool) -> Result<Box<HostFunction>, CUresult> {
+        let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
+        Ok(Box::new(HostFunction { number, ctx: self.ctx, always, replier, output, copies }))
+    }
+}
+
+impl HostFunction {
+    /// Queues the call in a stream of the current context.
+    pub(crate) fn queue(self: Box<HostFunction>, table: &Table, stream: CUstream) -> Outcome {
+        let always = self.always;
+        let data = Box::into_raw(self).cast::<c_void>();
+        let outcome = if always {
+            call!(table, cuStreamAddCallback(stream, Some(with_status), data, 0))
+        } else {
+            call!(table, cuLaunchHostFunc(stream, Some(plain), data))
+        };
+        outcome.or_else(|error| {
+            // SAFETY: the driver has refused it, and will not call it.
+            unsafe { Box::from_raw(data.cast::<HostFunction>()) }.fail(error)
+        })
+    }
+
+    /// The function cannot be queued: the client hears of it, so that one that is always called is.
+    pub(crate) fn fail(&self, error: CUresult) -> Outcome {
+        let _ = self.replier.order(HOST_CALL, self.ctx, &self.body(error));
+        Err(error)
+    }
+
+    fn body(&self, status: CUresult) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u64(self.number);
+        writer.u32(status.0);
+        writer.into_vec()
+    }
+
+    /// The stream has come to it: has the client call it, and waits for that. What the device did before is told first.
+    pub(crate) fn run(&self, status: CUresult) {
+        self.output.forward(&self.replier);
+        self.copies.tell(&self.replier);
+        if let Ok(asked) = self.replier.request(HOST_CALL, self.ctx, &self.body(status), 0) {
+            // Whatever came of it, the stream goes on.
+            let _ = asked.wait();
+        }
+    }
+}
+
+/// Called by the driver, on a thread of its own.
+unsafe extern "C" fn plain(data: *mut c_void) {
+    // SAFETY: what was queued with this function, which the driver calls once.
+    unsafe { Box::from_raw(data.cast::<HostFunction>()) }.run(CUresult::CUDA_SUCCESS);
+}
+
+/// As [`plain`].
+unsafe extern "C" fn with_status(_stream: CUstream, status: CUresult, data: *mut c_void) {
+    // SAFETY: what was queued with this function, which the driver calls once.
+    unsafe { Box::from_raw(data.cast::<HostFunction>()) }.run(status);
+}

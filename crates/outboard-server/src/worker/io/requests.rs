@@ -1,0 +1,116 @@
+//! Requests to the client, and the threads that wait for their answers.
+//!
+//! A request is a notice; its answer comes on a lane, since the dispatcher may be in a driver call that ends only when the answer is there: a
+//! launch into a stream that is full, behind a function of the client's program.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use outboard_abi::CUresult;
+
+/// How long a thread that waits for an answer stays awake.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The requests of a session that have not been answered.
+#[derive(Debug, Clone, Default)]
+pub struct Requests(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    last: u64,
+    open: HashMap<u64, Open>,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    /// Most bytes of the answer.
+    most: usize,
+    place: Arc<Place>,
+}
+
+/// Where an answer is put.
+#[derive(Debug, Default)]
+struct Place {
+    answer: Mutex<Option<(u32, Vec<u8>)>>,
+    there: AtomicBool,
+    changed: Condvar,
+}
+
+/// A request that has been made: whoever has it may wait for the answer.
+#[derive(Debug)]
+pub struct Asked {
+    number: u64,
+    place: Arc<Place>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Requests {
+    /// A new request, whose answer has at most `most` bytes.
+    pub(super) fn open(&self, most: usize) -> Asked {
+        let mut table = lock(&self.0);
+        table.last += 1;
+        let (number, place) = (table.last, Arc::new(Place::default()));
+        table.open.insert(number, Open { most, place: Arc::clone(&place) });
+        Asked { number, place }
+    }
+
+    /// An answer of `len` bytes begins to come: whose it is. `None` if the client broke the rules.
+    pub(super) fn answered(&self, number: u64, len: usize) -> Option<Open> {
+        lock(&self.0).open.remove(&number).filter(|open| len <= open.most)
+    }
+}
+
+impl Open {
+    pub(super) fn deliver(self, status: u32, body: Vec<u8>) {
+        *lock(&self.place.answer) = Some((status, body));
+        self.place.there.store(true, Ordering::Release);
+        self.place.changed.notify_all();
+    }
+}
+
+impl Asked {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Waits for the answer, without a limit: if the client goes, so does this process.
+    pub fn wait(self) -> Result<Vec<u8>, CUresult> {
+        let start = Instant::now();
+        while !self.place.there.load(Ordering::Acquire) && start.elapsed() < SPIN {
+            std::thread::yield_now();
+        }
+        let mut answer = lock(&self.place.answer);
+        loop {
+            match answer.take() {
+                Some((0, body)) => return Ok(body),
+                Some((status, _)) => return Err(CUresult(status)),
+                None => answer = self.place.changed.wait(answer).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_finds_its_request_once() {
+        let requests = Requests::default();
+        let (first, second) = (requests.open(4), requests.open(4));
+        assert!(requests.answered(second.number(), 5).is_none(), "longer than may be");
+        let second = requests.open(4);
+        requests.answered(second.number(), 2).unwrap().deliver(0, vec![1, 2]);
+        let number = first.number();
+        let waiting = std::thread::spawn(move || first.wait());
+        requests.answered(number, 0).unwrap().deliver(201, Vec::new());
+        assert_eq!(waiting.join().unwrap(), Err(CUresult(201)));
+        assert_eq!(second.wait(), Ok(vec![1, 2]));
+        assert!(requests.answered(number, 0).is_none() && requests.answered(99, 0).is_none());
+    }
+}
