@@ -21,6 +21,7 @@ use crate::memory::{HostMemory, check_range};
 use crate::module::{self, Function, Module};
 use crate::sched::{Lane, Scheduler, Ticket};
 use crate::table::Table;
+use crate::vmm::{Mappings, Physical};
 use crate::work::{Condition, Stamp, Word, Work};
 
 /// The software device.
@@ -34,6 +35,8 @@ pub struct Cpu {
     events: Table<ObjectId, Event>,
     modules: Table<ObjectId, Module>,
     functions: Table<ObjectId, Function>,
+    pub(crate) physical: Table<ObjectId, Physical>,
+    pub(crate) mappings: Mappings,
     launches: AtomicU64,
 }
 
@@ -47,6 +50,8 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     events: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     modules: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     functions: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    mappings: Mappings::default(),
     launches: AtomicU64::new(0),
 });
 
@@ -89,6 +94,13 @@ impl Cpu {
         self.scheduler.wait_all(tickets);
         context.output.flush();
         self.scheduler.check(ctx)
+    }
+
+    /// Waits for all work of all contexts.
+    pub(crate) fn wait_for_everything(&self) {
+        for context in self.contexts.names() {
+            self.scheduler.wait_all(self.scheduler.pending(context));
+        }
     }
 
     /// An aligned word in memory that may be accessed.

@@ -29,6 +29,10 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         value
     }
 
+    pub(crate) fn names(&self) -> Vec<K> {
+        self.rows.read().keys().copied().collect()
+    }
+
     /// What is removed is dropped by the caller, not under the lock.
     pub(crate) fn remove(&self, name: K) -> Result<Arc<V>> {
         self.rows.write().remove(&name).ok_or(self.missing)

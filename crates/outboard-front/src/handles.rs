@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Function = 5,
     Library = 6,
     Kernel = 7,
+    Memory = 20,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -46,6 +46,7 @@ pub mod stream;
 mod tables;
 pub mod tensormap;
 mod visible;
+pub mod vmm;
 
 mod generated {
     pub(crate) mod driver;

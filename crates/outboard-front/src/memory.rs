@@ -34,6 +34,13 @@ pub(crate) enum Kind {
     DeviceAsync,
     /// A variable of a module, which lives as long as the module.
     Global,
+    /// Physical memory mapped by the virtual-memory calls.
+    Mapped {
+        /// The physical memory's handle.
+        memory: u64,
+        /// Whether any device may use it.
+        accessible: bool,
+    },
     /// Page-locked memory that we allocated, with the flags of `cuMemHostAlloc`.
     HostAllocated(u32),
     /// Page-locked memory of the program, with the flags of `cuMemHostRegister`.
@@ -81,11 +88,37 @@ pub(crate) fn forget(id: ContextId) {
     MAP.write().retain(|allocation| allocation.ctx != id);
 }
 
-/// Checks that `bytes` at `address` are device memory, all of one allocation.
+/// The context of mapped memory: none.
+const NO_CONTEXT: ContextId = ContextId(0);
+
+/// Notes physical memory that has been mapped; nobody may use it yet.
+pub(crate) fn insert_mapped(device: usize, base: u64, bytes: u64, memory: u64) {
+    let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let kind = Kind::Mapped { memory, accessible: false };
+    MAP.write().insert(base, bytes, Allocation { ctx: NO_CONTEXT, device, context: 0, kind, id });
+}
+
+/// Says whether the mapping at `base` may be used.
+pub(crate) fn set_accessible(base: u64, now: bool) {
+    if let Some(Allocation { kind: Kind::Mapped { accessible, .. }, .. }) = MAP.write().get_mut(base) {
+        *accessible = now;
+    }
+}
+
+/// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to each other.
 pub(crate) fn check_device(address: u64, bytes: u64) -> Result<Allocation> {
-    let (base, len, allocation) = find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    require(bytes <= len - (address - base))?;
-    Ok(allocation)
+    let map = MAP.read();
+    let (base, len, allocation) = map.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut covered = len - (address - base);
+    let mapped = matches!(allocation.kind, Kind::Mapped { .. });
+    require(!matches!(allocation.kind, Kind::Mapped { accessible: false, .. }))?;
+    while covered < bytes {
+        require(mapped)?;
+        let (_, len, next) = map.find(address + covered).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        require(matches!(next.kind, Kind::Mapped { accessible: true, .. }))?;
+        covered += len;
+    }
+    Ok(*allocation)
 }
 
 /// Checks the target of a stream memory operation.

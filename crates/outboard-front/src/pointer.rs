@@ -8,6 +8,7 @@ use crate::Driver;
 use crate::backend::Result;
 use crate::border::{put, require, slice};
 use crate::memory::{self, Allocation, Kind};
+use crate::vmm;
 
 /// An attribute's value, in the type that cuda.h gives it.
 enum Value {
@@ -34,9 +35,11 @@ impl Value {
     }
 }
 
-/// The value for an address inside an allocation; `None` for attributes that we do not have.
+/// The value for an address inside an allocation; `None` for attributes that it does not have.
 fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a: &Allocation) -> Option<Value> {
     let host = a.kind.is_host();
+    let mapped = matches!(a.kind, Kind::Mapped { .. });
+    let reservation = || vmm::reservation(address).filter(|_| mapped);
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(a.context),
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
@@ -48,18 +51,29 @@ fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a:
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(false),
-        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(base),
-        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(bytes),
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base, |(start, _)| start)),
+        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => Value::Long(vmm::handle_types(address).into()),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
         A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(address)),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if a.kind != Kind::DeviceAsync => Value::Long(0),
         A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(bytes),
         A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(base),
-        A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => Value::Long(a.id),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => match a.kind {
+            Kind::Mapped { memory, .. } => Value::Long(memory),
+            _ => Value::Long(a.id),
+        },
         _ => return None,
     })
+}
+
+/// What the current context's device may do with mapped memory.
+fn access(address: u64) -> u32 {
+    let device = crate::context::top().map(|context| context.device);
+    device.and_then(|device| vmm::access_of(address, device)).unwrap_or(0)
 }
 
 /// The value for memory that CUDA does not know: what `cuPointerGetAttributes` gives instead of an error.

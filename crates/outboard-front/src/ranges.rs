@@ -21,6 +21,11 @@ impl<T> Ranges<T> {
         self.0.remove(&base)
     }
 
+    /// The value of the range that starts at `base`.
+    pub(crate) fn get_mut(&mut self, base: u64) -> Option<&mut T> {
+        self.0.get_mut(&base).map(|(_, value)| value)
+    }
+
     /// Base, bytes and value of the range that holds `address`.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, &T)> {
         let (base, (bytes, value)) = self.0.range(..=address).next_back()?;

@@ -7,11 +7,16 @@
 //! The validity table has one byte for each granule of 256 bytes, nonzero where memory is allocated. Compiled code checks an access
 //! with one comparison (range and alignment together) and one look-up in that table. Allocations are whole granules, and there is
 //! at least one free granule between neighbours, so running off the end of an array is found out.
+//!
+//! A third part of the arena is for ranges that programs reserve and map memory into: see [`reserved`].
+
+pub(crate) mod reserved;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// log2 of the bytes one entry of the validity table stands for.
@@ -21,6 +26,10 @@ const GRANULE: u64 = 1 << GRANULE_SHIFT;
 const ALIGN: u64 = 512;
 /// Address space of the engine's own part.
 const INTERNAL_SPAN: u64 = 64 << 30;
+/// Address space for reservations: so many times the memory, and more; but never more than `MOST_RESERVED`.
+const RESERVED_TIMES: u64 = 16;
+const LEAST_RESERVED: u64 = 64 << 30;
+const MOST_RESERVED: u64 = 8 << 40;
 /// Freed ranges from this size on give their pages back to the system.
 const RELEASE_THRESHOLD: u64 = 64 << 10;
 const PAGE: u64 = 4096;
@@ -43,6 +52,13 @@ pub struct Memory {
     valid: Mapping,
     device: Mutex<Region>,
     internal: Mutex<Region>,
+    reserved: Mutex<Region>,
+    /// First address of the part for reservations.
+    reserved_base: u64,
+    /// Mapped ranges that copies may touch.
+    accessible: RwLock<BTreeMap<u64, u64>>,
+    /// Holds device memory, from the arena's base on.
+    file: Option<OwnedFd>,
     host: RwLock<BTreeMap<u64, u64>>,
     /// Counts changes of `host`, so that what was looked up can be kept until the next one.
     host_changes: AtomicU64,
@@ -54,10 +70,18 @@ impl Memory {
         let total = total.max(ALIGN).next_multiple_of(ALIGN);
         // Twice the memory: fragmentation of addresses must not look like memory that is used up.
         let span = (total * 2).next_multiple_of(1 << 30) + (1 << 30);
-        let arena = Mapping::new(span + INTERNAL_SPAN)?;
-        let valid = Mapping::new((span + INTERNAL_SPAN) >> GRANULE_SHIFT)?;
+        let reserved_span = (total * RESERVED_TIMES + LEAST_RESERVED).min(MOST_RESERVED);
+        let whole = span + INTERNAL_SPAN + reserved_span;
+        let arena = Mapping::new(whole)?;
+        let valid = Mapping::new(whole >> GRANULE_SHIFT)?;
         let base = arena.base;
+        let reserved_base = base + span + INTERNAL_SPAN;
+        let file = reserved::share(&arena, span);
         Ok(Memory {
+            reserved: Mutex::new(Region::new(reserved_base, reserved_base + reserved_span, reserved_span)),
+            reserved_base,
+            accessible: RwLock::new(BTreeMap::new()),
+            file,
             arena,
             valid,
             // The first granules stay free, so that base - 1 and base are never valid.
@@ -131,8 +155,11 @@ impl Memory {
         (addr - start < live.bytes).then_some((start, live.bytes))
     }
 
-    /// Whether all of `addr .. addr + len` lies in one live allocation.
+    /// Whether all of `addr .. addr + len` lies in one live allocation, or in ranges that are mapped and accessible.
     pub fn check(&self, addr: u64, len: u64) -> bool {
+        if self.contains(addr) && addr >= self.reserved_base {
+            return self.is_accessible(addr, len);
+        }
         self.range_of(addr).is_some_and(|(start, bytes)| len <= bytes - (addr - start))
     }
 
@@ -214,12 +241,22 @@ impl Memory {
         self.valid.base
     }
 
+    /// Bytes of the part for device memory.
+    fn device_span(&self) -> u64 {
+        self.reserved_base - INTERNAL_SPAN - self.arena.base
+    }
+
     fn release_pages(&self, addr: u64, bytes: u64) {
         if bytes < RELEASE_THRESHOLD {
             return;
         }
         let (start, end) = (addr.next_multiple_of(PAGE), (addr + bytes) & !(PAGE - 1));
-        if start < end {
+        let offset = addr - self.arena.base;
+        if start < end
+            && let Some(file) = self.file.as_ref().filter(|_| offset < self.device_span())
+        {
+            reserved::punch(file, start - self.arena.base, end - start);
+        } else if start < end {
             // SAFETY: whole pages inside a range of the arena that the caller is freeing; nothing else lies on them.
             let _ = unsafe { madvise(start as *mut c_void, (end - start) as usize, Advice::LinuxDontNeed) };
         }

@@ -27,7 +27,7 @@ pub use ipc::Sharing;
 pub use link::Linking;
 pub use managed::Managed;
 pub use pool::Pools;
-pub use vmm::VirtualMemory;
+pub use vmm::{MemoryKind, VirtualMemory};
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;

@@ -2003,7 +2003,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemAddressFree::<Self>(ptr, size) })
     }
 
     unsafe fn cuMemAddressReserve(
@@ -2013,7 +2014,8 @@ pub trait Driver: Backend {
         addr: CUdeviceptr,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemAddressReserve::<Self>(ptr, size, alignment, addr, flags) })
     }
 
     unsafe fn cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult {
@@ -2104,7 +2106,8 @@ pub trait Driver: Backend {
         prop: *const CUmemAllocationProp,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemCreate::<Self>(handle, size, prop, flags) })
     }
 
     unsafe fn cuMemDiscardAndPrefetchBatchAsync(
@@ -2159,7 +2162,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemGetAccess(flags: *mut c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemGetAccess::<Self>(flags, location, ptr) })
     }
 
     unsafe fn cuMemGetAddressRange(pbase: *mut CUdeviceptr_v1, psize: *mut c_uint, dptr: CUdeviceptr_v1) -> CUresult {
@@ -2176,14 +2180,16 @@ pub trait Driver: Backend {
         prop: *const CUmemAllocationProp,
         option: CUmemAllocationGranularity_flags,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemGetAllocationGranularity::<Self>(granularity, prop, option) })
     }
 
     unsafe fn cuMemGetAllocationPropertiesFromHandle(
         prop: *mut CUmemAllocationProp,
         handle: CUmemGenericAllocationHandle,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemGetAllocationPropertiesFromHandle::<Self>(prop, handle) })
     }
 
     unsafe fn cuMemGetDefaultMemPool(
@@ -2270,7 +2276,8 @@ pub trait Driver: Backend {
         handle: CUmemGenericAllocationHandle,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemMap::<Self>(ptr, size, offset, handle, flags) })
     }
 
     unsafe fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) -> CUresult {
@@ -2393,15 +2400,18 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemRelease::<Self>(handle) })
     }
 
     unsafe fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemRetainAllocationHandle::<Self>(handle, addr) })
     }
 
     unsafe fn cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemSetAccess::<Self>(ptr, size, desc, count) })
     }
 
     unsafe fn cuMemSetMemPool(
@@ -2413,7 +2423,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::vmm::cuMemUnmap::<Self>(ptr, size) })
     }
 
     unsafe fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, default: DefaultStream) -> CUresult {

@@ -117,6 +117,26 @@ pub(crate) trait StreamCommands {
     fn host_call(&mut self, message: HostCall) -> Outcome;
 }
 
+/// What a worker does for the messages of api/wire/vmm.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait VmmCommands {
+    /// Does `vmm_create` and answers, at once or later.
+    fn vmm_create(&mut self, message: VmmCreate, answer: Answer<VmmCreate>);
+    /// Does `vmm_free` and answers, at once or later.
+    fn vmm_free(&mut self, message: VmmFree, answer: Answer<VmmFree>);
+    /// Does `vmm_granularity` and answers, at once or later.
+    fn vmm_granularity(&mut self, message: VmmGranularity, answer: Answer<VmmGranularity>);
+    /// Does `vmm_map` and answers, at once or later.
+    fn vmm_map(&mut self, message: VmmMap, answer: Answer<VmmMap>);
+    /// Does `vmm_release`.
+    fn vmm_release(&mut self, message: VmmRelease) -> Outcome;
+    /// Does `vmm_reserve` and answers, at once or later.
+    fn vmm_reserve(&mut self, message: VmmReserve, answer: Answer<VmmReserve>);
+    /// Does `vmm_set_access` and answers, at once or later.
+    fn vmm_set_access(&mut self, message: VmmSetAccess, answer: Answer<VmmSetAccess>);
+    /// Does `vmm_unmap` and answers, at once or later.
+    fn vmm_unmap(&mut self, message: VmmUnmap, answer: Answer<VmmUnmap>);
+}
+
 /// Decodes one command and does it. `None` when there is no such message.
 pub(crate) fn dispatch(
     commands: &mut (
@@ -127,6 +147,7 @@ pub(crate) fn dispatch(
              + MemoryCommands
              + ModuleCommands
              + StreamCommands
+             + VmmCommands
          ),
     incoming: &Incoming<'_>,
 ) -> Result<Option<Outcome>, DecodeError> {
@@ -364,6 +385,53 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.host_call(message)
+        }
+        43 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_create(message, incoming.answer());
+            Ok(())
+        }
+        44 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_free(message, incoming.answer());
+            Ok(())
+        }
+        45 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_granularity(message, incoming.answer());
+            Ok(())
+        }
+        46 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_map(message, incoming.answer());
+            Ok(())
+        }
+        47 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_release(message)
+        }
+        48 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_reserve(message, incoming.answer());
+            Ok(())
+        }
+        49 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_set_access(message, incoming.answer());
+            Ok(())
+        }
+        50 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_unmap(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

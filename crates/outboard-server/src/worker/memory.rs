@@ -11,9 +11,17 @@ use outboard_driver::{Table, call};
 #[derive(Debug, Default)]
 pub(crate) struct Allocations(BTreeMap<u64, (u64, u32)>);
 
+/// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as one.
+const MAPPED: u32 = 0;
+
 impl Allocations {
     pub(crate) fn insert(&mut self, base: u64, bytes: u64, ctx: u32) {
         self.0.insert(base, (bytes, ctx));
+    }
+
+    /// Notes a mapping that a device may use.
+    pub(crate) fn insert_mapped(&mut self, base: u64, bytes: u64) {
+        self.0.insert(base, (bytes, MAPPED));
     }
 
     /// Takes out the allocation that starts at `base`.
@@ -21,12 +29,24 @@ impl Allocations {
         self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// `Ok` if `bytes` at `address` lie in one allocation.
+    /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
-        let (base, (len, _)) = self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (base, (len, owner)) = self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let offset = address - base;
         let inside = offset < *len && bytes <= len - offset;
-        if inside { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+        if inside {
+            return Ok(());
+        }
+        let mut covered = base + len;
+        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED && address < covered);
+        let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        while covered < end {
+            match self.0.get(&covered) {
+                Some((len, MAPPED)) => covered += len,
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            }
+        }
+        Ok(())
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
@@ -117,6 +137,12 @@ mod tests {
         assert!(allocations.check_rows(0x1000, 0x10, 4, 0x40).is_ok());
         assert!(allocations.check_rows(0x1000, 0x41, 4, 0x40).is_err());
         assert!(allocations.check_rows(0x1000, 1, u64::MAX, u64::MAX).is_err());
+        allocations.insert_mapped(0x3000, 0x100);
+        allocations.insert_mapped(0x3100, 0x100);
+        allocations.insert(0x3200, 0x100, 2);
+        assert!(allocations.check(0x3001, 0x1ff).is_ok(), "mappings that touch");
+        assert!(allocations.check(0x3001, 0x200).is_err() && allocations.check(0x3001, u64::MAX).is_err());
+        assert!(allocations.check(0x3200, 0x101).is_err() && allocations.check(0x20ff, 0xf10).is_err());
         allocations.forget(1);
         assert!(allocations.check(0x1000, 1).is_err() && allocations.check(0x2000, 1).is_ok());
     }

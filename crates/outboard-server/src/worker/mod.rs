@@ -15,6 +15,7 @@ mod memory;
 mod modules;
 mod objects;
 mod output;
+mod space;
 mod staging;
 
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ use memory::{Allocations, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
+use space::Space;
 use staging::Pool;
 
 pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
@@ -44,6 +46,7 @@ pub struct Worker {
     platform: Platform,
     objects: Objects,
     allocations: Allocations,
+    space: Space,
     slots: Slots,
     pools: HashMap<u32, Arc<Pool>>,
     copies: Copies,
@@ -90,6 +93,7 @@ impl Worker {
             platform,
             objects: Objects::new(),
             allocations: Allocations::default(),
+            space: Space::default(),
             slots: Slots::default(),
             pools: HashMap::new(),
             copies: Copies::default(),
@@ -144,7 +148,6 @@ fn mask_what_is_local(platform: &mut Platform) {
         A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,

@@ -1761,6 +1761,393 @@ impl Message for HostCall {
     const OP: u16 = 42;
 }
 
+/// The message `vmm_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmCreate {
+    /// `memory`, see `api/wire/`.
+    pub memory: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `handle_types`, see `api/wire/`.
+    pub handle_types: u32,
+    /// `compression`, see `api/wire/`.
+    pub compression: u32,
+    /// `usage`, see `api/wire/`.
+    pub usage: u32,
+}
+
+impl Encode for VmmCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.memory);
+        writer.put(&self.bytes);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
+    }
+}
+
+impl<'a> Decode<'a> for VmmCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmCreate {
+            memory: reader.get()?,
+            bytes: reader.get()?,
+            device: reader.get()?,
+            handle_types: reader.get()?,
+            compression: reader.get()?,
+            usage: reader.get()?,
+        })
+    }
+}
+
+impl Message for VmmCreate {
+    const OP: u16 = 43;
+}
+
+/// The answer to [`VmmCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmCreateReply {}
+
+impl Encode for VmmCreateReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for VmmCreateReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmCreateReply {})
+    }
+}
+
+impl Call for VmmCreate {
+    type Reply<'a> = VmmCreateReply;
+}
+
+/// The message `vmm_free`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmFree {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for VmmFree {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for VmmFree {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmFree { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for VmmFree {
+    const OP: u16 = 44;
+}
+
+/// The answer to [`VmmFree`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmFreeReply {}
+
+impl Encode for VmmFreeReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for VmmFreeReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmFreeReply {})
+    }
+}
+
+impl Call for VmmFree {
+    type Reply<'a> = VmmFreeReply;
+}
+
+/// The message `vmm_granularity`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmGranularity {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `handle_types`, see `api/wire/`.
+    pub handle_types: u32,
+    /// `compression`, see `api/wire/`.
+    pub compression: u32,
+    /// `usage`, see `api/wire/`.
+    pub usage: u32,
+    /// `recommended`, see `api/wire/`.
+    pub recommended: bool,
+}
+
+impl Encode for VmmGranularity {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
+        writer.put(&self.recommended);
+    }
+}
+
+impl<'a> Decode<'a> for VmmGranularity {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmGranularity {
+            device: reader.get()?,
+            handle_types: reader.get()?,
+            compression: reader.get()?,
+            usage: reader.get()?,
+            recommended: reader.get()?,
+        })
+    }
+}
+
+impl Message for VmmGranularity {
+    const OP: u16 = 45;
+}
+
+/// The answer to [`VmmGranularity`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmGranularityReply {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for VmmGranularityReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for VmmGranularityReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmGranularityReply { bytes: reader.get()? })
+    }
+}
+
+impl Call for VmmGranularity {
+    type Reply<'a> = VmmGranularityReply;
+}
+
+/// The message `vmm_map`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmMap {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+    /// `memory`, see `api/wire/`.
+    pub memory: u64,
+}
+
+impl Encode for VmmMap {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+        writer.put(&self.offset);
+        writer.put(&self.memory);
+    }
+}
+
+impl<'a> Decode<'a> for VmmMap {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmMap { address: reader.get()?, bytes: reader.get()?, offset: reader.get()?, memory: reader.get()? })
+    }
+}
+
+impl Message for VmmMap {
+    const OP: u16 = 46;
+}
+
+/// The answer to [`VmmMap`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmMapReply {}
+
+impl Encode for VmmMapReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for VmmMapReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmMapReply {})
+    }
+}
+
+impl Call for VmmMap {
+    type Reply<'a> = VmmMapReply;
+}
+
+/// The message `vmm_release`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmRelease {
+    /// `memory`, see `api/wire/`.
+    pub memory: u64,
+}
+
+impl Encode for VmmRelease {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.memory);
+    }
+}
+
+impl<'a> Decode<'a> for VmmRelease {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmRelease { memory: reader.get()? })
+    }
+}
+
+impl Message for VmmRelease {
+    const OP: u16 = 47;
+}
+
+/// The message `vmm_reserve`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmReserve {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `align`, see `api/wire/`.
+    pub align: u64,
+    /// `hint`, see `api/wire/`.
+    pub hint: u64,
+}
+
+impl Encode for VmmReserve {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+        writer.put(&self.align);
+        writer.put(&self.hint);
+    }
+}
+
+impl<'a> Decode<'a> for VmmReserve {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmReserve { bytes: reader.get()?, align: reader.get()?, hint: reader.get()? })
+    }
+}
+
+impl Message for VmmReserve {
+    const OP: u16 = 48;
+}
+
+/// The answer to [`VmmReserve`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmReserveReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for VmmReserveReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for VmmReserveReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmReserveReply { address: reader.get()? })
+    }
+}
+
+impl Call for VmmReserve {
+    type Reply<'a> = VmmReserveReply;
+}
+
+/// The message `vmm_set_access`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmSetAccess {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `access`, see `api/wire/`.
+    pub access: Vec<(u32, u32)>,
+}
+
+impl Encode for VmmSetAccess {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+        writer.put(&self.access);
+    }
+}
+
+impl<'a> Decode<'a> for VmmSetAccess {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmSetAccess { address: reader.get()?, bytes: reader.get()?, access: reader.get()? })
+    }
+}
+
+impl Message for VmmSetAccess {
+    const OP: u16 = 49;
+}
+
+/// The answer to [`VmmSetAccess`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmSetAccessReply {}
+
+impl Encode for VmmSetAccessReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for VmmSetAccessReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmSetAccessReply {})
+    }
+}
+
+impl Call for VmmSetAccess {
+    type Reply<'a> = VmmSetAccessReply;
+}
+
+/// The message `vmm_unmap`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmUnmap {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for VmmUnmap {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for VmmUnmap {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmUnmap { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for VmmUnmap {
+    const OP: u16 = 50;
+}
+
+/// The answer to [`VmmUnmap`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmUnmapReply {}
+
+impl Encode for VmmUnmapReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for VmmUnmapReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmUnmapReply {})
+    }
+}
+
+impl Call for VmmUnmap {
+    type Reply<'a> = VmmUnmapReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -1806,6 +2193,14 @@ pub fn name(op: u16) -> Option<&'static str> {
         40 => "occupancy_clusters",
         41 => "tensor_map_tiled",
         42 => "host_call",
+        43 => "vmm_create",
+        44 => "vmm_free",
+        45 => "vmm_granularity",
+        46 => "vmm_map",
+        47 => "vmm_release",
+        48 => "vmm_reserve",
+        49 => "vmm_set_access",
+        50 => "vmm_unmap",
         _ => return None,
     })
 }
@@ -1857,6 +2252,14 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         40 => writer.put(&reader.get::<OccupancyClusters>()?),
         41 => writer.put(&reader.get::<TensorMapTiled>()?),
         42 => writer.put(&reader.get::<HostCall>()?),
+        43 => writer.put(&reader.get::<VmmCreate>()?),
+        44 => writer.put(&reader.get::<VmmFree>()?),
+        45 => writer.put(&reader.get::<VmmGranularity>()?),
+        46 => writer.put(&reader.get::<VmmMap>()?),
+        47 => writer.put(&reader.get::<VmmRelease>()?),
+        48 => writer.put(&reader.get::<VmmReserve>()?),
+        49 => writer.put(&reader.get::<VmmSetAccess>()?),
+        50 => writer.put(&reader.get::<VmmUnmap>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -7,6 +7,7 @@ mod launch;
 mod memory;
 mod module;
 mod stream;
+mod vmm;
 
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,19 @@ impl Worker {
             }
             finish(answer, outcome);
         });
+    }
+
+    /// As [`Worker::on_helper`], for a call that needs no context.
+    fn on_free_helper<M, T>(
+        &self,
+        answer: Answer<M>,
+        work: impl FnOnce(&'static Table) -> Result<T, CUresult> + Send + 'static,
+        finish: impl FnOnce(Answer<M>, Result<T, CUresult>) + Send + 'static,
+    ) where
+        M: Call + 'static,
+    {
+        let table = self.table;
+        self.helpers.run(move || finish(answer, work(table)));
     }
 
     fn stream(&mut self, name: u64) -> Result<CUstream, CUresult> {

@@ -1,0 +1,354 @@
+//! Virtual memory: address ranges, physical memory, and which is mapped where.
+
+use core::ffi::{c_ulonglong, c_void};
+use std::sync::Arc;
+
+use outboard_abi::{
+    CUdeviceptr, CUmemAccess_flags_enum as Flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags_enum as Granularity, CUmemAllocationProp, CUmemAllocationType_enum,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType_enum as Location, CUresult,
+};
+use parking_lot::Mutex;
+
+use crate::Driver;
+use crate::backend::{MemoryKind, ObjectId, Result};
+use crate::border::{put, require, slice};
+use crate::handles::{Kind, Table};
+use crate::memory;
+use crate::ranges::Ranges;
+use crate::state::{self, ready};
+
+/// Physical memory.
+pub(crate) struct Physical {
+    pub(crate) handle: u64,
+    pub(crate) bytes: u64,
+    pub(crate) prop: CUmemAllocationProp,
+    /// The visible device's index.
+    pub(crate) device: usize,
+    users: Mutex<Users>,
+}
+
+// SAFETY: the pointer in `prop` is for other systems; it is kept as a number and never followed.
+unsafe impl Send for Physical {}
+// SAFETY: as above.
+unsafe impl Sync for Physical {}
+
+/// Who keeps physical memory alive.
+#[derive(Default)]
+struct Users {
+    /// Created, imported or retained, and not released so often.
+    handles: u32,
+    mappings: u32,
+}
+
+impl Physical {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+
+    /// Takes away a user; with the last one the memory goes.
+    fn drop_user<D: Driver>(&self, which: impl FnOnce(&mut Users) -> &mut u32) -> Result<()> {
+        let mut users = self.users.lock();
+        let count = which(&mut users);
+        *count = count.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if users.handles == 0 && users.mappings == 0 {
+            MEMORY.remove(self.handle);
+            return D::get().vmm_release(self.id());
+        }
+        Ok(())
+    }
+}
+
+/// A mapped range.
+struct Mapping {
+    memory: Arc<Physical>,
+    /// What each visible device may do, by index; those that may do nothing are left out.
+    access: Vec<(usize, u32)>,
+}
+
+/// What address space is used for. Held while the backend changes it, so that both agree.
+struct Space {
+    reservations: Ranges<()>,
+    mappings: Ranges<Mapping>,
+}
+
+static MEMORY: Table<Physical> = Table::new(Kind::Memory);
+static SPACE: Mutex<Space> = Mutex::new(Space { reservations: Ranges::new(), mappings: Ranges::new() });
+
+/// What this many bytes must be multiples of; every device of today has the same.
+const GRANULE: u64 = 2 << 20;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: descriptors are what processes of one machine pass on. Fabric handles would name memory
+/// to machines that are none of the session's.
+pub(crate) const POSIX: u32 = 1;
+
+/// Physical memory whose handle the program still holds.
+pub(crate) fn resolve(handle: u64) -> Result<Arc<Physical>> {
+    ready()?;
+    let memory = MEMORY.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(memory.users.lock().handles > 0)?;
+    Ok(memory)
+}
+
+/// Base and bytes of the reservation that holds `address`.
+pub(crate) fn reservation(address: u64) -> Option<(u64, u64)> {
+    SPACE.lock().reservations.find(address).map(|(base, bytes, ())| (base, bytes))
+}
+
+/// Handle types by which what is mapped at `address` may be shared.
+pub(crate) fn handle_types(address: u64) -> u32 {
+    SPACE.lock().mappings.find(address).map_or(0, |(_, _, mapping)| mapping.memory.prop.requestedHandleTypes.0)
+}
+
+/// What a device may do with what is mapped at `address`.
+pub(crate) fn access_of(address: u64, device: usize) -> Option<u32> {
+    let space = SPACE.lock();
+    let (_, _, mapping) = space.mappings.find(address)?;
+    Some(mapping.access.iter().find(|(index, _)| *index == device).map_or(0, |(_, flags)| *flags))
+}
+
+/// Physical memory that a program describes, and the device it is of.
+fn kind(prop: &CUmemAllocationProp) -> Result<(MemoryKind, usize)> {
+    require(prop.type_ == CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED)?;
+    let device = match prop.location.type_ {
+        Location::CU_MEM_LOCATION_TYPE_DEVICE => prop.location.id,
+        // Memory of the server's processors, for which devices here report no support.
+        Location::CU_MEM_LOCATION_TYPE_HOST
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    if prop.requestedHandleTypes.0 & !POSIX != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let (index, device) = state::device(device)?;
+    let kind = MemoryKind {
+        device: device.ordinal,
+        handle_types: prop.requestedHandleTypes.0,
+        compression: prop.allocFlags.compressionType.into(),
+        usage: prop.allocFlags.usage.into(),
+    };
+    Ok((kind, index))
+}
+
+/// Gives physical memory, which the backend makes under its name, a handle.
+pub(crate) fn adopt(
+    bytes: u64,
+    prop: CUmemAllocationProp,
+    device: usize,
+    make: impl FnOnce(ObjectId) -> Result<()>,
+) -> Result<u64> {
+    let handle = MEMORY.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = make(ObjectId(handle)) {
+        MEMORY.release(handle);
+        return Err(error);
+    }
+    let users = Mutex::new(Users { handles: 1, mappings: 0 });
+    MEMORY.fill(handle, Arc::new(Physical { handle, bytes, prop, device, users }));
+    Ok(handle)
+}
+
+pub(crate) unsafe fn cuMemGetAllocationGranularity<D: Driver>(
+    out: *mut usize,
+    prop: *const CUmemAllocationProp,
+    option: Granularity,
+) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let (kind, _) = kind(unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let recommended = match option {
+        Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM => false,
+        Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED => true,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let granularity = D::get().vmm_granularity(kind, recommended)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, granularity as usize) }
+}
+
+pub(crate) unsafe fn cuMemAddressReserve<D: Driver>(
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    hint: CUdeviceptr,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready()?;
+    let (bytes, alignment) = (bytes as u64, alignment as u64);
+    require(!out.is_null() && flags == 0 && bytes > 0 && bytes.is_multiple_of(GRANULE))?;
+    require(alignment == 0 || alignment.is_power_of_two())?;
+    let mut space = SPACE.lock();
+    let address = D::get().vmm_reserve(bytes, alignment, hint)?;
+    space.reservations.insert(address, bytes, ());
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+pub(crate) unsafe fn cuMemAddressFree<D: Driver>(address: CUdeviceptr, bytes: usize) -> Result<()> {
+    ready()?;
+    let bytes = bytes as u64;
+    let mut space = SPACE.lock();
+    require(space.reservations.find(address).is_some_and(|(base, len, ())| (base, len) == (address, bytes)))?;
+    require(!space.mappings.overlaps(address, bytes))?;
+    D::get().vmm_free(address, bytes)?;
+    space.reservations.remove(address);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuMemCreate<D: Driver>(
+    out: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    prop: *const CUmemAllocationProp,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready()?;
+    let bytes = bytes as u64;
+    require(!out.is_null() && flags == 0 && bytes > 0 && bytes.is_multiple_of(GRANULE))?;
+    // SAFETY: null or the program's structure.
+    let prop = unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (kind, device) = kind(prop)?;
+    let handle = adopt(bytes, *prop, device, |id| D::get().vmm_create(id, bytes, kind))?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle) }
+}
+
+pub(crate) unsafe fn cuMemRelease<D: Driver>(handle: CUmemGenericAllocationHandle) -> Result<()> {
+    resolve(handle)?.drop_user::<D>(|users| &mut users.handles)
+}
+
+pub(crate) unsafe fn cuMemMap<D: Driver>(
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: c_ulonglong,
+) -> Result<()> {
+    let memory = resolve(handle)?;
+    let (bytes, offset) = (bytes as u64, offset as u64);
+    require(flags == 0 && bytes > 0 && [address, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
+    require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
+    let mut space = SPACE.lock();
+    let inside = |(base, len, ()): (u64, u64, &())| bytes <= len - (address - base);
+    require(space.reservations.find(address).is_some_and(inside) && !space.mappings.overlaps(address, bytes))?;
+    D::get().vmm_map(address, bytes, offset, memory.id())?;
+    memory.users.lock().mappings += 1;
+    memory::insert_mapped(memory.device, address, bytes, memory.handle);
+    space.mappings.insert(address, bytes, Mapping { memory, access: Vec::new() });
+    Ok(())
+}
+
+/// The bases of the mappings that make up a range, if they do so without a rest.
+fn whole(space: &Space, address: u64, bytes: u64) -> Result<Vec<u64>> {
+    let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (mut bases, mut at) = (Vec::new(), address);
+    while at < end {
+        let (base, len, _) = space.mappings.find(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        require(base == at && len <= end - at)?;
+        bases.push(base);
+        at += len;
+    }
+    require(!bases.is_empty())?;
+    Ok(bases)
+}
+
+pub(crate) unsafe fn cuMemUnmap<D: Driver>(address: CUdeviceptr, bytes: usize) -> Result<()> {
+    ready()?;
+    let mut space = SPACE.lock();
+    let bases = whole(&space, address, bytes as u64)?;
+    D::get().vmm_unmap(address, bytes as u64)?;
+    for base in bases {
+        memory::remove(base, |kind| matches!(kind, memory::Kind::Mapped { .. }));
+        if let Some((_, mapping)) = space.mappings.remove(base) {
+            mapping.memory.drop_user::<D>(|users| &mut users.mappings)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuMemSetAccess<D: Driver>(
+    address: CUdeviceptr,
+    bytes: usize,
+    desc: *const CUmemAccessDesc,
+    count: usize,
+) -> Result<()> {
+    ready()?;
+    require(count > 0)?;
+    // SAFETY: the program gives `count` of them.
+    let desc = unsafe { slice(desc, count) }?;
+    let access = desc.iter().map(access).collect::<Result<Vec<_>>>()?;
+    let mut space = SPACE.lock();
+    let bases = whole(&space, address, bytes as u64)?;
+    let devices = &ready()?.devices;
+    let ordinals: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
+    D::get().vmm_set_access(address, bytes as u64, &ordinals)?;
+    for base in bases {
+        let Some(mapping) = space.mappings.get_mut(base) else { continue };
+        for &(device, flags) in &access {
+            mapping.access.retain(|(index, _)| *index != device);
+            if flags != 0 {
+                mapping.access.push((device, flags));
+            }
+        }
+        memory::set_accessible(base, !mapping.access.is_empty());
+    }
+    Ok(())
+}
+
+/// The visible device's index, and what it may do.
+pub(crate) fn access(desc: &CUmemAccessDesc) -> Result<(usize, u32)> {
+    let device = location(&desc.location)?;
+    match desc.flags {
+        Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE
+        | Flags::CU_MEM_ACCESS_FLAGS_PROT_READ
+        | Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Ok((device, desc.flags.0)),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// The visible device's index of a location, which must be one.
+pub(crate) fn location(location: &CUmemLocation) -> Result<usize> {
+    match location.type_ {
+        Location::CU_MEM_LOCATION_TYPE_DEVICE => Ok(state::device(location.id)?.0),
+        // The program's processor is not where the memory is.
+        Location::CU_MEM_LOCATION_TYPE_HOST
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) unsafe fn cuMemGetAccess<D: Driver>(
+    out: *mut c_ulonglong,
+    place: *const CUmemLocation,
+    address: CUdeviceptr,
+) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let device = location(unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let flags = access_of(address, device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, flags.into()) }
+}
+
+pub(crate) unsafe fn cuMemGetAllocationPropertiesFromHandle<D: Driver>(
+    out: *mut CUmemAllocationProp,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<()> {
+    let memory = resolve(handle)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, memory.prop) }
+}
+
+pub(crate) unsafe fn cuMemRetainAllocationHandle<D: Driver>(
+    out: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    let space = SPACE.lock();
+    let (_, _, mapping) = space.mappings.find(address as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    mapping.memory.users.lock().handles += 1;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, mapping.memory.handle) }
+}

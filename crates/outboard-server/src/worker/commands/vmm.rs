@@ -1,0 +1,166 @@
+//! Virtual memory. Not of a context: the commands come without one.
+
+use outboard_abi::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
+};
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::Worker;
+use crate::generated::dispatch::VmmCommands;
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::space::Mapping;
+
+/// Access to so many devices may be set at once.
+const MOST_DEVICES: usize = 64;
+
+impl Worker {
+    /// A device of the server that this session may use.
+    pub(super) fn offered(&self, device: u32) -> Result<CUmemLocation, CUresult> {
+        if self.platform.devices.iter().all(|offered| offered.ordinal != device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device as i32 })
+    }
+
+    fn memory_kind(
+        &self,
+        device: u32,
+        handle_types: u32,
+        compression: u32,
+        usage: u32,
+    ) -> Result<CUmemAllocationProp, CUresult> {
+        // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
+        let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = self.offered(device)?;
+        prop.requestedHandleTypes = posix(handle_types)?;
+        prop.allocFlags.compressionType = u8::try_from(compression).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        prop.allocFlags.usage = u16::try_from(usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(prop)
+    }
+
+    fn granularity(&self, m: &VmmGranularity) -> Result<u64, CUresult> {
+        let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
+        let option = match m.recommended {
+            true => Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+            false => Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+        };
+        let mut bytes = 0usize;
+        call!(self.table, cuMemGetAllocationGranularity(&raw mut bytes, &raw const prop, option))?;
+        Ok(bytes as u64)
+    }
+
+    fn create(&mut self, m: &VmmCreate) -> Outcome {
+        let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
+        self.space.check_new(m.memory)?;
+        let mut handle = 0;
+        call!(self.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
+        self.space.add_memory(m.memory, handle);
+        Ok(())
+    }
+
+    fn map(&mut self, m: &VmmMap) -> Outcome {
+        let handle = self.space.memory(m.memory)?;
+        self.space.check_free(m.address, m.bytes)?;
+        call!(self.table, cuMemMap(m.address, m.bytes as usize, m.offset as usize, handle, 0))?;
+        self.space.add_mapping(m.address, Mapping { bytes: m.bytes });
+        Ok(())
+    }
+
+    fn set_access(&mut self, m: &VmmSetAccess) -> Outcome {
+        if m.access.is_empty() || m.access.len() > MOST_DEVICES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let whole = self.space.whole(m.address, m.bytes)?;
+        let mut desc = Vec::with_capacity(m.access.len());
+        for (device, flags) in &m.access {
+            if !matches!(flags, 0 | 1 | 3) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            desc.push(CUmemAccessDesc { location: self.offered(*device)?, flags: CUmemAccess_flags(*flags) });
+        }
+        call!(self.table, cuMemSetAccess(m.address, m.bytes as usize, desc.as_ptr(), desc.len()))?;
+        for (base, bytes) in whole {
+            for (device, flags) in &m.access {
+                self.space.note_access(base, *device, *flags != 0);
+            }
+            match self.space.accessible(base) {
+                true => self.allocations.insert_mapped(base, bytes),
+                false => drop(self.allocations.remove(base)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Handle types that a client may ask for: descriptors, which never leave the server.
+pub(super) fn posix(handle_types: u32) -> Result<CUmemAllocationHandleType, CUresult> {
+    let types = CUmemAllocationHandleType(handle_types);
+    match types {
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(types),
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
+impl VmmCommands for Worker {
+    fn vmm_granularity(&mut self, m: VmmGranularity, answer: Answer<VmmGranularity>) {
+        answer.result(self.granularity(&m).map(|bytes| VmmGranularityReply { bytes }));
+    }
+
+    fn vmm_reserve(&mut self, m: VmmReserve, answer: Answer<VmmReserve>) {
+        let mut address = 0;
+        let (bytes, align) = (m.bytes as usize, m.align as usize);
+        let outcome = call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint, 0));
+        answer.result(outcome.map(|()| {
+            self.space.reserve(address, m.bytes);
+            VmmReserveReply { address }
+        }));
+    }
+
+    fn vmm_free(&mut self, m: VmmFree, answer: Answer<VmmFree>) {
+        let outcome = self.space.unreserve(m.address, m.bytes);
+        let outcome = outcome.and_then(|()| call!(self.table, cuMemAddressFree(m.address, m.bytes as usize)));
+        answer.result(outcome.map(|()| VmmFreeReply {}));
+    }
+
+    fn vmm_create(&mut self, m: VmmCreate, answer: Answer<VmmCreate>) {
+        let outcome = self.create(&m);
+        answer.result(outcome.map(|()| VmmCreateReply {}));
+    }
+
+    fn vmm_release(&mut self, m: VmmRelease) -> Outcome {
+        let handle = self.space.remove_memory(m.memory)?;
+        call!(self.table, cuMemRelease(handle))
+    }
+
+    fn vmm_map(&mut self, m: VmmMap, answer: Answer<VmmMap>) {
+        let outcome = self.map(&m);
+        answer.result(outcome.map(|()| VmmMapReply {}));
+    }
+
+    fn vmm_unmap(&mut self, m: VmmUnmap, answer: Answer<VmmUnmap>) {
+        let whole = match self.space.whole(m.address, m.bytes) {
+            Ok(whole) => whole,
+            Err(error) => return answer.error(error),
+        };
+        for (base, _) in whole {
+            self.space.remove_mapping(base);
+            // It is not there if no device had access.
+            let _ = self.allocations.remove(base);
+        }
+        // The driver waits for work that may use it.
+        self.on_free_helper(
+            answer,
+            move |table| call!(table, cuMemUnmap(m.address, m.bytes as usize)),
+            |answer, outcome| answer.result(outcome.map(|()| VmmUnmapReply {})),
+        );
+    }
+
+    fn vmm_set_access(&mut self, m: VmmSetAccess, answer: Answer<VmmSetAccess>) {
+        let outcome = self.set_access(&m);
+        answer.result(outcome.map(|()| VmmSetAccessReply {}));
+    }
+}

@@ -1,0 +1,131 @@
+//! The session's address space: reservations, physical memory, and what is mapped where.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use outboard_abi::{CUmemGenericAllocationHandle, CUresult};
+
+/// What the client has reserved, created and mapped. The driver checks too; but its answer to a mistaken range is not known to be an error for
+/// every range, and none of this process's own may be touched.
+#[derive(Default)]
+pub(crate) struct Space {
+    reservations: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, (Mapping, BTreeSet<u32>)>,
+    /// Physical memory, by the client's names.
+    memory: HashMap<u64, CUmemGenericAllocationHandle>,
+}
+
+/// Physical memory at an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) bytes: u64,
+}
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+impl Space {
+    pub(crate) fn reserve(&mut self, address: u64, bytes: u64) {
+        self.reservations.insert(address, bytes);
+    }
+
+    /// Forgets a whole reservation in which nothing is mapped.
+    pub(crate) fn unreserve(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        let end = address.checked_add(bytes).ok_or(INVALID)?;
+        if self.reservations.get(&address) != Some(&bytes) || self.mappings.range(address..end).next().is_some() {
+            return Err(INVALID);
+        }
+        self.reservations.remove(&address);
+        Ok(())
+    }
+
+    /// Whether physical memory may have this name.
+    pub(crate) fn check_new(&self, memory: u64) -> Result<(), CUresult> {
+        if memory == 0 || self.memory.contains_key(&memory) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
+    }
+
+    pub(crate) fn add_memory(&mut self, name: u64, handle: CUmemGenericAllocationHandle) {
+        self.memory.insert(name, handle);
+    }
+
+    pub(crate) fn memory(&self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
+        self.memory.get(&name).copied().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    pub(crate) fn remove_memory(&mut self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
+        self.memory.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// `Ok` if a range lies in one reservation and nothing is mapped there.
+    pub(crate) fn check_free(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
+        let (base, len) = self.reservations.range(..=address).next_back().ok_or(INVALID)?;
+        let inside = end - base <= *len;
+        let below = self.mappings.range(..end).next_back();
+        let taken = below.is_some_and(|(base, (mapping, _))| base + mapping.bytes > address);
+        if inside && !taken { Ok(()) } else { Err(INVALID) }
+    }
+
+    pub(crate) fn add_mapping(&mut self, address: u64, mapping: Mapping) {
+        self.mappings.insert(address, (mapping, BTreeSet::new()));
+    }
+
+    pub(crate) fn remove_mapping(&mut self, address: u64) {
+        self.mappings.remove(&address);
+    }
+
+    /// Base and bytes of the mappings that make up a range without a rest.
+    pub(crate) fn whole(&self, address: u64, bytes: u64) -> Result<Vec<(u64, u64)>, CUresult> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
+        let (mut all, mut at) = (Vec::new(), address);
+        while at < end {
+            let (mapping, _) = self.mappings.get(&at).ok_or(INVALID)?;
+            all.push((at, mapping.bytes));
+            at += mapping.bytes;
+        }
+        if at == end { Ok(all) } else { Err(INVALID) }
+    }
+
+    /// Notes whether a device may use the mapping at `base`.
+    pub(crate) fn note_access(&mut self, base: u64, device: u32, allowed: bool) {
+        if let Some((_, devices)) = self.mappings.get_mut(&base) {
+            match allowed {
+                true => devices.insert(device),
+                false => devices.remove(&device),
+            };
+        }
+    }
+
+    /// Whether any device may use the mapping at `base`.
+    pub(crate) fn accessible(&self, base: u64) -> bool {
+        self.mappings.get(&base).is_some_and(|(_, devices)| !devices.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_lie_in_reservations_and_do_not_overlap() {
+        let mut space = Space::default();
+        space.reserve(0x1000, 0x1000);
+        assert!(space.check_free(0x1000, 0x1000).is_ok());
+        for (address, bytes) in
+            [(0x1000, 0x1001), (0xfff, 1), (0x2000, 1), (0x1000, 0), (0x1800, u64::MAX), (u64::MAX, 1)]
+        {
+            assert!(space.check_free(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+        }
+        space.add_mapping(0x1400, Mapping { bytes: 0x400 });
+        space.add_mapping(0x1800, Mapping { bytes: 0x400 });
+        assert!(space.check_free(0x1000, 0x400).is_ok() && space.check_free(0x1c00, 0x400).is_ok());
+        assert!(space.check_free(0x1000, 0x401).is_err() && space.check_free(0x1bff, 1).is_err());
+        assert_eq!(space.whole(0x1400, 0x800).unwrap(), [(0x1400, 0x400), (0x1800, 0x400)]);
+        for (address, bytes) in [(0x1400, 0x500), (0x1500, 0x300), (0x1400, 0), (0x1400, 0x801), (0x1000, 0x800)] {
+            assert!(space.whole(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+        }
+        assert!(space.unreserve(0x1000, 0x1000).is_err(), "something is mapped");
+        space.remove_mapping(0x1400);
+        space.remove_mapping(0x1800);
+        assert!(space.unreserve(0x1000, 0x800).is_err() && space.unreserve(0x1000, 0x1000).is_ok());
+        assert!(space.check_free(0x1000, 1).is_err());
+    }
+}
