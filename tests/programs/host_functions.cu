@@ -45,10 +45,12 @@ static void in_order() {
     printf("%d functions: in order, on another thread\n", count);
 }
 
-// Bytes that the device wrote before are in page-locked memory, whatever their number.
+// Bytes that the device wrote before are in page-locked memory, whatever their number, and what a function writes there is what a later
+// copy takes.
 static void with_copies(size_t elements) {
     const int rounds = 12;
-    int* back = nullptr;
+    int *there = nullptr, *back = nullptr;
+    CHECK(cudaMallocHost(&there, elements * sizeof(int)));
     CHECK(cudaMallocHost(&back, elements * sizeof(int)));
     DeviceArray<int> data(elements);
     data.zero();
@@ -57,20 +59,63 @@ static void with_copies(size_t elements) {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     int wrong = 0, calls = 0;
     Function check = [&] {
-        for (size_t i = 0; i < elements; i++) wrong += back[i] != calls + 1;
+        // Each round adds one on the device and one here.
+        for (size_t i = 0; i < elements; i++) wrong += back[i] != 2 * calls + 1;
         calls++;
+        for (size_t i = 0; i < elements; i++) there[i] = back[i] + 1;
     };
     for (int round = 0; round < rounds; round++) {
         add_one<<<32, 256, 0, stream>>>(data.get(), elements);
         CHECK(cudaMemcpyAsync(back, data.get(), data.bytes(), cudaMemcpyDeviceToHost, stream));
         host(stream, check);
+        CHECK(cudaMemcpyAsync(data.get(), there, data.bytes(), cudaMemcpyHostToDevice, stream));
     }
     CHECK(cudaStreamSynchronize(stream));
     EXPECT(calls == rounds && wrong == 0);
-    for (int value : data.download()) EXPECT(value == rounds);
+    for (int value : data.download()) EXPECT(value == 2 * rounds);
     CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeHost(there));
     CHECK(cudaFreeHost(back));
-    printf("%zu elements, %d times: right\n", elements, rounds);
+    printf("%zu elements to and fro, %d times: right\n", elements, rounds);
+}
+
+// The same memory, first written by the device, then read and written here, then copied back: all queued at once.
+static void in_place() {
+    const size_t elements = 300'000;
+    const int rounds = 10;
+    int* memory = nullptr;
+    CHECK(cudaMallocHost(&memory, elements * sizeof(int)));
+    DeviceArray<int> data(elements);
+    data.zero();
+    CHECK(cudaDeviceSynchronize());
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    Function twice = [&] {
+        for (size_t i = 0; i < elements; i++) memory[i] *= 2;
+    };
+    int expected = 0;
+    for (int round = 0; round < rounds; round++) {
+        add_one<<<32, 256, 0, stream>>>(data.get(), elements);
+        CHECK(cudaMemcpyAsync(memory, data.get(), data.bytes(), cudaMemcpyDeviceToHost, stream));
+        if (round % 3 != 2) host(stream, twice);
+        CHECK(cudaMemcpyAsync(data.get(), memory, data.bytes(), cudaMemcpyHostToDevice, stream));
+        expected = (expected + 1) * (round % 3 != 2 ? 2 : 1);
+    }
+    // A copy that waits comes after what was queued before it, too.
+    int* one = nullptr;
+    CHECK(cudaMallocHost(&one, sizeof(int)));
+    *one = 0;
+    Function set = [&] { *one = 77; };
+    host(nullptr, set);
+    CHECK(cudaMemcpy(data.get(), one, sizeof(int), cudaMemcpyHostToDevice));
+    CHECK(cudaStreamSynchronize(stream));
+    std::vector<int> result = data.download();
+    EXPECT(result[0] == 77);
+    for (size_t i = 1; i < elements; i++) EXPECT(result[i] == expected);
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeHost(memory));
+    CHECK(cudaFreeHost(one));
+    printf("in place, %d times: %d\n", rounds, expected);
 }
 
 // Later work waits for the function, in its stream and in one that waits for an event; other streams go on.
@@ -212,6 +257,7 @@ static void errors() {
 int main() {
     in_order();
     for (size_t elements : {size_t(100), size_t(50'000), size_t(3'000'000)}) with_copies(elements);
+    in_place();
     what_comes_after_waits();
     a_full_queue();
     one_at_a_time();

@@ -75,6 +75,12 @@ impl Copies {
         }
     }
 
+    /// Whether a download writes to `host`.
+    pub(crate) fn is_download_under_way(&self, host: &Range<u64>) -> bool {
+        let overlaps = |copy: &Copy| copy.host.start < host.end && host.start < copy.host.end;
+        self.state().downloads.iter().any(|copy| overlaps(copy) && !copy.ticket.has_ended())
+    }
+
     /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
     pub(crate) fn wait_for_downloads(&self, host: &Range<u64>) {
         self.wait_where(host, false);

@@ -1,8 +1,8 @@
 //! Functions of the program that streams call: queued at the worker under a number, called here when it asks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostCall, Result};
@@ -17,6 +17,7 @@ use crate::requests::Answerer;
 pub(crate) struct HostFunctions {
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, Waiting>>,
+    unfinished: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -25,6 +26,17 @@ struct Waiting {
     call: HostCall,
     /// Requests are heard while there is one.
     _expected: Expectation,
+    _unfinished: Unfinished,
+}
+
+/// Counts a function that has not returned yet.
+#[derive(Debug)]
+struct Unfinished(Arc<AtomicUsize>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl HostFunctions {
@@ -35,8 +47,15 @@ impl HostFunctions {
     /// Takes a function in; the number by which the worker asks for its call.
     pub(crate) fn add(&self, ctx: ContextId, call: HostCall, expected: Expectation) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.waiting().insert(number, Waiting { ctx, call, _expected: expected });
+        self.unfinished.fetch_add(1, Ordering::AcqRel);
+        let unfinished = Unfinished(Arc::clone(&self.unfinished));
+        self.waiting().insert(number, Waiting { ctx, call, _expected: expected, _unfinished: unfinished });
         number
+    }
+
+    /// Whether any function has not been called yet, or runs.
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.unfinished.load(Ordering::Acquire) > 0
     }
 
     /// Forgets a function: queueing it failed.
@@ -60,7 +79,7 @@ impl Answerer for HostFunctions {
         };
         let waiting = self.waiting().remove(&number);
         // One that is not known was of a context that has ended.
-        if let Some(Waiting { call, _expected, .. }) = waiting {
+        if let Some(Waiting { call, _expected, _unfinished, .. }) = waiting {
             call.run(CUresult(status));
         }
         Some(Ok(Vec::new()))

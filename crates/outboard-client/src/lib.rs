@@ -3,6 +3,7 @@
 mod copies;
 mod host;
 mod host_calls;
+mod late;
 pub mod link;
 mod remote;
 mod requests;

@@ -19,6 +19,7 @@ use outboard_wire::request::Request;
 
 use crate::copies::Copies;
 use crate::host_calls::HostFunctions;
+use crate::late::LateCopies;
 use crate::link::bulk::suggested_chunk;
 use crate::link::{Config, ConnectError, Link, LinkError};
 use crate::requests::{Answerer, Requests};
@@ -34,6 +35,7 @@ pub(crate) struct Session {
     pending: Arc<Pending>,
     copies: Arc<Copies>,
     functions: Arc<HostFunctions>,
+    late: Arc<LateCopies>,
     upload: Mutex<()>,
     device: String,
     server: String,
@@ -93,6 +95,7 @@ impl Session {
     /// A context has ended: what was queued in it will not be called.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
         self.functions.forget(ctx);
+        self.late.end(ctx);
     }
 
     /// Held while the pieces of an image are on their way.
@@ -118,8 +121,17 @@ impl Session {
         stream: u64,
         mode: CopyMode,
     ) -> Result<()> {
+        let host = range(src, bytes);
+        if mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(&host)) {
+            // SAFETY: by the contract above.
+            return unsafe { self.copy_to_device_late(ctx, dst, src, bytes, stream) };
+        }
+        if mode == CopyMode::Synchronous && self.functions.are_waiting() {
+            // One of them may write what is copied.
+            self.call(ctx, &msg::StreamSynchronize { stream })?;
+        }
         // The bytes are read now, not when the stream comes to the copy: what the device writes to them before must be there.
-        self.copies.wait_for_downloads(&range(src, bytes));
+        self.copies.wait_for_downloads(&host);
         if bytes <= MAX_INLINE as u64 {
             // SAFETY: by the contract above.
             let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
@@ -139,6 +151,33 @@ impl Session {
                     upload.send(from).map_err(|error| failed(&error))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A copy from page-locked memory that something before it in the stream may still write.
+    ///
+    /// # Safety
+    /// As of `Backend::copy_to_device`.
+    unsafe fn copy_to_device_late(
+        &self,
+        ctx: ContextId,
+        dst: u64,
+        src: *const u8,
+        bytes: u64,
+        stream: u64,
+    ) -> Result<()> {
+        for piece in pieces(bytes) {
+            let (at, len) = (piece.start, piece.end - piece.start);
+            let expected = self.link.expect().map_err(|error| failed(&error))?;
+            let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (upload.number(), upload.chunk());
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+            let (ticket, later) = unsafe { upload.later(src.add(at as usize)) };
+            // SAFETY: a number only.
+            self.copies.upload(range(unsafe { src.add(at as usize) }, len), ticket);
+            self.late.add(ctx, later, expected);
+            self.post(ctx, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
         }
         Ok(())
     }
@@ -242,9 +281,10 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         purpose: Purpose::Session { devices: target.devices.clone() },
     };
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
-    let functions = Arc::new(HostFunctions::default());
+    let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
+    let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone()];
     let config = Config::from_env();
-    let requests = Requests::new(config.spin, Arc::clone(&copies), vec![Arc::clone(&functions) as Arc<dyn Answerer>]);
+    let requests = Requests::new(config.spin, Arc::clone(&copies), answerers);
     let notices = {
         let (pending, copies, requests) = (Arc::clone(&pending), Arc::clone(&copies), Arc::clone(&requests));
         Box::new(move |code: u16, payload: &[u8]| match code {
@@ -264,7 +304,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     reader.finish()?;
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let (upload, started) = (Mutex::new(()), Instant::now());
-    let session = Session { link, pending, copies, functions, upload, device, server, started };
+    let session = Session { link, pending, copies, functions, late, upload, device, server, started };
     Ok((Arc::new(session), platform))
 }
 

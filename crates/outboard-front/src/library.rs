@@ -182,9 +182,10 @@ pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
             image::locate(data)?,
         )
     };
-    let kept = options.iter().enumerate().any(|(index, option)| {
-        option.0 == BINARY_IS_PRESERVED && values.is_none_or(|values| !values[index].is_null())
-    });
+    let kept = options
+        .iter()
+        .enumerate()
+        .any(|(index, option)| option.0 == BINARY_IS_PRESERVED && values.is_none_or(|values| !values[index].is_null()));
     // SAFETY: the program's image, valid during this call.
     let parts = if kept { parts } else { unsafe { parts.to_owned() } };
     // SAFETY: the program's out parameter.

@@ -28,7 +28,7 @@ use outboard_transport::{Stream, Transport};
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Welcome};
 
-pub use bulk::{Ticket, Upload};
+pub use bulk::{Later, Ticket, Upload};
 pub use config::Config;
 pub use connect::{ConnectError, handshake};
 pub use listen::{Answers, Expectation};

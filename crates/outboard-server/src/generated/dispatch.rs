@@ -33,6 +33,8 @@ pub(crate) trait CopyCommands {
     fn copy_out_bulk(&mut self, message: CopyOutBulk) -> Outcome;
     /// Does `fill`.
     fn fill(&mut self, message: Fill) -> Outcome;
+    /// Does `copy_in_late`.
+    fn copy_in_late(&mut self, message: CopyInLate) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/event.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -432,6 +434,11 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.vmm_unmap(message, incoming.answer());
             Ok(())
+        }
+        51 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_in_late(message)
         }
         _ => return Ok(None),
     }))

@@ -2148,6 +2148,47 @@ impl Call for VmmUnmap {
     type Reply<'a> = VmmUnmapReply;
 }
 
+/// The message `copy_in_late`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyInLate {
+    /// `dst`, see `api/wire/`.
+    pub dst: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+}
+
+impl Encode for CopyInLate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.stream);
+        writer.put(&self.bytes);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+    }
+}
+
+impl<'a> Decode<'a> for CopyInLate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyInLate {
+            dst: reader.get()?,
+            stream: reader.get()?,
+            bytes: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+        })
+    }
+}
+
+impl Message for CopyInLate {
+    const OP: u16 = 51;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -2201,6 +2242,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         48 => "vmm_reserve",
         49 => "vmm_set_access",
         50 => "vmm_unmap",
+        51 => "copy_in_late",
         _ => return None,
     })
 }
@@ -2260,6 +2302,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         48 => writer.put(&reader.get::<VmmReserve>()?),
         49 => writer.put(&reader.get::<VmmSetAccess>()?),
         50 => writer.put(&reader.get::<VmmUnmap>()?),
+        51 => writer.put(&reader.get::<CopyInLate>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -49,6 +49,16 @@ pub struct Upload<'a> {
     transfer: u64,
     cut: Cut,
     outcome: Arc<Outcome>,
+    /// Whether it goes on without this value.
+    goes_on: bool,
+}
+
+/// A transfer to the worker that is ready to be started. It must be: whoever waits for the transfer waits for that too.
+#[derive(Debug)]
+pub struct Later {
+    shared: Arc<Shared>,
+    transfer: u64,
+    from: Place,
 }
 
 /// A transfer under way, in either direction.
@@ -131,7 +141,7 @@ pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<
     lanes::open(shared)?;
     let outcome = Arc::new(Outcome::default());
     let transfer = when_there_is_room(shared, |table| table.open_upload(cut, &outcome))?;
-    Ok(Upload { shared, transfer, cut, outcome })
+    Ok(Upload { shared, transfer, cut, outcome, goes_on: false })
 }
 
 /// Opens a download to `to`; waits for staging memory.
@@ -213,14 +223,43 @@ impl Upload<'_> {
         Ticket { shared: Arc::clone(shared), transfer, cut, outcome }
     }
 
+    /// Gets everything ready to send the bytes at `from`, once [`Later::start`] is called.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reads until the ticket says that the transfer has ended.
+    pub unsafe fn later(mut self, from: *const u8) -> (Ticket, Later) {
+        self.goes_on = true;
+        let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
+        let ticket = Ticket { shared: Arc::clone(&shared), transfer, cut, outcome: Arc::clone(&self.outcome) };
+        (ticket, Later { shared, transfer, from: Place(from.cast_mut()) })
+    }
+
     fn start(&self, from: *const u8) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
         lock(&self.shared.bulk.table).start_upload(self.transfer, Place(from.cast_mut()));
         (self.shared, self.transfer, Arc::clone(&self.outcome))
     }
 }
 
+impl Later {
+    /// The transfer's number.
+    pub fn number(&self) -> u64 {
+        self.transfer
+    }
+
+    /// Sends the bytes, while this thread goes on.
+    pub fn start(self) {
+        lock(&self.shared.bulk.table).start_upload(self.transfer, self.from);
+        self.shared.bulk.work.notify_all();
+        // The link may be lost, and the transfer with it.
+        self.shared.bulk.changed.notify_all();
+    }
+}
+
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
+        if self.goes_on {
+            return;
+        }
         lock(&self.shared.bulk.table).abandon_upload(self.transfer);
         self.shared.bulk.changed.notify_all();
     }

@@ -4,6 +4,7 @@ use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_wire::messages::*;
+use outboard_wire::request::SEND;
 
 use super::{Handle, Wait, Worker, current};
 use crate::generated::dispatch::CopyCommands;
@@ -74,6 +75,17 @@ impl CopyCommands for Worker {
             self.discard(m.transfer, cut);
         }
         started
+    }
+
+    fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
+        let CopyInLate { dst, stream, bytes, transfer, chunk } = m;
+        // Whatever becomes of the copy, the client must be told to send: it keeps the bytes until then.
+        let order = self.order_in_stream(SEND, transfer)?;
+        let ordered = match self.stream(stream) {
+            Ok(stream) => order.queue(self.table, stream),
+            Err(error) => order.fail(error),
+        };
+        self.copy_in_bulk(CopyInBulk { dst, stream, bytes, transfer, chunk }).and(ordered)
     }
 
     fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
