@@ -9,8 +9,8 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// `CUresult`). After an error only functions that want to know are called; the others are forgotten.
 pub const HOST_CALL: u32 = 1;
 
-/// The stream has come to a copy whose bytes are read only now: send transfer (`u64`). A status follows, which does not matter: the bytes are
-/// sent after an error too. Not answered.
+/// The stream has come to a copy whose bytes are read only now: send transfer (`u64`). So it is after an error, too.
+/// Not answered.
 pub const SEND: u32 = 2;
 
 /// Largest body of an answer, in bytes.

@@ -135,3 +135,159 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use outboard_session::server::{Incoming, Outgoing};
+    use outboard_transport::lane::read_header;
+    use outboard_transport::{Stream, pipe, read_exact, write_all};
+    use outboard_wire::lane::{LaneHeader, LaneKind};
+
+    use super::super::bulk::Bulk;
+    use super::super::{Config, Link};
+    use super::*;
+
+    /// Only keeps a defect from hanging the tests.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A link with what its handler of notices hears, and the worker's end of its connection and of its lane.
+    struct Fixture {
+        link: Link,
+        heard: mpsc::Receiver<Vec<u8>>,
+        worker: Worker,
+        lane: mpsc::Receiver<Arc<dyn Stream>>,
+    }
+
+    struct Worker {
+        stream: Arc<dyn Stream>,
+        outgoing: Outgoing,
+        incoming: Incoming,
+    }
+
+    fn fixture() -> Fixture {
+        let (client, stream) = pipe::pair().unwrap();
+        let (opened, lane) = mpsc::channel();
+        let dial = Box::new(move || {
+            let (here, there): (Arc<dyn Stream>, Arc<dyn Stream>) = pipe::pair()?;
+            let _ = opened.send(there);
+            Ok(here)
+        });
+        let (say, heard) = mpsc::channel();
+        let notices = Box::new(move |_, payload: &[u8]| drop(say.send(payload.to_vec())));
+        let link = Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1)).unwrap();
+        let worker = Worker { stream, outgoing: Outgoing::new(false), incoming: Incoming::new() };
+        Fixture { link, heard, worker, lane }
+    }
+
+    impl Worker {
+        fn write(&mut self) {
+            let batch = self.outgoing.take().unwrap();
+            write_all(&*self.stream, batch.bytes()).unwrap();
+            self.outgoing.done(batch);
+        }
+
+        fn say(&mut self, text: &str) {
+            self.outgoing.notice(5, 0, |writer| writer.fixed(text.as_bytes())).unwrap();
+            self.write();
+        }
+
+        /// The number of the next command.
+        fn take(&mut self) -> u64 {
+            loop {
+                if let Some(command) = self.incoming.next_command().unwrap() {
+                    return command.seq;
+                }
+                self.stream.wait(Interest::READ, None, Some(PATIENCE)).unwrap();
+                let count = self.stream.read(self.incoming.buffer().room()).unwrap();
+                self.incoming.buffer().filled(count);
+            }
+        }
+
+        fn answer(&mut self, seq: u64) {
+            self.outgoing.reply(seq, 0, seq, |_| ()).unwrap();
+            self.write();
+        }
+    }
+
+    #[test]
+    fn requests_are_heard_at_once_though_nobody_waits() {
+        let Fixture { link, heard, mut worker, lane: _lane } = fixture();
+        let expected = link.expect().unwrap();
+        let mut total = Duration::ZERO;
+        for round in 0..50 {
+            // Just after a call the sender leaves reading to callers.
+            std::thread::scope(|scope| {
+                let call = scope.spawn(|| link.call(1, 0, |_| ()));
+                let seq = worker.take();
+                worker.answer(seq);
+                call.join().unwrap().unwrap();
+            });
+            let start = Instant::now();
+            worker.say(&round.to_string());
+            assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), round.to_string().as_bytes());
+            total += start.elapsed();
+        }
+        assert!(total < Duration::from_secs(2), "{total:?} for 50 requests");
+        drop(expected);
+        // Nothing is expected any more: a call is answered all the same.
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| link.call(1, 0, |_| ()));
+            let seq = worker.take();
+            worker.answer(seq);
+            call.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_its_answer_hears_requests_and_so_does_the_listener_after_it() {
+        let Fixture { link, heard, mut worker, lane: _lane } = fixture();
+        let _expected = link.expect().unwrap();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| link.call(1, 0, |_| ()));
+            let seq = worker.take();
+            for round in 0..20 {
+                worker.say("while it waits");
+                heard.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            }
+            worker.answer(seq);
+            call.join().unwrap().unwrap();
+        });
+        worker.say("after it");
+        assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), b"after it");
+    }
+
+    #[test]
+    fn answers_travel_on_a_lane_while_commands_are_not_taken() {
+        let Fixture { link, worker, lane, .. } = fixture();
+        let _expected = link.expect().unwrap();
+        link.post(1, 0, |writer| writer.fixed(&[0; 1000])).unwrap();
+        link.answers().answer(7, 3, b"bytes");
+        link.answers().answer(8, 0, &[]);
+        let lane = lane.recv_timeout(PATIENCE).unwrap();
+        let header = LaneHeader { kind: LaneKind::Answer, transfer: 7, index: 3, len: 5 };
+        assert_eq!(read_header(&*lane, || false).unwrap(), header);
+        let mut body = [0; 5];
+        read_exact(&*lane, &mut body).unwrap();
+        assert_eq!(&body, b"bytes");
+        let header = LaneHeader { kind: LaneKind::Answer, transfer: 8, index: 0, len: 0 };
+        assert_eq!(read_header(&*lane, || false).unwrap(), header);
+        drop(worker);
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_the_listeners_too() {
+        let Fixture { link, worker, lane, .. } = fixture();
+        let expected = link.expect().unwrap();
+        drop(worker);
+        let start = Instant::now();
+        while link.is_alive() {
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+        // The thread has let go of the link.
+        drop((link, expected, lane));
+    }
+}

@@ -1,4 +1,4 @@
-//! Requests in the driver's streams: a function of ours stands for each function of the client's program, and asks the client to call it.
+//! Functions of the client's program in the driver's streams: a function of ours stands for each, and asks the client to call it.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -14,16 +14,13 @@ use super::copies::Copies;
 use super::io::Replier;
 use super::output::Output;
 
-/// A request that is made when a stream comes to it.
+/// What stands for a function of the client's program.
 pub(crate) struct HostFunction {
-    kind: u32,
-    /// The client's number for what is to be done.
+    /// The client's number for it.
     number: u64,
     ctx: u32,
-    /// Made after an error too.
+    /// Called after an error too.
     always: bool,
-    /// Whether the stream waits until the client has done it.
-    waits: bool,
     replier: Replier,
     output: Arc<Output>,
     copies: Copies,
@@ -32,18 +29,9 @@ pub(crate) struct HostFunction {
 impl Worker {
     /// What stands for a function of the client's program.
     pub(crate) fn host_function(&self, number: u64, always: bool) -> Result<Box<HostFunction>, CUresult> {
-        self.in_stream(HOST_CALL, number, always, true)
-    }
-
-    /// What makes a request that the stream does not wait for, after an error too.
-    pub(crate) fn order_in_stream(&self, kind: u32, number: u64) -> Result<Box<HostFunction>, CUresult> {
-        self.in_stream(kind, number, true, false)
-    }
-
-    fn in_stream(&self, kind: u32, number: u64, always: bool, waits: bool) -> Result<Box<HostFunction>, CUresult> {
         let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
-        Ok(Box::new(HostFunction { kind, number, ctx: self.ctx, always, waits, replier, output, copies }))
+        Ok(Box::new(HostFunction { number, ctx: self.ctx, always, replier, output, copies }))
     }
 }
 
@@ -65,7 +53,7 @@ impl HostFunction {
 
     /// The function cannot be queued: the client hears of it, so that what is always done is.
     pub(crate) fn fail(&self, error: CUresult) -> Outcome {
-        let _ = self.replier.order(self.kind, self.ctx, &self.body(error));
+        let _ = self.replier.order(HOST_CALL, self.ctx, &self.body(error));
         Err(error)
     }
 
@@ -80,9 +68,7 @@ impl HostFunction {
     pub(crate) fn run(&self, status: CUresult) {
         self.output.forward(&self.replier);
         self.copies.tell(&self.replier);
-        if !self.waits {
-            let _ = self.replier.order(self.kind, self.ctx, &self.body(status));
-        } else if let Ok(asked) = self.replier.request(self.kind, self.ctx, &self.body(status), 0) {
+        if let Ok(asked) = self.replier.request(HOST_CALL, self.ctx, &self.body(status), 0) {
             // Whatever came of it, the stream goes on.
             let _ = asked.wait();
         }

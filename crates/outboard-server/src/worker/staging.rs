@@ -160,6 +160,11 @@ impl Transfer {
         self.cut.window() as usize + slot
     }
 
+    /// Set when the stream has come to the transfer.
+    fn reached(&self) -> usize {
+        2 * self.cut.window() as usize
+    }
+
     fn slot(&self, slot: usize) -> *mut u8 {
         self.buffer().slot(slot * self.cut.chunk() as usize)
     }
@@ -232,7 +237,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     fn transfer(&self, number: u64, cut: Cut) -> Result<Transfer, CUresult> {
-        if cut.window() as usize * 8 > FLAGS {
+        if (2 * cut.window() as usize + 1) * 4 > FLAGS {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Transfer {
@@ -274,15 +279,21 @@ fn let_pass(transfer: &mut Transfer) {
     }
 }
 
-/// Queues a copy to the device and starts to take its bytes; `watcher` runs on a thread of its own until the copy is done.
+/// Queues a copy to the device and starts to take its bytes; the result runs on a thread of its own until the copy is done. It calls `reached`, if
+/// that is given, when the stream has come to the copy or will not any more.
 pub(crate) fn copy_in(
     place: &Place<'_>,
     number: u64,
     cut: Cut,
     dst: u64,
+    reached: Option<impl FnOnce() + Send + 'static>,
 ) -> Result<impl FnOnce() + Send + 'static, CUresult> {
     let mut transfer = place.transfer(number, cut)?;
+    let late = reached.is_some();
     let queue = |t: &Transfer| {
+        if late {
+            t.queue_set(t.reached(), 1)?;
+        }
         (0..cut.count()).try_for_each(|index| {
             let (slot, round) = t.place(index);
             let (at, len) = (dst + cut.offset(index), cut.len_of(index) as usize);
@@ -302,6 +313,10 @@ pub(crate) fn copy_in(
         .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(move || {
         let t = &transfer.0;
+        if let Some(reached) = reached {
+            t.watch(t.reached(), 1);
+            reached();
+        }
         for index in 0..cut.count() {
             let (slot, round) = t.place(index);
             if !t.watch(t.free(slot), round) {

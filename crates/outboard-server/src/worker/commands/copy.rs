@@ -21,6 +21,22 @@ impl Worker {
         Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk })
     }
 
+    /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
+    fn start_copy_in(&mut self, m: &CopyInBulk, reached: Option<impl FnOnce() + Send + 'static>) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.allocations.check(m.dst, m.bytes).and_then(|()| {
+            let stream = self.stream(m.stream)?;
+            let watcher = staging::copy_in(&self.place(stream)?, m.transfer, cut, m.dst, reached)?;
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            // The bytes are on their way all the same.
+            self.discard(m.transfer, cut);
+        }
+        started
+    }
+
     /// Throws away the bytes of a copy to the device that cannot be done.
     fn discard(&self, transfer: u64, cut: Cut) {
         if let Some(replier) = &self.replier
@@ -63,29 +79,20 @@ impl CopyCommands for Worker {
     }
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
-        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = self.allocations.check(m.dst, m.bytes).and_then(|()| {
-            let stream = self.stream(m.stream)?;
-            let watcher = staging::copy_in(&self.place(stream)?, m.transfer, cut, m.dst)?;
-            self.helpers.run(watcher);
-            Ok(())
-        });
-        if started.is_err() {
-            // The bytes are on their way all the same.
-            self.discard(m.transfer, cut);
-        }
-        started
+        self.start_copy_in(&m, None::<fn()>)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
-        let CopyInLate { dst, stream, bytes, transfer, chunk } = m;
-        // Whatever becomes of the copy, the client must be told to send: it keeps the bytes until then.
-        let order = self.order_in_stream(SEND, transfer)?;
-        let ordered = match self.stream(stream) {
-            Ok(stream) => order.queue(self.table, stream),
-            Err(error) => order.fail(error),
+        let (replier, copies) = (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
+        let ctx = self.ctx;
+        let send = move || {
+            // What the device copied to the same memory before is sent after it has come.
+            copies.tell(&replier);
+            let _ = replier.order(SEND, ctx, &m.transfer.to_le_bytes());
         };
-        self.copy_in_bulk(CopyInBulk { dst, stream, bytes, transfer, chunk }).and(ordered)
+        let CopyInLate { dst, stream, bytes, transfer, chunk } = m;
+        self.start_copy_in(&CopyInBulk { dst, stream, bytes, transfer, chunk }, Some(send.clone()))
+            .inspect_err(|_| send())
     }
 
     fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
