@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream,
+    Backend, ContextId, CopyMode, Fill, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
 };
 use outboard_front::fault;
 use outboard_simt::{Engine, EngineConfig};
@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::device;
 use crate::event::Event;
 use crate::launch::Grid;
+use crate::link::Link;
 use crate::memory::{HostMemory, check_range};
 use crate::module::{self, Function, Module};
 use crate::sched::{Lane, Scheduler, Ticket};
@@ -37,6 +38,7 @@ pub struct Cpu {
     functions: Table<ObjectId, Function>,
     pub(crate) physical: Table<ObjectId, Physical>,
     pub(crate) mappings: Mappings,
+    pub(crate) links: Table<ObjectId, Link>,
     launches: AtomicU64,
 }
 
@@ -52,6 +54,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     functions: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mappings: Mappings::default(),
+    links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     launches: AtomicU64::new(0),
 });
 
@@ -74,7 +77,7 @@ impl Cpu {
         self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 
-    fn log(&self, what: &dyn std::fmt::Display) {
+    pub(crate) fn log(&self, what: &dyn std::fmt::Display) {
         if self.config.log {
             eprintln!("outboard: {what}");
         }
@@ -144,6 +147,7 @@ impl Backend for Cpu {
         self.events.remove_where(|event| event.ctx == ctx);
         self.functions.remove_where(|function| function.ctx == ctx);
         self.modules.remove_where(|module| module.ctx == ctx);
+        self.links.remove_where(|link| link.ctx == ctx);
         context.free_all();
         self.host.remove_context(self.engines()?, ctx);
         Ok(())
@@ -344,7 +348,7 @@ impl Backend for Cpu {
         start.milliseconds_to(&end)
     }
 
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut LoadLog) -> Result<()> {
+    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
         let context = self.context(ctx)?;
         context.output.flush();
         let module = module::load(&context, image, log).inspect_err(|_| self.log(&log.error))?;

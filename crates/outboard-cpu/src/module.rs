@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use outboard_abi::{CUfunction_attribute_enum, CUresult};
-use outboard_front::backend::{ContextId, Image, LoadLog, ObjectId, Result};
+use outboard_front::backend::{ContextId, Image, JitLog, JitOptions, ObjectId, Result};
 use outboard_image::{Format, Kind};
 use outboard_ptx::{ErrorKind, ir};
 use outboard_simt::{Kernel, LoadError, Program};
@@ -33,13 +34,28 @@ pub(crate) struct Function {
 }
 
 /// A refusal: what the program gets, and why.
-struct Refusal(CUresult, String);
+pub(crate) struct Refusal(pub(crate) CUresult, pub(crate) String);
 
-type Outcome<T> = std::result::Result<T, Refusal>;
+pub(crate) type Outcome<T> = std::result::Result<T, Refusal>;
 
 /// Finds the PTX in an image, checks and compiles it.
-pub(crate) fn load(context: &Context, image: Image<'_>, log: &mut LoadLog) -> Result<Module> {
-    compile(context, image).map_err(|Refusal(error, why)| {
+pub(crate) fn load(context: &Context, image: Image<'_>, log: &mut JitLog) -> Result<Module> {
+    told(image.options, log, |_| compile(context, image))
+}
+
+/// Does what compiles or links, and fills the log.
+pub(crate) fn told<T>(
+    options: &JitOptions,
+    log: &mut JitLog,
+    work: impl FnOnce(&mut JitLog) -> Outcome<T>,
+) -> Result<T> {
+    let begun = Instant::now();
+    let outcome = work(log);
+    log.milliseconds = begun.elapsed().as_secs_f32() * 1e3;
+    // Code for this device takes no registers from others, so that any block that was asked for can be launched.
+    let asked = options.values.iter().find(|(option, _)| *option == JitOptions::THREADS_PER_BLOCK);
+    log.threads = asked.map_or(0, |(_, threads)| *threads as u32);
+    outcome.map_err(|Refusal(error, why)| {
         log.error = why;
         error
     })
@@ -48,7 +64,8 @@ pub(crate) fn load(context: &Context, image: Image<'_>, log: &mut LoadLog) -> Re
 fn compile(context: &Context, image: Image<'_>) -> Outcome<Module> {
     let texts = texts(image)?;
     let modules = texts.iter().map(|text| parse(text)).collect::<Outcome<Vec<_>>>()?;
-    let program = context.engine.load(&modules.iter().collect::<Vec<_>>()).map_err(|error| {
+    let modules: Vec<&ir::Module> = modules.iter().collect();
+    let program = context.engine.load_with(&modules, &image.options.symbols).map_err(|error| {
         let result = match error {
             LoadError::OutOfMemory(_) => CUresult::CUDA_ERROR_OUT_OF_MEMORY,
             LoadError::Undefined(_)
@@ -69,33 +86,50 @@ fn texts<'a>(image: Image<'a>) -> Outcome<Vec<Cow<'a, str>>> {
     let mut texts = Vec::new();
     for part in image.parts {
         // With several parts, one that holds machine code alone is the result of the link, which is not needed.
-        texts.extend(ptx_of(part)?);
+        if outboard_image::format_of(part) == Ok(Format::Elf) {
+            texts.extend(linked_texts(part)?.into_iter().map(Cow::Borrowed));
+        } else {
+            texts.extend(ptx_of(part)?);
+        }
     }
-    if texts.is_empty() { Err(no_ptx(image)) } else { Ok(texts) }
+    if texts.is_empty() { Err(no_ptx(image.parts)) } else { Ok(texts) }
+}
+
+/// What is said of an image that cannot be taken apart.
+pub(crate) fn damaged(error: &outboard_image::Error) -> Refusal {
+    Refusal(CUresult::CUDA_ERROR_INVALID_IMAGE, error.to_string())
+}
+
+/// The PTX texts of a cubin that this device's linker made; none in a cubin of machine code.
+pub(crate) fn linked_texts(cubin: &[u8]) -> Outcome<Vec<&str>> {
+    outboard_image::linked_texts(cubin).map_err(|error| damaged(&error))?.into_iter().map(text).collect()
+}
+
+/// PTX is text.
+fn text(bytes: &[u8]) -> Outcome<&str> {
+    let refuse = |error| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, format!("the PTX is not text: {error}"));
+    std::str::from_utf8(bytes).map_err(refuse)
 }
 
 /// The best PTX text for the device in one part of an image.
-fn ptx_of(part: &[u8]) -> Outcome<Option<Cow<'_, str>>> {
-    let damaged = |error: outboard_image::Error| Refusal(CUresult::CUDA_ERROR_INVALID_IMAGE, error.to_string());
-    let text = match outboard_image::format_of(part).map_err(damaged)? {
+pub(crate) fn ptx_of(part: &[u8]) -> Outcome<Option<Cow<'_, str>>> {
+    let found = match outboard_image::format_of(part).map_err(|error| damaged(&error))? {
         Format::Elf => return Ok(None),
         Format::Ptx => Cow::Borrowed(part),
-        Format::Fatbin => match outboard_image::best_ptx(part, device::SM).map_err(damaged)? {
-            Some(entry) => entry.contents().map_err(damaged)?,
+        Format::Fatbin => match outboard_image::best_ptx(part, device::SM).map_err(|error| damaged(&error))? {
+            Some(entry) => entry.contents().map_err(|error| damaged(&error))?,
             None => return Ok(None),
         },
     };
-    let text = match text {
-        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map(Cow::Borrowed),
-        Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|error| error.utf8_error()),
-    };
-    let refuse = |error| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, format!("the PTX is not text: {error}"));
-    text.map(Some).map_err(refuse)
+    match found {
+        Cow::Borrowed(bytes) => Ok(Some(Cow::Borrowed(text(bytes)?))),
+        Cow::Owned(bytes) => Ok(Some(Cow::Owned(text(&bytes)?.to_owned()))),
+    }
 }
 
 /// Says what an image without usable PTX does hold, and how to build it with some.
-fn no_ptx(image: Image<'_>) -> Refusal {
-    let entries = image.parts.iter().filter(|part| outboard_image::format_of(part) == Ok(Format::Fatbin));
+pub(crate) fn no_ptx(parts: &[&[u8]]) -> Refusal {
+    let entries = parts.iter().filter(|part| outboard_image::format_of(part) == Ok(Format::Fatbin));
     let mut found: Vec<_> = entries
         .flat_map(|part| outboard_image::entries(part).flatten())
         .filter_map(|entry| match entry.kind {
@@ -118,7 +152,7 @@ fn no_ptx(image: Image<'_>) -> Refusal {
 }
 
 /// Parses and checks PTX.
-fn parse(text: &str) -> Outcome<ir::Module> {
+pub(crate) fn parse(text: &str) -> Outcome<ir::Module> {
     let module = outboard_ptx::parse(text).map_err(|error| {
         let result = match error.kind {
             ErrorKind::UnsupportedVersion(..) => CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,

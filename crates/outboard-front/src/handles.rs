@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     Library = 6,
     Kernel = 7,
     Memory = 20,
+    Link = 8,
 }
 
 const INDEX_BITS: u32 = 24;

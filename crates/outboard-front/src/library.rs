@@ -13,19 +13,20 @@ use outboard_abi::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::Driver;
-use crate::backend::{ContextId, LoadLog, Result};
+use crate::backend::{ContextId, JitLog, JitOptions, Result};
 use crate::border::{put, require, slice, text};
 use crate::context::{self, Here};
 use crate::function::{self, Function};
 use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
-use crate::module::{self, JitOptions, Module};
+use crate::jit;
+use crate::module::{self, Module};
 
 /// An image and the contexts it is loaded into.
 pub(crate) struct Library {
     handle: u64,
     parts: Parts,
-    options: Vec<(u32, u64)>,
+    options: JitOptions,
     unloaded: AtomicBool,
     /// Held over a load: two threads that launch from a library at once must not load it twice.
     modules: Mutex<HashMap<ContextId, Arc<Module>>>,
@@ -45,12 +46,18 @@ pub(crate) struct Kernel {
 static LIBRARIES: Table<Library> = Table::new(Kind::Library);
 static KERNELS: Table<Kernel> = Table::new(Kind::Kernel);
 
+/// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices that could call them.
+const HOST_TABLE: u32 = 0;
 /// `CU_LIBRARY_BINARY_IS_PRESERVED`: the program keeps the image until the library is unloaded.
 const BINARY_IS_PRESERVED: u32 = 1;
 
 impl Library {
     /// The library loaded into a context, now if it was not.
     fn module<D: Driver>(&self, here: &Here) -> Result<Arc<Module>> {
+        self.load::<D>(here, &mut JitLog::default())
+    }
+
+    fn load<D: Driver>(&self, here: &Here, log: &mut JitLog) -> Result<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&here.id) {
             return Ok(module.clone());
@@ -61,7 +68,7 @@ impl Library {
         }
         // SAFETY: not unloaded, so that a program that promised to keep the image still does.
         let parts = unsafe { self.parts.slices() };
-        let module = module::load::<D>(here, &parts, &self.options, &mut LoadLog::default())?;
+        let module = module::load::<D>(here, &parts, &self.options, log)?;
         modules.insert(here.id, module.clone());
         Ok(module)
     }
@@ -140,24 +147,53 @@ fn kernel(kernel: CUkernel) -> Result<Arc<Kernel>> {
     KERNELS.get(kernel as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-fn add<D: Driver>(parts: Parts, jit: &JitOptions) -> Result<u64> {
+/// # Safety
+/// What `jit` was read from is still valid.
+unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
     let make = |handle| Library {
         handle,
         parts,
-        options: jit.values().to_vec(),
+        options: jit.given.clone(),
         unloaded: AtomicBool::new(false),
         modules: Mutex::default(),
         kernels: Mutex::default(),
     };
     let library = LIBRARIES.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // Loading is lazy, but an image that no device here can run is an error of this call.
-    if let Ok(here) = context::current()
-        && let Err(error) = library.module::<D>(&here)
-    {
-        LIBRARIES.remove(library.handle);
-        return Err(error);
+    if let Ok(here) = context::current() {
+        let mut log = JitLog::default();
+        let loaded = library.load::<D>(&here, &mut log);
+        // SAFETY: by the contract above.
+        unsafe { jit.places().write(&log) };
+        if let Err(error) = loaded {
+            LIBRARIES.remove(library.handle);
+            return Err(error);
+        }
     }
     Ok(library.handle)
+}
+
+/// Whether the program keeps the image, from the options of a library.
+///
+/// # Safety
+/// `options` and `values` are null or have `count` elements.
+unsafe fn is_kept(options: *const CUlibraryOption, values: *const *mut c_void, count: c_uint) -> Result<bool> {
+    // SAFETY: by the contract above.
+    let (options, values) = unsafe {
+        // The options that exist are told by being there: cuBLAS passes no values.
+        let values = if values.is_null() { None } else { Some(slice(values, count as usize)?) };
+        (slice(options, count as usize)?, values)
+    };
+    let mut kept = false;
+    for (index, option) in options.iter().enumerate() {
+        match option.0 {
+            // No device here calls host functions, so that nobody reads the table.
+            HOST_TABLE => {}
+            BINARY_IS_PRESERVED => kept = values.is_none_or(|values| !values[index].is_null()),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(kept)
 }
 
 pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
@@ -173,19 +209,13 @@ pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
     crate::state::ready()?;
     require(!out.is_null())?;
     // SAFETY: the program's options and image.
-    let (jit, options, values, parts) = unsafe {
+    let (jit, kept, parts) = unsafe {
         (
-            JitOptions::read(jit_count, jit_options, jit_values)?,
-            slice(options, count as usize)?,
-            // The options that exist are told by being there: cuBLAS passes no values.
-            if values.is_null() { None } else { Some(slice(values, count as usize)?) },
+            jit::Options::read(jit_count, jit_options, jit_values)?,
+            is_kept(options, values, count)?,
             image::locate(data)?,
         )
     };
-    let kept = options
-        .iter()
-        .enumerate()
-        .any(|(index, option)| option.0 == BINARY_IS_PRESERVED && values.is_none_or(|values| !values[index].is_null()));
     // SAFETY: the program's image, valid during this call.
     let parts = if kept { parts } else { unsafe { parts.to_owned() } };
     // SAFETY: the program's out parameter.
@@ -198,14 +228,18 @@ pub(crate) unsafe fn cuLibraryLoadFromFile<D: Driver>(
     jit_options: *mut CUjit_option,
     jit_values: *mut *mut c_void,
     jit_count: c_uint,
-    _options: *mut CUlibraryOption,
-    _values: *mut *mut c_void,
-    _count: c_uint,
+    options: *mut CUlibraryOption,
+    values: *mut *mut c_void,
+    count: c_uint,
 ) -> Result<()> {
     crate::state::ready()?;
     require(!out.is_null())?;
     // SAFETY: the program's options and string.
-    let (jit, name) = unsafe { (JitOptions::read(jit_count, jit_options, jit_values)?, text(name)?) };
+    let (jit, kept, name) = unsafe {
+        (jit::Options::read(jit_count, jit_options, jit_values)?, is_kept(options, values, count)?, text(name)?)
+    };
+    // There is no memory of the program's to keep.
+    require(!kept)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, add::<D>(module::read_file(name)?, &jit)? as CUlibrary) }
 }
@@ -260,6 +294,19 @@ pub(crate) unsafe fn cuLibraryGetGlobal<D: Driver>(
     let module = library.module::<D>(&here)?;
     // SAFETY: the program's string and out parameters.
     unsafe { module::global::<D>(&here, &module, text(name)?, out, bytes) }
+}
+
+pub(crate) unsafe fn cuLibraryGetUnifiedFunction<D: Driver>(
+    out: *mut *mut c_void,
+    handle: CUlibrary,
+    name: *const c_char,
+) -> Result<()> {
+    library(handle)?;
+    // SAFETY: the program's string.
+    unsafe { text(name) }?;
+    require(!out.is_null())?;
+    // Functions that host and device both call need a device with `UNIFIED_FUNCTION_POINTERS`, which none here reports.
+    Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
 pub(crate) unsafe fn cuLibraryGetKernelCount<D: Driver>(count: *mut c_uint, handle: CUlibrary) -> Result<()> {

@@ -4,18 +4,17 @@ use core::ffi::{c_char, c_uint, c_void};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outboard_abi::{
-    CUdeviceptr, CUfunction, CUjit_option, CUjit_option_enum as Jit, CUmodule, CUmoduleLoadingMode, CUresult,
-};
+use outboard_abi::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult};
 use parking_lot::Mutex;
 
 use crate::Driver;
-use crate::backend::{ContextId, Image, LoadLog, ObjectId, Result};
-use crate::border::{put, put_if, require, slice, text};
+use crate::backend::{ContextId, Image, JitLog, JitOptions, ObjectId, Result};
+use crate::border::{put, put_if, require, text};
 use crate::context::{self, Context, Here};
 use crate::function::{self, Function};
 use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
+use crate::jit;
 
 /// An image loaded into a context.
 pub(crate) struct Module {
@@ -27,22 +26,6 @@ pub(crate) struct Module {
 }
 
 static MODULES: Table<Module> = Table::new(Kind::Module);
-
-/// JIT options as a program passes them: values to hand on, and buffers for logs.
-#[derive(Default)]
-pub(crate) struct JitOptions {
-    values: Vec<(u32, u64)>,
-    info: Option<LogBuffer>,
-    error: Option<LogBuffer>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct LogBuffer {
-    text: u64,
-    bytes: u64,
-    /// Index of the option whose value receives the bytes written.
-    size_at: Option<usize>,
-}
 
 impl Module {
     pub(crate) fn id(&self) -> ObjectId {
@@ -80,77 +63,12 @@ impl Module {
     }
 }
 
-impl JitOptions {
-    /// # Safety
-    /// `options` and `values` are null or have `count` elements, whose values have the types that cuda.h gives them.
-    pub(crate) unsafe fn read(
-        count: c_uint,
-        options: *const CUjit_option,
-        values: *const *mut c_void,
-    ) -> Result<JitOptions> {
-        // SAFETY: by the contract above.
-        let (options, values) = unsafe { (slice(options, count as usize)?, slice(values, count as usize)?) };
-        let mut out = JitOptions::default();
-        for (index, (option, value)) in options.iter().zip(values).enumerate() {
-            let value = *value as u64;
-            match *option {
-                Jit::CU_JIT_INFO_LOG_BUFFER => out.info.get_or_insert_default().text = value,
-                Jit::CU_JIT_ERROR_LOG_BUFFER => out.error.get_or_insert_default().text = value,
-                Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => out.info.get_or_insert_default().set_size(value, index),
-                Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => out.error.get_or_insert_default().set_size(value, index),
-                // Out parameters and arrays of addresses; neither does anything without the native compiler in this process.
-                Jit::CU_JIT_WALL_TIME
-                | Jit::CU_JIT_GLOBAL_SYMBOL_NAMES
-                | Jit::CU_JIT_GLOBAL_SYMBOL_ADDRESSES
-                | Jit::CU_JIT_REFERENCED_KERNEL_NAMES
-                | Jit::CU_JIT_REFERENCED_VARIABLE_NAMES => {}
-                _ => out.values.push((option.0, value)),
-            }
-        }
-        Ok(out)
-    }
-
-    /// The options that have a value.
-    pub(crate) fn values(&self) -> &[(u32, u64)] {
-        &self.values
-    }
-
-    /// Writes the logs into the program's buffers.
-    ///
-    /// # Safety
-    /// The options passed to [`JitOptions::read`] are still valid, and `values` is the same array.
-    unsafe fn write_logs(&self, values: *mut *mut c_void, log: &LoadLog) {
-        for (buffer, text) in [(self.info, &log.info), (self.error, &log.error)] {
-            let Some(buffer) = buffer else { continue };
-            if buffer.text == 0 || buffer.bytes == 0 {
-                continue;
-            }
-            let count = text.len().min(buffer.bytes as usize - 1);
-            // SAFETY: the program gave a buffer of that many bytes, and the size option's value to be replaced.
-            unsafe {
-                core::ptr::copy_nonoverlapping(text.as_ptr(), buffer.text as *mut u8, count);
-                (buffer.text as *mut u8).add(count).write(0);
-                if let Some(index) = buffer.size_at {
-                    values.add(index).write((count + 1) as *mut c_void);
-                }
-            }
-        }
-    }
-}
-
-impl LogBuffer {
-    fn set_size(&mut self, bytes: u64, index: usize) {
-        self.bytes = bytes;
-        self.size_at = Some(index);
-    }
-}
-
 /// Loads an image into a context.
 pub(crate) fn load<D: Driver>(
     here: &Here,
     parts: &[&[u8]],
-    options: &[(u32, u64)],
-    log: &mut LoadLog,
+    options: &JitOptions,
+    log: &mut JitLog,
 ) -> Result<Arc<Module>> {
     let make = |handle| Module {
         handle,
@@ -200,13 +118,13 @@ unsafe fn load_image<D: Driver>(
 ) -> Result<()> {
     let here = context::current()?;
     require(!out.is_null())?;
-    let mut log = LoadLog::default();
+    let mut log = JitLog::default();
     // SAFETY: the program's options and image, valid during this call.
-    let (jit, slices) = unsafe { (JitOptions::read(count, options, values)?, parts.slices()) };
-    let loaded = load::<D>(&here, &slices, &jit.values, &mut log);
+    let (jit, slices) = unsafe { (jit::Options::read(count, options, values)?, parts.slices()) };
+    let loaded = load::<D>(&here, &slices, &jit.given, &mut log);
     // SAFETY: as read above.
     unsafe {
-        jit.write_logs(values, &log);
+        jit.places().write(&log);
         put(out, loaded?.handle as CUmodule)
     }
 }

@@ -22,6 +22,7 @@ mod error;
 mod fatbin;
 mod hash;
 mod kernels;
+mod linkable;
 mod locate;
 mod memory;
 mod ptx;
@@ -33,6 +34,7 @@ pub use fatbin::{
 };
 pub use hash::ImageHash;
 pub use kernels::{Kernel, Param, from_elf as elf_kernels, kernels};
+pub use linkable::{archive_members, is_archive, linked_image, linked_texts, object_containers};
 pub use locate::{Extent, Format, Located, MAX_IMAGE, MAX_PTX, WRAPPER_MAGIC, format_of, locate};
 pub use memory::Memory;
 pub use ptx::kernels as ptx_kernels;

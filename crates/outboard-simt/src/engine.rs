@@ -96,7 +96,12 @@ impl Engine {
 
     /// Compiles modules that together form one program: what one declares `.extern` another may define.
     pub fn load(&self, modules: &[&ir::Module]) -> Result<Arc<Program>, LoadError> {
-        codegen::program::load(&self.core, &self.isa, modules)
+        self.load_with(modules, &[])
+    }
+
+    /// As [`Engine::load`], with addresses for variables that no module defines.
+    pub fn load_with(&self, modules: &[&ir::Module], symbols: &[(String, u64)]) -> Result<Arc<Program>, LoadError> {
+        codegen::program::load(&self.core, &self.isa, modules, symbols)
     }
 
     /// Runs a grid and returns when it has ended. The calling thread takes part in the work. Several threads may launch at once;

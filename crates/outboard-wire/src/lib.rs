@@ -8,6 +8,7 @@
 pub mod codec;
 pub mod frame;
 pub mod handshake;
+pub mod jit;
 pub mod lane;
 pub mod limits;
 #[path = "generated/messages.rs"]

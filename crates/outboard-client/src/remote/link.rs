@@ -1,7 +1,48 @@
 //! The linker of a server.
 
-use outboard_front::backend::Linking;
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result};
+use outboard_wire::messages as msg;
 
-use super::Remote;
+use super::{IMAGE_PIECE, Remote, succeed};
 
-impl Linking for Remote {}
+impl Linking for Remote {
+    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
+        self.call(ctx, &msg::LinkCreate { link: link.0, options: options.clone() }, |_| ())
+    }
+
+    fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+        let session = self.session()?;
+        // The pieces of two images must not mix.
+        let _one_at_a_time = session.upload();
+        for data in input.data.chunks(IMAGE_PIECE) {
+            self.post(ctx, &msg::ImageData { data })?;
+        }
+        let options = input.options.clone();
+        let message = msg::LinkAdd { link: link.0, kind: input.kind, name: input.name, options };
+        let (status, said) = self.call(ctx, &message, |reply| (reply.status, reply.log))?;
+        *log = said;
+        succeed(status)
+    }
+
+    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+        let (status, bytes, said) =
+            self.call(ctx, &msg::LinkComplete { link: link.0 }, |reply| (reply.status, reply.bytes, reply.log))?;
+        *log = said;
+        succeed(status)?;
+        let mut image = Vec::new();
+        while (image.len() as u64) < bytes {
+            let offset = image.len() as u64;
+            let piece = self.call(ctx, &msg::LinkOutput { link: link.0, offset }, |reply| reply.data.to_vec())?;
+            if piece.is_empty() {
+                return Err(CUresult::CUDA_ERROR_UNKNOWN);
+            }
+            image.extend_from_slice(&piece);
+        }
+        Ok(image)
+    }
+
+    fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::LinkDestroy { link: link.0 })
+    }
+}

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, Fill, Image, Launch, LoadLog, ObjectId, Rect, Result, Stream, TiledMap,
+    Backend, ContextId, CopyMode, Fill, Image, JitLog, Launch, ObjectId, Rect, Result, Stream, TiledMap,
 };
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
@@ -63,6 +63,11 @@ impl Remote {
         let reply = reader.get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
         Ok(read(reply))
     }
+}
+
+/// The outcome that stands in a reply.
+fn succeed(status: u32) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(CUresult(status)) }
 }
 
 /// Bytes of an image that travel in one message.
@@ -254,7 +259,7 @@ impl Backend for Remote {
         self.call(ctx, &msg::EventElapsed { start: start.0, end: end.0 }, |reply| reply.milliseconds)
     }
 
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut LoadLog) -> Result<()> {
+    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
         let session = self.session()?;
         let status = {
             // The pieces of two images must not mix.
@@ -265,14 +270,12 @@ impl Backend for Remote {
                 }
             }
             let parts = image.parts.iter().map(|part| part.len() as u64).collect();
-            let message = msg::ModuleLoad { module: id.0, parts, options: image.options.to_vec() };
-            self.call(ctx, &message, |reply| {
-                log.info = reply.info.to_owned();
-                log.error = reply.error.to_owned();
-                CUresult(reply.status)
-            })?
+            let message = msg::ModuleLoad { module: id.0, parts, options: image.options.clone() };
+            let (status, said) = self.call(ctx, &message, |reply| (reply.status, reply.log))?;
+            *log = said;
+            status
         };
-        if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status) }
+        succeed(status)
     }
 
     fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {

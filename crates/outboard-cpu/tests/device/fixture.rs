@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_cpu::Cpu;
-use outboard_front::backend::{Backend, ContextId, CopyMode, Image, Launch, LoadLog, ObjectId, Result, Stream};
+use outboard_front::backend::{
+    Backend, ContextId, CopyMode, Image, JitLog, JitOptions, Launch, ObjectId, Result, Stream,
+};
 use outboard_wire::platform::KernelInfo;
 
 static CONTEXTS: AtomicU32 = AtomicU32::new(1);
@@ -75,8 +77,8 @@ impl Context {
     }
 
     pub(crate) fn load_parts(&self, parts: &[&[u8]]) -> std::result::Result<ObjectId, (CUresult, String)> {
-        let (id, mut log) = (fresh(), LoadLog::default());
-        match self.cpu.module_load(self.id, id, Image { parts, options: &[] }, &mut log) {
+        let (id, mut log) = (fresh(), JitLog::default());
+        match self.cpu.module_load(self.id, id, Image { parts, options: &JitOptions::default() }, &mut log) {
             Ok(()) => Ok(id),
             Err(error) => Err((error, log.error)),
         }

@@ -18,13 +18,14 @@ mod vmm;
 
 use outboard_abi::CUresult;
 use outboard_wire::platform::{KernelInfo, Platform};
+pub use outboard_wire::types::{JitLog, JitOptions};
 
 pub use array::Arrays;
 pub use graph::Graphs;
 pub use green::GreenContexts;
 pub use host_call::{HostCall, HostCalls};
 pub use ipc::Sharing;
-pub use link::Linking;
+pub use link::{LinkInput, Linking};
 pub use managed::Managed;
 pub use pool::Pools;
 pub use vmm::{MemoryKind, VirtualMemory};
@@ -139,17 +140,8 @@ pub struct Rect {
 pub struct Image<'a> {
     /// Fat binary containers, one cubin, or PTX text without its final zero; more than one for the pre-link containers of `-rdc`.
     pub parts: &'a [&'a [u8]],
-    /// JIT options that have a value: `CUjit_option` and the value as the 8 bytes the application passed. Buffers are not among them.
-    pub options: &'a [(u32, u64)],
-}
-
-/// What loading an image had to say.
-#[derive(Clone, Debug, Default)]
-pub struct LoadLog {
-    /// Text for `CU_JIT_INFO_LOG_BUFFER`.
-    pub info: String,
-    /// Text for `CU_JIT_ERROR_LOG_BUFFER`: which kernel and which instruction, say.
-    pub error: String,
+    /// What the compiler and the linker are told.
+    pub options: &'a JitOptions,
 }
 
 /// A driver library's device side. One value serves the process; calls come from any thread.
@@ -286,7 +278,7 @@ pub trait Backend:
     fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32>;
 
     /// Loads an image. `log` is filled whether it works or not. Call.
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut LoadLog) -> Result<()>;
+    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()>;
     /// Unloads an image. Call.
     fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
     /// Names of the image's kernels, in its order. Call.

@@ -1841,7 +1841,8 @@ pub trait Driver: Backend {
         library: CUlibrary,
         symbol: *const c_char,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::library::cuLibraryGetUnifiedFunction::<Self>(fptr, library, symbol) })
     }
 
     unsafe fn cuLibraryLoadData(
@@ -1909,7 +1910,10 @@ pub trait Driver: Backend {
         options: *mut CUjit_option,
         option_values: *mut *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkAddData::<Self>(state, r#type, data, size, name, num_options, options, option_values)
+        })
     }
 
     unsafe fn cuLinkAddData_v2(
@@ -1922,7 +1926,10 @@ pub trait Driver: Backend {
         options: *mut CUjit_option,
         option_values: *mut *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkAddData_v2::<Self>(state, r#type, data, size, name, num_options, options, option_values)
+        })
     }
 
     unsafe fn cuLinkAddFile(
@@ -1933,7 +1940,10 @@ pub trait Driver: Backend {
         options: *mut CUjit_option,
         option_values: *mut *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkAddFile::<Self>(state, r#type, path, num_options, options, option_values)
+        })
     }
 
     unsafe fn cuLinkAddFile_v2(
@@ -1944,11 +1954,15 @@ pub trait Driver: Backend {
         options: *mut CUjit_option,
         option_values: *mut *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkAddFile_v2::<Self>(state, r#type, path, num_options, options, option_values)
+        })
     }
 
     unsafe fn cuLinkComplete(state: CUlinkState, cubin_out: *mut *mut c_void, size_out: *mut usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::link::cuLinkComplete::<Self>(state, cubin_out, size_out) })
     }
 
     unsafe fn cuLinkCreate(
@@ -1957,7 +1971,10 @@ pub trait Driver: Backend {
         option_values: *mut *mut c_void,
         state_out: *mut CUlinkState,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkCreate::<Self>(num_options, options, option_values, state_out)
+        })
     }
 
     unsafe fn cuLinkCreate_v2(
@@ -1966,11 +1983,15 @@ pub trait Driver: Backend {
         option_values: *mut *mut c_void,
         state_out: *mut CUlinkState,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::link::cuLinkCreate_v2::<Self>(num_options, options, option_values, state_out)
+        })
     }
 
     unsafe fn cuLinkDestroy(state: CUlinkState) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::link::cuLinkDestroy::<Self>(state) })
     }
 
     unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {

@@ -69,6 +69,20 @@ pub(crate) trait LaunchCommands {
     fn tensor_map_tiled(&mut self, message: TensorMapTiled, answer: Answer<TensorMapTiled>);
 }
 
+/// What a worker does for the messages of api/wire/link.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait LinkCommands {
+    /// Does `link_add` and answers, at once or later.
+    fn link_add(&mut self, message: LinkAdd<'_>, answer: Answer<LinkAdd<'static>>);
+    /// Does `link_complete` and answers, at once or later.
+    fn link_complete(&mut self, message: LinkComplete, answer: Answer<LinkComplete>);
+    /// Does `link_create` and answers, at once or later.
+    fn link_create(&mut self, message: LinkCreate, answer: Answer<LinkCreate>);
+    /// Does `link_destroy`.
+    fn link_destroy(&mut self, message: LinkDestroy) -> Outcome;
+    /// Does `link_output` and answers, at once or later.
+    fn link_output(&mut self, message: LinkOutput, answer: Answer<LinkOutput>);
+}
+
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait MemoryCommands {
     /// Does `memory_alloc` and answers, at once or later.
@@ -146,6 +160,7 @@ pub(crate) fn dispatch(
              + CopyCommands
              + EventCommands
              + LaunchCommands
+             + LinkCommands
              + MemoryCommands
              + ModuleCommands
              + StreamCommands
@@ -439,6 +454,35 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.copy_in_late(message)
+        }
+        52 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.link_add(message, incoming.answer());
+            Ok(())
+        }
+        53 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.link_complete(message, incoming.answer());
+            Ok(())
+        }
+        54 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.link_create(message, incoming.answer());
+            Ok(())
+        }
+        55 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.link_destroy(message)
+        }
+        56 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.link_output(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

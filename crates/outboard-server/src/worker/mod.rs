@@ -10,7 +10,9 @@ mod copies;
 mod helpers;
 mod host_calls;
 pub mod io;
+mod jit;
 mod launch;
+mod links;
 mod memory;
 mod modules;
 mod objects;
@@ -152,6 +154,7 @@ fn mask_what_is_local(platform: &mut Platform) {
         A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
         A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+        A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
     ];
     for device in &mut platform.devices {
         for (attribute, value) in &mut device.attributes {

@@ -3,16 +3,16 @@
 use core::ffi::c_void;
 use std::ffi::{CStr, CString};
 
-use outboard_abi::{CUfunction, CUjit_option, CUjit_option_enum as Jit, CUlibrary, CUmodule, CUresult};
+use outboard_abi::{CUfunction, CUlibrary, CUmodule, CUresult};
 use outboard_driver::{Table, call};
+use outboard_wire::jit::{JitLog, JitOptions};
 use outboard_wire::platform::KernelInfo;
 
+use super::jit::Options;
 use super::objects::Handle;
 
 /// The largest image that is accepted, all parts together.
 const MAX_IMAGE: usize = 2 << 30;
-/// Bytes of each log that the driver's compiler may fill.
-const LOG_BYTES: usize = 16 << 10;
 /// `CU_FUNC_ATTRIBUTE_MAX` and some room.
 const ATTRIBUTES: u32 = 16;
 /// More parameters than a kernel can have.
@@ -56,8 +56,7 @@ impl Module {
 /// What came of a load.
 pub(crate) struct Loaded {
     pub(crate) outcome: Result<Module, CUresult>,
-    pub(crate) info: String,
-    pub(crate) error: String,
+    pub(crate) log: JitLog,
 }
 
 impl Upload {
@@ -84,10 +83,19 @@ impl Upload {
         }
         if rest.is_empty() && !parts.is_empty() { Ok(parts) } else { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) }
     }
+
+    /// All that has come, as one part, and starts anew.
+    pub(crate) fn take_all(&mut self) -> Result<Part, CUresult> {
+        let bytes = std::mem::take(&mut self.0);
+        if bytes.is_empty() { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) } else { Ok(Part::new(&bytes)) }
+    }
 }
 
 /// One image, aligned as drivers want it and with a zero after it, as PTX needs.
-pub(crate) struct Part(Vec<u64>);
+pub(crate) struct Part {
+    words: Vec<u64>,
+    len: usize,
+}
 
 impl Part {
     fn new(bytes: &[u8]) -> Part {
@@ -96,61 +104,47 @@ impl Part {
             word[..chunk.len()].copy_from_slice(chunk);
             u64::from_ne_bytes(word)
         });
-        Part(words.chain([0]).collect())
+        Part { words: words.chain([0]).collect(), len: bytes.len() }
     }
 
-    fn pointer(&self) -> *const c_void {
-        self.0.as_ptr().cast()
+    pub(crate) fn pointer(&self) -> *const c_void {
+        self.words.as_ptr().cast()
+    }
+
+    /// Bytes, without the zero.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 }
 
 /// Loads an image into the current context.
-pub(crate) fn load(table: &Table, parts: &[Part], options: &[(u32, u64)]) -> Loaded {
-    let others: Vec<*const c_void> = parts.iter().skip(1).map(Part::pointer).chain([core::ptr::null()]).collect();
-    let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: parts[0].pointer(), others: others.as_ptr() };
-    let image = if parts.len() > 1 { (&raw const wrapper).cast() } else { parts[0].pointer() };
-    let (mut info, mut error) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
-    let mut keys: Vec<CUjit_option> = options.iter().map(|(key, _)| outboard_abi::CUjit_option_enum(*key)).collect();
-    let mut values: Vec<*mut c_void> = options.iter().map(|(_, value)| *value as *mut c_void).collect();
-    for (key, value) in [
-        (Jit::CU_JIT_INFO_LOG_BUFFER, info.as_mut_ptr().cast()),
-        (Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void),
-        (Jit::CU_JIT_ERROR_LOG_BUFFER, error.as_mut_ptr().cast()),
-        (Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, LOG_BYTES as *mut c_void),
-    ] {
-        keys.push(key);
-        values.push(value);
-    }
-    let count = keys.len() as u32;
+pub(crate) fn load(table: &Table, parts: &[Part], options: &JitOptions) -> Loaded {
+    let mut options = match Options::with_logs(options) {
+        Ok(options) => options,
+        Err(error) => return Loaded { outcome: Err(error), log: JitLog::default() },
+    };
     let outcome = if parts.len() > 1 {
+        let others: Vec<*const c_void> = parts.iter().skip(1).map(Part::pointer).chain([core::ptr::null()]).collect();
+        let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: parts[0].pointer(), others: others.as_ptr() };
         // Containers that the device linker has yet to join: only libraries take them.
-        link(table, image, count, &mut keys, &mut values)
+        link(table, (&raw const wrapper).cast(), &mut options)
     } else {
         let mut module = core::ptr::null_mut();
-        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr(), values.as_mut_ptr()))
+        let (image, count) = (parts[0].pointer(), options.count());
+        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, options.keys(), options.values()))
             .map(|()| Module { module: Handle::new(module), library: None })
     };
-    Loaded { outcome, info: text(&info), error: text(&error) }
+    Loaded { outcome, log: options.log() }
 }
 
-fn link(
-    table: &Table,
-    image: *const c_void,
-    count: u32,
-    keys: &mut [CUjit_option],
-    values: &mut [*mut c_void],
-) -> Result<Module, CUresult> {
+fn link(table: &Table, image: *const c_void, options: &mut Options) -> Result<Module, CUresult> {
     let (no_options, no_values) = (core::ptr::null_mut(), core::ptr::null_mut());
     let mut library: CUlibrary = core::ptr::null_mut();
-    let (keys, values) = (keys.as_mut_ptr(), values.as_mut_ptr());
+    let (keys, values, count) = (options.keys(), options.values(), options.count());
     call!(table, cuLibraryLoadData(&raw mut library, image, keys, values, count, no_options, no_values, 0))?;
     let mut module = core::ptr::null_mut();
     call!(table, cuLibraryGetModule(&raw mut module, library))?;
     Ok(Module { module: Handle::new(module), library: Some(Handle::new(library)) })
-}
-
-fn text(buffer: &[u8]) -> String {
-    CStr::from_bytes_until_nul(buffer).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Finds a kernel and describes it.

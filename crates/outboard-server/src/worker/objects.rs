@@ -1,9 +1,11 @@
 //! The driver's objects under the client's names for them.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
 
+use super::links::Link;
 use super::modules::Module;
 
 /// A driver's handle. It is only ever handed back to the driver, from whichever thread has the context current.
@@ -42,7 +44,7 @@ pub(crate) struct Context {
 /// Objects of one kind, by the client's names.
 pub(crate) struct Named<T>(HashMap<u64, (u32, T)>);
 
-impl<T: Copy> Named<T> {
+impl<T: Clone> Named<T> {
     pub(crate) fn new() -> Named<T> {
         Named(HashMap::new())
     }
@@ -58,7 +60,7 @@ impl<T: Copy> Named<T> {
     }
 
     pub(crate) fn get(&self, name: u64) -> Result<T, CUresult> {
-        self.0.get(&name).map(|(_, object)| *object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.0.get(&name).map(|(_, object)| object.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn remove(&mut self, name: u64) -> Result<T, CUresult> {
@@ -84,6 +86,7 @@ pub(crate) struct Objects {
     pub(crate) modules: Named<Module>,
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
+    pub(crate) links: Named<Arc<Mutex<Link>>>,
 }
 
 impl Objects {
@@ -94,6 +97,7 @@ impl Objects {
             events: Named::new(),
             modules: Named::new(),
             functions: Named::new(),
+            links: Named::new(),
         }
     }
 
@@ -103,6 +107,7 @@ impl Objects {
         self.events.forget(ctx);
         self.modules.forget(ctx);
         self.functions.forget(ctx);
+        self.links.forget(ctx);
     }
 
     pub(crate) fn context(&self, ctx: u32) -> Result<Context, CUresult> {

@@ -102,8 +102,12 @@ impl<'c> Variables<'c> {
         std::mem::take(&mut self.owned)
     }
 
-    /// Allocates every variable that is defined, and finds those that are declared.
-    pub(crate) fn place(&mut self, modules: &[&Module]) -> Result<(Places, Globals), LoadError> {
+    /// Allocates every variable that is defined, and finds those that are declared: in another module, or among `symbols`.
+    pub(crate) fn place(
+        &mut self,
+        modules: &[&Module],
+        symbols: &[(String, u64)],
+    ) -> Result<(Places, Globals), LoadError> {
         let mut exported: HashMap<String, (bool, (usize, usize))> = HashMap::new();
         for (module, ir) in modules.iter().enumerate() {
             for (id, global) in ir.globals.iter().enumerate() {
@@ -136,10 +140,16 @@ impl<'c> Variables<'c> {
         }
         for (module, ir) in modules.iter().enumerate() {
             for (id, global) in ir.globals.iter().enumerate() {
-                if places[module][id].is_none()
-                    && let Some((_, (owner, index))) = exported.get(&global.name)
-                {
+                if places[module][id].is_some() {
+                    continue;
+                }
+                if let Some((_, (owner, index))) = exported.get(&global.name) {
                     places[module][id] = places[*owner][*index];
+                } else if global.space == Space::Global
+                    && let Some((_, addr)) = symbols.iter().find(|(name, _)| *name == global.name)
+                {
+                    // What lies there is not known here: each access is checked as it is made.
+                    places[module][id] = Some(Place::Memory { addr: *addr, size: 0 });
                 }
             }
         }

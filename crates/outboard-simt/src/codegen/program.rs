@@ -130,7 +130,12 @@ fn has_fma(isa: &OwnedTargetIsa) -> bool {
 }
 
 /// Compiles modules that form one program.
-pub(crate) fn load(core: &Arc<Core>, isa: &OwnedTargetIsa, modules: &[&Module]) -> Result<Arc<Program>, LoadError> {
+pub(crate) fn load(
+    core: &Arc<Core>,
+    isa: &OwnedTargetIsa,
+    modules: &[&Module],
+    symbols: &[(String, u64)],
+) -> Result<Arc<Program>, LoadError> {
     let mut machine = JITModule::new(JITBuilder::with_isa(isa.clone(), default_libcall_names()));
     let internal = |function: &str, e: &dyn std::fmt::Display| LoadError::Codegen {
         function: function.into(),
@@ -146,7 +151,7 @@ pub(crate) fn load(core: &Arc<Core>, isa: &OwnedTargetIsa, modules: &[&Module]) 
     }
     let targets = resolve_functions(modules, &functions)?;
     let mut variables = Variables::new(core);
-    let (places, globals) = variables.place(modules)?;
+    let (places, globals) = variables.place(modules, symbols)?;
     let mut runtime: Vec<usize> = targets
         .iter()
         .flatten()

@@ -1189,7 +1189,7 @@ pub struct ModuleLoad {
     /// `parts`, see `api/wire/`.
     pub parts: Vec<u64>,
     /// `options`, see `api/wire/`.
-    pub options: Vec<(u32, u64)>,
+    pub options: JitOptions,
 }
 
 impl Encode for ModuleLoad {
@@ -1212,31 +1212,28 @@ impl Message for ModuleLoad {
 
 /// The answer to [`ModuleLoad`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct ModuleLoadReply<'a> {
+pub struct ModuleLoadReply {
     /// `status`, see `api/wire/`.
     pub status: u32,
-    /// `info`, see `api/wire/`.
-    pub info: &'a str,
-    /// `error`, see `api/wire/`.
-    pub error: &'a str,
+    /// `log`, see `api/wire/`.
+    pub log: JitLog,
 }
 
-impl Encode for ModuleLoadReply<'_> {
+impl Encode for ModuleLoadReply {
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.status);
-        writer.put(&self.info);
-        writer.put(&self.error);
+        writer.put(&self.log);
     }
 }
 
-impl<'a> Decode<'a> for ModuleLoadReply<'a> {
+impl<'a> Decode<'a> for ModuleLoadReply {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ModuleLoadReply { status: reader.get()?, info: reader.get()?, error: reader.get()? })
+        Ok(ModuleLoadReply { status: reader.get()?, log: reader.get()? })
     }
 }
 
 impl Call for ModuleLoad {
-    type Reply<'a> = ModuleLoadReply<'a>;
+    type Reply<'a> = ModuleLoadReply;
 }
 
 /// The message `module_unload`.
@@ -2189,6 +2186,232 @@ impl Message for CopyInLate {
     const OP: u16 = 51;
 }
 
+/// The message `link_add`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkAdd<'a> {
+    /// `link`, see `api/wire/`.
+    pub link: u64,
+    /// `kind`, see `api/wire/`.
+    pub kind: u32,
+    /// `name`, see `api/wire/`.
+    pub name: &'a str,
+    /// `options`, see `api/wire/`.
+    pub options: JitOptions,
+}
+
+impl Encode for LinkAdd<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+        writer.put(&self.kind);
+        writer.put(&self.name);
+        writer.put(&self.options);
+    }
+}
+
+impl<'a> Decode<'a> for LinkAdd<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkAdd { link: reader.get()?, kind: reader.get()?, name: reader.get()?, options: reader.get()? })
+    }
+}
+
+impl Message for LinkAdd<'_> {
+    const OP: u16 = 52;
+}
+
+/// The answer to [`LinkAdd`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkAddReply {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `log`, see `api/wire/`.
+    pub log: JitLog,
+}
+
+impl Encode for LinkAddReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.log);
+    }
+}
+
+impl<'a> Decode<'a> for LinkAddReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkAddReply { status: reader.get()?, log: reader.get()? })
+    }
+}
+
+impl Call for LinkAdd<'_> {
+    type Reply<'a> = LinkAddReply;
+}
+
+/// The message `link_complete`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkComplete {
+    /// `link`, see `api/wire/`.
+    pub link: u64,
+}
+
+impl Encode for LinkComplete {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+    }
+}
+
+impl<'a> Decode<'a> for LinkComplete {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkComplete { link: reader.get()? })
+    }
+}
+
+impl Message for LinkComplete {
+    const OP: u16 = 53;
+}
+
+/// The answer to [`LinkComplete`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkCompleteReply {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `log`, see `api/wire/`.
+    pub log: JitLog,
+}
+
+impl Encode for LinkCompleteReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.bytes);
+        writer.put(&self.log);
+    }
+}
+
+impl<'a> Decode<'a> for LinkCompleteReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkCompleteReply { status: reader.get()?, bytes: reader.get()?, log: reader.get()? })
+    }
+}
+
+impl Call for LinkComplete {
+    type Reply<'a> = LinkCompleteReply;
+}
+
+/// The message `link_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkCreate {
+    /// `link`, see `api/wire/`.
+    pub link: u64,
+    /// `options`, see `api/wire/`.
+    pub options: JitOptions,
+}
+
+impl Encode for LinkCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+        writer.put(&self.options);
+    }
+}
+
+impl<'a> Decode<'a> for LinkCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkCreate { link: reader.get()?, options: reader.get()? })
+    }
+}
+
+impl Message for LinkCreate {
+    const OP: u16 = 54;
+}
+
+/// The answer to [`LinkCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkCreateReply {}
+
+impl Encode for LinkCreateReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for LinkCreateReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkCreateReply {})
+    }
+}
+
+impl Call for LinkCreate {
+    type Reply<'a> = LinkCreateReply;
+}
+
+/// The message `link_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkDestroy {
+    /// `link`, see `api/wire/`.
+    pub link: u64,
+}
+
+impl Encode for LinkDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+    }
+}
+
+impl<'a> Decode<'a> for LinkDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkDestroy { link: reader.get()? })
+    }
+}
+
+impl Message for LinkDestroy {
+    const OP: u16 = 55;
+}
+
+/// The message `link_output`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkOutput {
+    /// `link`, see `api/wire/`.
+    pub link: u64,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+}
+
+impl Encode for LinkOutput {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+        writer.put(&self.offset);
+    }
+}
+
+impl<'a> Decode<'a> for LinkOutput {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkOutput { link: reader.get()?, offset: reader.get()? })
+    }
+}
+
+impl Message for LinkOutput {
+    const OP: u16 = 56;
+}
+
+/// The answer to [`LinkOutput`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkOutputReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for LinkOutputReply<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for LinkOutputReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LinkOutputReply { data: reader.get()? })
+    }
+}
+
+impl Call for LinkOutput {
+    type Reply<'a> = LinkOutputReply<'a>;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -2243,6 +2466,11 @@ pub fn name(op: u16) -> Option<&'static str> {
         49 => "vmm_set_access",
         50 => "vmm_unmap",
         51 => "copy_in_late",
+        52 => "link_add",
+        53 => "link_complete",
+        54 => "link_create",
+        55 => "link_destroy",
+        56 => "link_output",
         _ => return None,
     })
 }
@@ -2303,6 +2531,11 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         49 => writer.put(&reader.get::<VmmSetAccess>()?),
         50 => writer.put(&reader.get::<VmmUnmap>()?),
         51 => writer.put(&reader.get::<CopyInLate>()?),
+        52 => writer.put(&reader.get::<LinkAdd<'_>>()?),
+        53 => writer.put(&reader.get::<LinkComplete>()?),
+        54 => writer.put(&reader.get::<LinkCreate>()?),
+        55 => writer.put(&reader.get::<LinkDestroy>()?),
+        56 => writer.put(&reader.get::<LinkOutput>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -4,6 +4,7 @@ mod context;
 mod copy;
 mod event;
 mod launch;
+mod link;
 mod memory;
 mod module;
 mod stream;

@@ -30,7 +30,7 @@ impl ModuleCommands for Worker {
         match self.load(&m) {
             Ok(loaded) => {
                 let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
-                answer.ok(&ModuleLoadReply { status, info: &loaded.info, error: &loaded.error });
+                answer.ok(&ModuleLoadReply { status, log: loaded.log });
             }
             Err(error) => answer.error(error),
         }
