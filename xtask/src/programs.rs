@@ -171,7 +171,8 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
     let fat_binary = dir().join(format!("{}.fatbin", program.name));
     nvcc.arg("-fatbin").arg("-o").arg(&fat_binary).arg(source_dir().join(kernels));
     let mut host = Command::new("g++");
-    host.args(["-std=c++17", "-O2", "-Wall", "-s"]).arg(format!("-DFAT_BINARY=\"{}\"", fat_binary.display()));
+    host.args(["-std=c++17", "-O2", "-Wall", "-s", "-I"]).arg(toolchain.include());
+    host.arg(format!("-DFAT_BINARY=\"{}\"", fat_binary.display()));
     host.arg("-o").arg(&out).args(program.sources()).args(runtime);
     Ok(vec![nvcc, host])
 }

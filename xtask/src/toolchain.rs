@@ -72,6 +72,11 @@ impl Toolchain {
         self.cuda.join("bin/nvcc")
     }
 
+    /// Where the headers of CUDA 13.0 lie.
+    pub(crate) fn include(&self) -> PathBuf {
+        self.cuda.join("include")
+    }
+
     /// Where the libraries of CUDA 13.0 lie (the runtime, static and shared, and NVRTC).
     pub(crate) fn lib(&self) -> PathBuf {
         self.cuda.join("lib")

@@ -9,6 +9,7 @@ use outboard_abi::{
     CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUresult, CUsharedconfig,
 };
 use outboard_wire::platform::KernelInfo;
+use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result};
@@ -16,6 +17,13 @@ use crate::border::{put, put_if, require};
 use crate::context::{Context, Here};
 use crate::handles::{self, Kind, Table};
 use crate::module::Module;
+
+mod configured;
+
+pub(crate) use configured::{
+    Configured, cuFuncSetBlockShape, cuFuncSetSharedSize, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuParamSetSize,
+    cuParamSetf, cuParamSeti, cuParamSetv,
+};
 
 /// A kernel in a context.
 pub(crate) struct Function {
@@ -28,6 +36,8 @@ pub(crate) struct Function {
     pub(crate) param_bytes: usize,
     /// Current value of each attribute; programs may set some.
     attributes: Vec<AtomicI32>,
+    /// For the launch interface of before CUDA 4.
+    pub(crate) next: Mutex<Configured>,
 }
 
 static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
@@ -103,6 +113,7 @@ pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Resul
         param_bytes: info.param_bytes(),
         attributes: info.attributes.iter().map(|value| AtomicI32::new(*value)).collect(),
         info,
+        next: Mutex::default(),
     });
     FUNCTIONS.fill(handle, function.clone());
     Ok(function)

@@ -15,6 +15,8 @@ use crate::device::value;
 use crate::function::{self, Function};
 use crate::stream::{self, DefaultStream};
 
+pub(crate) use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
+
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;

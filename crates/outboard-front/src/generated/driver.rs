@@ -721,7 +721,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuFuncSetBlockShape::<Self>(hfunc, x, y, z) })
     }
 
     unsafe fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
@@ -735,7 +736,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuFuncSetSharedSize::<Self>(hfunc, bytes) })
     }
 
     unsafe fn cuGLCtxCreate() -> CUresult {
@@ -1700,7 +1702,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuLaunch(f: CUfunction) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::launch::cuLaunch::<Self>(f) })
     }
 
     unsafe fn cuLaunchCooperativeKernel(
@@ -1741,11 +1744,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::launch::cuLaunchGrid::<Self>(f, grid_width, grid_height) })
     }
 
     unsafe fn cuLaunchGridAsync(f: CUfunction, grid_width: c_int, grid_height: c_int, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::launch::cuLaunchGridAsync::<Self>(f, grid_width, grid_height, h_stream) })
     }
 
     unsafe fn cuLaunchHostFunc(h_stream: CUstream, r#fn: CUhostFn, user_data: *mut c_void) -> CUresult {
@@ -3282,7 +3287,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuParamSetSize::<Self>(hfunc, numbytes) })
     }
 
     unsafe fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, h_tex_ref: CUtexref) -> CUresult {
@@ -3290,15 +3296,18 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuParamSetf::<Self>(hfunc, offset, value) })
     }
 
     unsafe fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuParamSeti::<Self>(hfunc, offset, value) })
     }
 
     unsafe fn cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::function::cuParamSetv::<Self>(hfunc, offset, ptr, numbytes) })
     }
 
     unsafe fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr) -> CUresult {

@@ -1,0 +1,131 @@
+//! The launch interface of before CUDA 4: a function keeps the shape and the parameters of its next launch.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use outboard_abi::{CUfunction, CUstream};
+
+use super::resolve;
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{require, slice};
+
+/// What the next launch of a function is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    /// Threads of a block along x, y, z.
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) shared: u32,
+    /// The parameter buffer.
+    pub(crate) params: Vec<u8>,
+}
+
+impl Default for Configured {
+    fn default() -> Configured {
+        Configured { block: [1; 3], shared: 0, params: Vec::new() }
+    }
+}
+
+/// Kernels have no more parameters than this, in bytes.
+const MOST_PARAMS: usize = 32 << 10;
+
+/// Writes `bytes` into the parameters of the next launch.
+fn set<D: Driver>(function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = start.saturating_add(bytes.len());
+    require(end <= MOST_PARAMS)?;
+    let mut next = function.next.lock();
+    if next.params.len() < end {
+        next.params.resize(end, 0);
+    }
+    next.params[start..end].copy_from_slice(bytes);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuFuncSetBlockShape<D: Driver>(function: CUfunction, x: c_int, y: c_int, z: c_int) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    require(x > 0 && y > 0 && z > 0)?;
+    function.next.lock().block = [x as u32, y as u32, z as u32];
+    Ok(())
+}
+
+pub(crate) unsafe fn cuFuncSetSharedSize<D: Driver>(function: CUfunction, bytes: c_uint) -> Result<()> {
+    resolve::<D>(function)?.next.lock().shared = bytes;
+    Ok(())
+}
+
+pub(crate) unsafe fn cuParamSetSize<D: Driver>(function: CUfunction, bytes: c_uint) -> Result<()> {
+    let function = resolve::<D>(function)?;
+    require(bytes as usize <= MOST_PARAMS)?;
+    function.next.lock().params.resize(bytes as usize, 0);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuParamSeti<D: Driver>(function: CUfunction, offset: c_int, value: c_uint) -> Result<()> {
+    set::<D>(function, offset, &value.to_ne_bytes())
+}
+
+pub(crate) unsafe fn cuParamSetf<D: Driver>(function: CUfunction, offset: c_int, value: f32) -> Result<()> {
+    set::<D>(function, offset, &value.to_ne_bytes())
+}
+
+pub(crate) unsafe fn cuParamSetv<D: Driver>(
+    function: CUfunction,
+    offset: c_int,
+    data: *mut c_void,
+    bytes: c_uint,
+) -> Result<()> {
+    // SAFETY: the program's bytes.
+    set::<D>(function, offset, unsafe { slice(data.cast::<u8>().cast_const(), bytes as usize) }?)
+}
+
+/// Launches with what was set; parameters go as one buffer.
+fn launch<D: Driver>(function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> Result<()> {
+    require(width > 0 && height > 0)?;
+    let mut next = resolve::<D>(function)?.next.lock().clone();
+    let mut bytes = next.params.len();
+    // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END.
+    let mut extra: [*mut c_void; 5] = [
+        1 as *mut c_void,
+        next.params.as_mut_ptr().cast(),
+        2 as *mut c_void,
+        (&raw mut bytes).cast(),
+        core::ptr::null_mut(),
+    ];
+    let ([x, y, z], shared) = (next.block, next.shared);
+    let (width, height) = (width as u32, height as u32);
+    // SAFETY: the parameters are in the buffer that `extra` names, alive during the call.
+    unsafe {
+        crate::launch::cuLaunchKernel::<D>(
+            function,
+            width,
+            height,
+            1,
+            x,
+            y,
+            z,
+            shared,
+            stream,
+            core::ptr::null_mut(),
+            extra.as_mut_ptr(),
+        )
+    }
+}
+
+pub(crate) unsafe fn cuLaunch<D: Driver>(function: CUfunction) -> Result<()> {
+    launch::<D>(function, 1, 1, core::ptr::null_mut())
+}
+
+pub(crate) unsafe fn cuLaunchGrid<D: Driver>(function: CUfunction, width: c_int, height: c_int) -> Result<()> {
+    launch::<D>(function, width, height, core::ptr::null_mut())
+}
+
+pub(crate) unsafe fn cuLaunchGridAsync<D: Driver>(
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+    stream: CUstream,
+) -> Result<()> {
+    launch::<D>(function, width, height, stream)
+}
