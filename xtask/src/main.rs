@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask <command>`.
 
 mod codegen;
+mod compatibility;
 mod demo;
 mod facts;
 mod fuzz;
@@ -37,6 +38,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Set up all that is needed and run several CUDA programs through a server.
     Demo(demo::Args),
+    /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write its page.
+    Compatibility(compatibility::Args),
     /// Set up all that is needed and run the whole test suite.
     Test(test::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> std::process::ExitCode {
         Command::Stage(args) => stage::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Compatibility(args) => compatibility::run(&args),
         Command::Test(args) => test::run(&args),
     };
     match result {

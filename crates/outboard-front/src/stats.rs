@@ -1,6 +1,9 @@
-//! Counters for `OUTBOARD_STATS_FILE`: what this process asked of the driver, written as JSON when it exits.
+//! Counters for `OUTBOARD_STATS_FILE`: what this process asked of the driver, written as JSON when it exits. `%p` in the
+//! name becomes the number of the process, so that each of several processes has a file of its own.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outboard_abi::CUresult;
@@ -80,6 +83,34 @@ extern "C" fn write<B: Backend>() {
             let _ = write!(json, "{comma}\"{symbol}\": {{\"count\": {count}, \"last\": {last}}}");
         }
         json.push_str("}}\n");
-        let _ = std::fs::write(path, json);
+        let _ = std::fs::write(with_process(&path, std::process::id()), json);
     });
+}
+
+/// The name of the file, with the number of the process for each `%p`.
+fn with_process(path: &OsStr, process: u32) -> OsString {
+    let mut named = Vec::new();
+    let mut rest = path.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        if let Some(behind) = rest.strip_prefix(b"%p") {
+            named.extend_from_slice(process.to_string().as_bytes());
+            rest = behind;
+        } else {
+            named.push(*first);
+            rest = others;
+        }
+    }
+    OsString::from_vec(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_process;
+
+    #[test]
+    fn the_process_is_put_into_the_name() {
+        assert_eq!(with_process("a/%p.json".as_ref(), 7), "a/7.json");
+        assert_eq!(with_process("%p%p%".as_ref(), 12), "1212%");
+        assert_eq!(with_process("plain".as_ref(), 12), "plain");
+    }
 }

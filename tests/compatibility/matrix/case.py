@@ -1,0 +1,102 @@
+"""What there is to run: files below cases/<group>/, each with a header that says how.
+
+Header lines begin with `#:` (Python) or `//:` (CUDA) and hold TOML:
+
+    title        what the case shows, for the page
+    timeout      seconds a run may take (60)
+    memory       GiB of device memory it needs at most (2)
+    alone        true: nothing else runs beside it
+    software     true: the software device can run it too
+    remote_only  true: it has no native run to compare with; it checks itself
+    env          variables of its environment
+    variants     { name = { VARIABLE = "value" } }: the case runs once for each, named <group>/<case>.<name>
+    nvcc         options for the compiler
+    wants        Python modules without which the case is left out
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CASES = Path(__file__).resolve().parent.parent / "cases"
+MARKS = {".py": "#:", ".cu": "//:"}
+KEYS = {"title", "timeout", "memory", "alone", "software", "remote_only", "env", "variants", "nvcc", "wants"}
+
+
+@dataclass
+class Case:
+    """One row of the matrix."""
+
+    name: str
+    path: Path
+    title: str = ""
+    timeout: float = 60
+    memory: float = 2
+    alone: bool = False
+    software: bool = False
+    remote_only: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    nvcc: list[str] = field(default_factory=list)
+    wants: list[str] = field(default_factory=list)
+
+    @property
+    def group(self) -> str:
+        return self.name.split("/", 1)[0]
+
+    @property
+    def file_name(self) -> str:
+        """The name, fit for a file."""
+        return self.name.replace("/", "-")
+
+
+def header(path: Path) -> dict:
+    """The header of a case's file; a mistake in it is an error that names the file."""
+    mark = MARKS[path.suffix]
+    lines = [line[len(mark) :] for line in path.read_text().splitlines() if line.startswith(mark)]
+    try:
+        values = tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: its header is not TOML: {error}") from error
+    unknown = values.keys() - KEYS
+    if unknown:
+        raise ValueError(f"{path}: its header has unknown keys: {', '.join(sorted(unknown))}")
+    if not values.get("title"):
+        raise ValueError(f"{path}: its header has no title")
+    return values
+
+
+def read(path: Path, group: str) -> list[Case]:
+    """The cases of one file: one, or one for each variant."""
+    values = header(path)
+    variants = values.pop("variants", {"": {}})
+    env = values.pop("env", {})
+    name = f"{group}/{path.stem}"
+    return [
+        Case(f"{name}.{variant}" if variant else name, path, env={**env, **extra}, **values)
+        for variant, extra in variants.items()
+    ]
+
+
+def discover(folder: Path = CASES) -> list[Case]:
+    """Every case, sorted by name."""
+    found = []
+    for path in sorted(folder.glob("*/*")):
+        if path.suffix in MARKS and not path.name.startswith("_"):
+            found += read(path, path.parent.name)
+    return sorted(found, key=lambda case: case.name)
+
+
+def select(cases: list[Case], groups: list[str], only: list[str], software: bool) -> list[Case]:
+    """Those in the groups whose names match a pattern or contain it; all when nothing is asked for."""
+
+    def wanted(case: Case) -> bool:
+        if groups and case.group not in groups:
+            return False
+        if software and not case.software:
+            return False
+        return not only or any(fnmatch.fnmatch(case.name, text) or text in case.name for text in only)
+
+    return [case for case in cases if wanted(case)]

@@ -1,0 +1,100 @@
+"""Tests of the matrix's own machinery: python3 -m unittest discover tests/compatibility"""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from matrix import case, compare, hidden, page, statistics
+
+
+class Comparing(unittest.TestCase):
+    def test_equal_lines_are_equal(self):
+        self.assertIsNone(compare.difference("a: 1\nb: 2\n", "a: 1\nb: 2\n"))
+
+    def test_what_differs_is_quoted(self):
+        self.assertEqual(compare.difference("a: 1\nb: 2\n", "a: 1\nb: 3\n"), "natively 'b: 2', through Outboard 'b: 3'")
+        self.assertIn("nothing", compare.difference("a: 1\nb: 2\n", "a: 1\n"))
+        self.assertIn("nothing", compare.difference("a: 1\n", "a: 1\nb: 2\n"))
+
+    def test_information_is_not_compared(self):
+        self.assertIsNone(compare.difference("info 3 ms\na: 1\n", "a: 1\ninfo 4 ms\n"))
+
+    def test_a_tolerance_is_kept(self):
+        self.assertIsNone(compare.difference("x ~1e-05: 1.0 nan\n".replace(" nan", ""), "x ~1e-05: 1.000001\n"))
+        self.assertIsNotNone(compare.difference("x ~1e-05: 1.0\n", "x ~1e-05: 1.001\n"))
+        self.assertIsNotNone(compare.difference("x ~1e-05: 1.0 2.0\n", "x ~1e-05: 1.0\n"))
+        self.assertIsNotNone(compare.difference("x ~1e-05: 1.0\n", "x ~1e-01: 1.0\n"))
+        self.assertIsNotNone(compare.difference("x ~1e-05: 1.0\n", "x ~1e-05: nan\n"))
+
+    def test_the_telling_line_is_found(self):
+        error = compare.first_error("fine\n", "Traceback\nRuntimeError: CUDA error: x\nwarning: leaked\n")
+        self.assertEqual(error, "RuntimeError: CUDA error: x")
+        self.assertEqual(compare.first_error("", ""), "it said nothing")
+
+
+class Cases(unittest.TestCase):
+    def test_all_headers_can_be_read(self):
+        cases = case.discover()
+        self.assertGreater(len(cases), 5)
+        self.assertEqual(len({item.name for item in cases}), len(cases))
+        self.assertTrue(any(item.software for item in cases))
+
+    def test_variants_are_cases(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "group/x.py"
+            path.parent.mkdir()
+            path.write_text('#: title = "t"\n#: env = { A = "1" }\n#: variants = { b = { B = "2" }, c = {} }\n')
+            found = case.discover(Path(folder))
+            self.assertEqual([item.name for item in found], ["group/x.b", "group/x.c"])
+            self.assertEqual(found[0].env, {"A": "1", "B": "2"})
+            path.write_text('#: title = "t"\n#: tiemout = 5\n')
+            with self.assertRaisesRegex(ValueError, "tiemout"):
+                case.discover(Path(folder))
+
+    def test_selection(self):
+        cases = case.discover()
+        self.assertEqual({item.group for item in case.select(cases, ["cuda"], [], False)}, {"cuda"})
+        self.assertEqual([item.name for item in case.select(cases, [], ["cuda/prin*"], False)], ["cuda/printf"])
+        self.assertEqual(case.select(cases, ["cuda"], ["no such case"], False), [])
+
+
+class Isolation(unittest.TestCase):
+    def test_only_libraries_of_the_driver_are_hidden(self):
+        for name in ("libcuda.so", "libcuda.so.1", "libcuda.so.580.1.2", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.580.1"):
+            self.assertTrue(hidden.DRIVER_FILES.match(name), name)
+        for name in ("libcudart.so.13", "libcublas.so.13", "libcudnn.so.9", "libnvrtc.so.13"):
+            self.assertIsNone(hidden.DRIVER_FILES.match(name), name)
+
+
+class Page(unittest.TestCase):
+    def row(self, **changes):
+        run = {"ok": True, "ended": "ok", "seconds": 1.0, "stdout": "a: 1\n"}
+        return {"name": "torch/x", "group": "torch", "title": "T", "result": "passes", "native": run, "remote": run} | changes
+
+    def test_rows(self):
+        self.assertEqual(page.equal(self.row()), "equal")
+        self.assertEqual(page.equal(self.row(result="differs")), "**no**")
+        refused = {"refused": {"cuIpcGetMemHandle": 2}}
+        row = self.row(result="fails", error="a | b", statistics=refused)
+        self.assertEqual(page.reason(row, {}), "a \\| b; not supported: `cuIpcGetMemHandle`")
+        self.assertEqual(page.reason(row, {"torch/x": "known"}), "known")
+
+    def test_a_whole_page(self):
+        results = {"machine": {"driver": "1"}, "packages": {}, "rows": [self.row(), self.row(result="fails")]}
+        text = page.render(results, None)
+        self.assertIn("| PyTorch | 1 of 2 pass (1 fails) |", text)
+
+
+class Statistics(unittest.TestCase):
+    def test_processes_are_summed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for number, code in ((1, 801), (2, 801), (4, 1)):
+                text = f'{{"entered": 5, "posted": 2, "waited": 1, "errors": {{"cuA": {{"count": 2, "last": {code}}}}}}}'
+                (Path(folder) / f"{number}.json").write_text(text)
+            (Path(folder) / "3.json").write_text("{broken")
+            counted = statistics.collect(Path(folder))
+        self.assertEqual((counted["calls"], counted["refused"], counted["failed"]), (15, {"cuA": 4}, {"cuA=1": 2}))
+
+
+if __name__ == "__main__":
+    unittest.main()
