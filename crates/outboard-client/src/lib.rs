@@ -1,5 +1,6 @@
 //! The driver library's client half: shadow state and the connection to a server.
 
+mod boxes;
 mod copies;
 mod host;
 mod host_calls;

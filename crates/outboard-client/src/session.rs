@@ -20,8 +20,8 @@ use outboard_wire::request::Request;
 use crate::copies::Copies;
 use crate::host_calls::HostFunctions;
 use crate::late::LateCopies;
-use crate::link::bulk::suggested_chunk;
-use crate::link::{Config, ConnectError, Link, LinkError};
+use crate::link::bulk::{Place, suggested_chunk};
+use crate::link::{Config, ConnectError, Expectation, Link, LinkError, Ticket, Upload};
 use crate::requests::{Answerer, Requests};
 use crate::target::{Target, VARIABLE};
 
@@ -122,22 +122,17 @@ impl Session {
         mode: CopyMode,
     ) -> Result<()> {
         let host = range(src, bytes);
-        if mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(&host)) {
+        if self.source_comes_late(&host, mode) {
             // SAFETY: by the contract above.
             return unsafe { self.copy_to_device_late(ctx, dst, src, bytes, stream) };
         }
-        if mode == CopyMode::Synchronous && self.functions.are_waiting() {
-            // One of them may write what is copied.
-            self.call(ctx, &msg::StreamSynchronize { stream })?;
-        }
-        // The bytes are read now, not when the stream comes to the copy: what the device writes to them before must be there.
-        self.copies.wait_for_downloads(&host);
+        self.settle_source(ctx, &host, stream, mode)?;
         if bytes <= MAX_INLINE as u64 {
             // SAFETY: by the contract above.
             let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
             return self.post(ctx, &msg::CopyIn { dst, stream, data });
         }
-        for piece in pieces(bytes) {
+        for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
@@ -155,6 +150,39 @@ impl Session {
         Ok(())
     }
 
+    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow.
+    ///
+    /// # Safety
+    /// The bytes are readable until the transfer has ended.
+    pub(crate) unsafe fn send_late(
+        &self,
+        ctx: ContextId,
+        upload: Upload<'_>,
+        from: Place,
+        host: Range<u64>,
+        expected: Expectation,
+    ) {
+        // SAFETY: by the contract above.
+        let (ticket, later) = unsafe { upload.later(from) };
+        self.copies.upload(host, ticket);
+        self.late.add(ctx, later, expected);
+    }
+
+    /// Whether something queued before a copy may still write its source, which nobody may wait for.
+    pub(crate) fn source_comes_late(&self, host: &Range<u64>, mode: CopyMode) -> bool {
+        mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
+    }
+
+    /// Waits for what may still write the source of a copy whose bytes are read now, and not when the stream comes to it.
+    pub(crate) fn settle_source(&self, ctx: ContextId, host: &Range<u64>, stream: u64, mode: CopyMode) -> Result<()> {
+        if mode == CopyMode::Synchronous && self.functions.are_waiting() {
+            // One of the functions may write what is copied.
+            self.call(ctx, &msg::StreamSynchronize { stream })?;
+        }
+        self.copies.wait_for_downloads(host);
+        Ok(())
+    }
+
     /// A copy from page-locked memory that something before it in the stream may still write.
     ///
     /// # Safety
@@ -167,16 +195,15 @@ impl Session {
         bytes: u64,
         stream: u64,
     ) -> Result<()> {
-        for piece in pieces(bytes) {
+        for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             let expected = self.link.expect().map_err(|error| failed(&error))?;
             let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            let (ticket, later) = unsafe { upload.later(src.add(at as usize)) };
-            // SAFETY: a number only.
-            self.copies.upload(range(unsafe { src.add(at as usize) }, len), ticket);
-            self.late.add(ctx, later, expected);
+            let from = unsafe { src.add(at as usize) };
+            // SAFETY: as above.
+            unsafe { self.send_late(ctx, upload, from.into(), range(from, len), expected) };
             self.post(ctx, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
         }
         Ok(())
@@ -203,29 +230,53 @@ impl Session {
             unsafe { core::ptr::copy_nonoverlapping(reply.data.as_ptr(), dst, reply.data.len()) };
             return Ok(());
         }
-        for piece in pieces(bytes) {
+        for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             let message = msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk };
-            if mode == CopyMode::Pinned {
-                // Known before it is posted: another thread may read at once that the device has done it.
-                // SAFETY: a number only.
-                self.copies.download(range(unsafe { dst.add(at as usize) }, len), ticket);
-                self.post(ctx, &message)?;
-                continue;
-            }
-            self.post(ctx, &message)?;
-            self.link.flush().map_err(|error| failed(&error))?;
-            if let Err(error) = ticket.wait() {
-                // The worker has said why, or will: a fault, or the failure of the copy.
-                self.call(ctx, &msg::StreamSynchronize { stream })?;
-                return Err(failed(&error));
-            }
+            // SAFETY: a number only.
+            let host = range(unsafe { dst.add(at as usize) }, len);
+            self.fetch(ctx, &message, ticket, host, stream, mode)?;
         }
         Ok(())
+    }
+
+    /// Announces a transfer to the host, and waits for its bytes unless `mode` says that nobody does yet.
+    pub(crate) fn fetch(
+        &self,
+        ctx: ContextId,
+        message: &impl msg::Message,
+        ticket: Ticket,
+        host: Range<u64>,
+        stream: u64,
+        mode: CopyMode,
+    ) -> Result<()> {
+        if mode == CopyMode::Pinned {
+            // Known before it is posted: another thread may read at once that the device has done it.
+            self.copies.download(host, ticket);
+            return self.post(ctx, message);
+        }
+        self.post(ctx, message)?;
+        self.link.flush().map_err(|error| failed(&error))?;
+        if let Err(error) = ticket.wait() {
+            // The worker has said why, or will: a fault, or the failure of the copy.
+            self.call(ctx, &msg::StreamSynchronize { stream })?;
+            return Err(failed(&error));
+        }
+        Ok(())
+    }
+
+    /// The copies under way.
+    pub(crate) fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    /// The connection.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Counters as JSON values, by name.
@@ -248,17 +299,17 @@ impl Session {
 }
 
 /// The addresses of some bytes.
-fn range(memory: *const u8, bytes: u64) -> Range<u64> {
+pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<u64> {
     memory as u64..memory as u64 + bytes
 }
 
 /// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
 const LARGEST_TRANSFER: u64 = 128 << 20;
 
-/// The transfers that a copy is made of.
-fn pieces(bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..bytes.div_ceil(LARGEST_TRANSFER))
-        .map(move |index| index * LARGEST_TRANSFER..((index + 1) * LARGEST_TRANSFER).min(bytes))
+/// The transfers that a copy is made of: of whole rows, if they are not larger than a transfer.
+pub(crate) fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {
+    let largest = if row < LARGEST_TRANSFER { LARGEST_TRANSFER - LARGEST_TRANSFER % row } else { LARGEST_TRANSFER };
+    (0..bytes.div_ceil(largest)).map(move |index| index * largest..((index + 1) * largest).min(bytes))
 }
 
 /// Why there is no session.
@@ -322,7 +373,7 @@ fn explain(error: &OpenError) {
     }
 }
 
-fn failed(error: &LinkError) -> CUresult {
+pub(crate) fn failed(error: &LinkError) -> CUresult {
     match error {
         LinkError::Lost(_) => LOST,
         LinkError::TooLong(_) | LinkError::Transfer(_) => CUresult::CUDA_ERROR_INVALID_VALUE,

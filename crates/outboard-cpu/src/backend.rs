@@ -12,6 +12,7 @@ use outboard_simt::{Engine, EngineConfig};
 use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
+use crate::array::{Array, Mipmap};
 use crate::config::Config;
 use crate::context::Context;
 use crate::device;
@@ -39,6 +40,8 @@ pub struct Cpu {
     pub(crate) physical: Table<ObjectId, Physical>,
     pub(crate) mappings: Mappings,
     pub(crate) links: Table<ObjectId, Link>,
+    pub(crate) arrays: Table<ObjectId, Array>,
+    pub(crate) mipmaps: Table<ObjectId, Mipmap>,
     launches: AtomicU64,
 }
 
@@ -55,6 +58,8 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mappings: Mappings::default(),
     links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     launches: AtomicU64::new(0),
 });
 
@@ -117,6 +122,7 @@ impl Cpu {
     }
 }
 
+/// The queue that a stream is.
 pub(crate) fn lane(ctx: ContextId, stream: Stream) -> Lane {
     match stream {
         Stream::Legacy => Lane::Legacy(ctx),
@@ -148,6 +154,8 @@ impl Backend for Cpu {
         self.functions.remove_where(|function| function.ctx == ctx);
         self.modules.remove_where(|module| module.ctx == ctx);
         self.links.remove_where(|link| link.ctx == ctx);
+        self.arrays.remove_where(|array| array.ctx == ctx);
+        self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
         context.free_all();
         self.host.remove_context(self.engines()?, ctx);
         Ok(())

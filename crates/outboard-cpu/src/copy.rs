@@ -10,7 +10,7 @@ use crate::sched::Lane;
 use crate::work::Work;
 
 /// Greatest copy from pageable memory that is staged when the stream is busy; beyond it the program waits.
-const MOST_STAGED: u64 = 1 << 20;
+pub(crate) const MOST_STAGED: u64 = 1 << 20;
 
 impl Cpu {
     /// Copies `bytes` from host memory at `src`.
@@ -87,7 +87,7 @@ impl Cpu {
     }
 
     /// Runs work that the program waits for; what kernels before it printed appears.
-    fn run_blocking(&'static self, ctx: &Context, lane: Lane, work: Work) -> Result<()> {
+    pub(crate) fn run_blocking(&'static self, ctx: &Context, lane: Lane, work: Work) -> Result<()> {
         let outcome = self.scheduler.run(ctx.id, lane, work);
         ctx.output.flush();
         outcome

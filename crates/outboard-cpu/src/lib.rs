@@ -9,6 +9,7 @@
 
 mod array;
 mod backend;
+mod boxes;
 mod config;
 mod context;
 mod copy;

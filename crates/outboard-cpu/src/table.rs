@@ -24,7 +24,11 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
     }
 
     pub(crate) fn insert(&self, name: K, value: V) -> Arc<V> {
-        let value = Arc::new(value);
+        self.insert_shared(name, Arc::new(value))
+    }
+
+    /// Names a value that may have other names.
+    pub(crate) fn insert_shared(&self, name: K, value: Arc<V>) -> Arc<V> {
         self.rows.write().insert(name, value.clone());
         value
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use outboard_abi::{CUresult, CUstreamWaitValue_flags_enum as WaitFlags};
 use outboard_front::backend::{Fill, Rect};
 
+use crate::boxes::BoxWork;
 use crate::launch::Grid;
 
 /// Where a piece of work stands after it has been given a thread.
@@ -31,6 +32,8 @@ pub(crate) enum Work {
         src: u64,
         rect: Rect,
     },
+    /// Copies a box.
+    Box(BoxWork),
     /// Copies staged bytes.
     Upload {
         dst: u64,
@@ -104,6 +107,7 @@ impl Work {
                 let _ = stamp.0.set(Instant::now());
             }
             Work::Copy { dst, src, rect } => copy(*dst, *src, *rect),
+            Work::Box(work) => work.run(),
             Work::Upload { dst, bytes } => {
                 // SAFETY: the range was checked to lie in allocated device or registered memory, and does not overlap our own box.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), *dst as *mut u8, bytes.len()) }

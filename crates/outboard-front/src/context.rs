@@ -116,6 +116,8 @@ impl Context {
         crate::event::forget(id);
         crate::module::forget(id);
         crate::library::forget(id);
+        crate::array::forget(id);
+        crate::texture::forget(id);
         crate::memory::forget(id);
         let outcome = B::get().context_close(id);
         self.fault.clear();

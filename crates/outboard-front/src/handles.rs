@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Kernel = 7,
     Memory = 20,
     Link = 8,
+    MipmappedArray = 13,
+    Array = 14,
 }
 
 const INDEX_BITS: u32 = 24;

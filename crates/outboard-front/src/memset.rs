@@ -2,7 +2,7 @@
 
 use core::ffi::{c_uchar, c_uint, c_ushort};
 
-use outboard_abi::{CUdeviceptr, CUstream};
+use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 use crate::Driver;
 use crate::backend::{Fill, Result, Stream};
@@ -66,4 +66,32 @@ fills! {
     1 c_uchar: cuMemsetD8_v2 cuMemsetD8Async cuMemsetD2D8_v2 cuMemsetD2D8Async;
     2 c_ushort: cuMemsetD16_v2 cuMemsetD16Async cuMemsetD2D16_v2 cuMemsetD2D16Async;
     4 c_uint: cuMemsetD32_v2 cuMemsetD32Async cuMemsetD2D32_v2 cuMemsetD2D32Async;
+}
+
+/// The forms of before CUDA 3.2, with 32-bit sizes and addresses.
+macro_rules! old_fills {
+    ($($value:ty: $row:ident $row_new:ident $rows:ident $rows_new:ident;)*) => {$(
+        pub(crate) unsafe fn $row<D: Driver>(dst: CUdeviceptr_v1, value: $value, width: c_uint) -> Result<()> {
+            // SAFETY: as this function's.
+            unsafe { $row_new::<D>(dst.into(), value, width as usize, DefaultStream::Legacy) }
+        }
+
+        pub(crate) unsafe fn $rows<D: Driver>(
+            dst: CUdeviceptr_v1,
+            pitch: c_uint,
+            value: $value,
+            width: c_uint,
+            height: c_uint,
+        ) -> Result<()> {
+            let (pitch, width, height) = (pitch as usize, width as usize, height as usize);
+            // SAFETY: as this function's.
+            unsafe { $rows_new::<D>(dst.into(), pitch, value, width, height, DefaultStream::Legacy) }
+        }
+    )*};
+}
+
+old_fills! {
+    c_uchar: cuMemsetD8 cuMemsetD8_v2 cuMemsetD2D8 cuMemsetD2D8_v2;
+    c_ushort: cuMemsetD16 cuMemsetD16_v2 cuMemsetD2D16 cuMemsetD2D16_v2;
+    c_uint: cuMemsetD32 cuMemsetD32_v2 cuMemsetD2D32 cuMemsetD2D32_v2;
 }

@@ -5,6 +5,8 @@
 //! written and read with [`codec`].
 #![forbid(unsafe_code)]
 
+pub mod arrays;
+pub mod boxes;
 pub mod codec;
 pub mod frame;
 pub mod handshake;

@@ -1,4 +1,6 @@
 //! The types that fields of messages may have beyond plain ones.
 
+pub use crate::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
+pub use crate::boxes::{Extent, Region};
 pub use crate::jit::{JitLog, JitOptions};
 pub use crate::platform::KernelInfo;

@@ -135,9 +135,9 @@ impl Link {
     ///
     /// # Safety
     /// The memory must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
-    pub unsafe fn download(&self, to: *mut u8, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
+    pub unsafe fn download(&self, to: impl Into<bulk::Place>, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
         // SAFETY: the caller promises the same.
-        unsafe { bulk::open_download(&self.shared, to, len, chunk) }
+        unsafe { bulk::open_download(&self.shared, to.into(), len, chunk) }
     }
 
     /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.

@@ -1,6 +1,7 @@
 //! The devices of a server: what the front asks, sent over the link.
 
 mod array;
+mod copy;
 mod graph;
 mod green;
 mod host_call;

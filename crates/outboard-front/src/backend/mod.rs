@@ -7,6 +7,7 @@
 //! *call* ones return when the outcome is known.
 
 mod array;
+mod copy;
 mod graph;
 mod green;
 mod host_call;
@@ -20,7 +21,8 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::{KernelInfo, Platform};
 pub use outboard_wire::types::{JitLog, JitOptions};
 
-pub use array::Arrays;
+pub use array::{ArrayDescriptor, Arrays, Resource, Sampler, SparseProperties, View};
+pub use copy::{BoxCopies, BoxCopy, Extent, Layout, Memory, Side};
 pub use graph::Graphs;
 pub use green::GreenContexts;
 pub use host_call::{HostCall, HostCalls};
@@ -147,6 +149,7 @@ pub struct Image<'a> {
 /// A driver library's device side. One value serves the process; calls come from any thread.
 pub trait Backend:
     Arrays
+    + BoxCopies
     + Graphs
     + GreenContexts
     + HostCalls

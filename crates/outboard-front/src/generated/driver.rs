@@ -16,45 +16,54 @@ use crate::stream::DefaultStream;
 /// Each method has the contract of its C function: pointers are null or valid for what the function does with them.
 pub trait Driver: Backend {
     unsafe fn cuArray3DCreate(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArray3DCreate::<Self>(p_handle, p_allocate_array) })
     }
 
     unsafe fn cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArray3DCreate_v2::<Self>(p_handle, p_allocate_array) })
     }
 
     unsafe fn cuArray3DGetDescriptor(
         p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1,
         h_array: CUarray,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArray3DGetDescriptor::<Self>(p_array_descriptor, h_array) })
     }
 
     unsafe fn cuArray3DGetDescriptor_v2(
         p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
         h_array: CUarray,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArray3DGetDescriptor_v2::<Self>(p_array_descriptor, h_array) })
     }
 
     unsafe fn cuArrayCreate(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayCreate::<Self>(p_handle, p_allocate_array) })
     }
 
     unsafe fn cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayCreate_v2::<Self>(p_handle, p_allocate_array) })
     }
 
     unsafe fn cuArrayDestroy(h_array: CUarray) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayDestroy::<Self>(h_array) })
     }
 
     unsafe fn cuArrayGetDescriptor(p_array_descriptor: *mut CUDA_ARRAY_DESCRIPTOR_v1, h_array: CUarray) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayGetDescriptor::<Self>(p_array_descriptor, h_array) })
     }
 
     unsafe fn cuArrayGetDescriptor_v2(p_array_descriptor: *mut CUDA_ARRAY_DESCRIPTOR, h_array: CUarray) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayGetDescriptor_v2::<Self>(p_array_descriptor, h_array) })
     }
 
     unsafe fn cuArrayGetMemoryRequirements(
@@ -62,18 +71,23 @@ pub trait Driver: Backend {
         array: CUarray,
         device: CUdevice,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuArrayGetMemoryRequirements::<Self>(memory_requirements, array, device)
+        })
     }
 
     unsafe fn cuArrayGetPlane(p_plane_array: *mut CUarray, h_array: CUarray, plane_idx: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayGetPlane::<Self>(p_plane_array, h_array, plane_idx) })
     }
 
     unsafe fn cuArrayGetSparseProperties(
         sparse_properties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
         array: CUarray,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuArrayGetSparseProperties::<Self>(sparse_properties, array) })
     }
 
     unsafe fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult {
@@ -2459,11 +2473,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy2D::<Self>(p_copy) })
     }
 
     unsafe fn cuMemcpy2DAsync(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy2DAsync::<Self>(p_copy, h_stream) })
     }
 
     unsafe fn cuMemcpy2DAsync_v2(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) -> CUresult {
@@ -2472,7 +2488,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy2DUnaligned::<Self>(p_copy) })
     }
 
     unsafe fn cuMemcpy2DUnaligned_v2(p_copy: *const CUDA_MEMCPY2D, default: DefaultStream) -> CUresult {
@@ -2486,11 +2503,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy3D::<Self>(p_copy) })
     }
 
     unsafe fn cuMemcpy3DAsync(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy3DAsync::<Self>(p_copy, h_stream) })
     }
 
     unsafe fn cuMemcpy3DAsync_v2(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) -> CUresult {
@@ -2505,7 +2524,10 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpy3DBatchAsync::<Self>(num_ops, op_list, fail_idx, flags, h_stream)
+        })
     }
 
     unsafe fn cuMemcpy3DBatchAsync_v2(
@@ -2514,15 +2536,18 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy3DBatchAsync_v2::<Self>(num_ops, op_list, flags, h_stream) })
     }
 
     unsafe fn cuMemcpy3DPeer(p_copy: *const CUDA_MEMCPY3D_PEER, default: DefaultStream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy3DPeer::<Self>(p_copy, default) })
     }
 
     unsafe fn cuMemcpy3DPeerAsync(p_copy: *const CUDA_MEMCPY3D_PEER, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpy3DPeerAsync::<Self>(p_copy, h_stream) })
     }
 
     unsafe fn cuMemcpy3D_v2(p_copy: *const CUDA_MEMCPY3D, default: DefaultStream) -> CUresult {
@@ -2542,7 +2567,10 @@ pub trait Driver: Backend {
         src_offset: c_uint,
         byte_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoA::<Self>(dst_array, dst_offset, src_array, src_offset, byte_count)
+        })
     }
 
     unsafe fn cuMemcpyAtoA_v2(
@@ -2553,7 +2581,10 @@ pub trait Driver: Backend {
         byte_count: usize,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoA_v2::<Self>(dst_array, dst_offset, src_array, src_offset, byte_count, default)
+        })
     }
 
     unsafe fn cuMemcpyAtoD(
@@ -2562,7 +2593,10 @@ pub trait Driver: Backend {
         src_offset: c_uint,
         byte_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoD::<Self>(dst_device, src_array, src_offset, byte_count)
+        })
     }
 
     unsafe fn cuMemcpyAtoD_v2(
@@ -2572,7 +2606,10 @@ pub trait Driver: Backend {
         byte_count: usize,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoD_v2::<Self>(dst_device, src_array, src_offset, byte_count, default)
+        })
     }
 
     unsafe fn cuMemcpyAtoH(
@@ -2581,7 +2618,8 @@ pub trait Driver: Backend {
         src_offset: c_uint,
         byte_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuMemcpyAtoH::<Self>(dst_host, src_array, src_offset, byte_count) })
     }
 
     unsafe fn cuMemcpyAtoHAsync(
@@ -2591,7 +2629,10 @@ pub trait Driver: Backend {
         byte_count: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoHAsync::<Self>(dst_host, src_array, src_offset, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyAtoHAsync_v2(
@@ -2601,7 +2642,10 @@ pub trait Driver: Backend {
         byte_count: usize,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoHAsync_v2::<Self>(dst_host, src_array, src_offset, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyAtoH_v2(
@@ -2611,7 +2655,10 @@ pub trait Driver: Backend {
         byte_count: usize,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyAtoH_v2::<Self>(dst_host, src_array, src_offset, byte_count, default)
+        })
     }
 
     unsafe fn cuMemcpyBatchAsync(
@@ -2625,7 +2672,12 @@ pub trait Driver: Backend {
         fail_idx: *mut usize,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpyBatchAsync::<Self>(
+                dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
+            )
+        })
     }
 
     unsafe fn cuMemcpyBatchAsync_v2(
@@ -2638,7 +2690,10 @@ pub trait Driver: Backend {
         num_attrs: usize,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpyBatchAsync_v2::<Self>(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyDtoA(
@@ -2647,7 +2702,10 @@ pub trait Driver: Backend {
         src_device: CUdeviceptr_v1,
         byte_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyDtoA::<Self>(dst_array, dst_offset, src_device, byte_count)
+        })
     }
 
     unsafe fn cuMemcpyDtoA_v2(
@@ -2657,11 +2715,15 @@ pub trait Driver: Backend {
         byte_count: usize,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyDtoA_v2::<Self>(dst_array, dst_offset, src_device, byte_count, default)
+        })
     }
 
     unsafe fn cuMemcpyDtoD(dst_device: CUdeviceptr_v1, src_device: CUdeviceptr_v1, byte_count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpyDtoD::<Self>(dst_device, src_device, byte_count) })
     }
 
     unsafe fn cuMemcpyDtoDAsync(
@@ -2670,7 +2732,10 @@ pub trait Driver: Backend {
         byte_count: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpyDtoDAsync::<Self>(dst_device, src_device, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyDtoDAsync_v2(
@@ -2698,7 +2763,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemcpyDtoH(dst_host: *mut c_void, src_device: CUdeviceptr_v1, byte_count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpyDtoH::<Self>(dst_host, src_device, byte_count) })
     }
 
     unsafe fn cuMemcpyDtoHAsync(
@@ -2707,7 +2773,10 @@ pub trait Driver: Backend {
         byte_count: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpyDtoHAsync::<Self>(dst_host, src_device, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyDtoHAsync_v2(
@@ -2738,7 +2807,8 @@ pub trait Driver: Backend {
         src_host: *const c_void,
         byte_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuMemcpyHtoA::<Self>(dst_array, dst_offset, src_host, byte_count) })
     }
 
     unsafe fn cuMemcpyHtoAAsync(
@@ -2748,7 +2818,10 @@ pub trait Driver: Backend {
         byte_count: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyHtoAAsync::<Self>(dst_array, dst_offset, src_host, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyHtoAAsync_v2(
@@ -2758,7 +2831,10 @@ pub trait Driver: Backend {
         byte_count: usize,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyHtoAAsync_v2::<Self>(dst_array, dst_offset, src_host, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyHtoA_v2(
@@ -2768,11 +2844,15 @@ pub trait Driver: Backend {
         byte_count: usize,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMemcpyHtoA_v2::<Self>(dst_array, dst_offset, src_host, byte_count, default)
+        })
     }
 
     unsafe fn cuMemcpyHtoD(dst_device: CUdeviceptr_v1, src_host: *const c_void, byte_count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::copy::cuMemcpyHtoD::<Self>(dst_device, src_host, byte_count) })
     }
 
     unsafe fn cuMemcpyHtoDAsync(
@@ -2781,7 +2861,10 @@ pub trait Driver: Backend {
         byte_count: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::copy::cuMemcpyHtoDAsync::<Self>(dst_device, src_host, byte_count, h_stream)
+        })
     }
 
     unsafe fn cuMemcpyHtoDAsync_v2(
@@ -2842,7 +2925,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD16::<Self>(dst_device, us, n) })
     }
 
     unsafe fn cuMemsetD16Async(dst_device: CUdeviceptr, us: c_ushort, n: usize, h_stream: CUstream) -> CUresult {
@@ -2862,7 +2946,8 @@ pub trait Driver: Backend {
         width: c_uint,
         height: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD2D16::<Self>(dst_device, dst_pitch, us, width, height) })
     }
 
     unsafe fn cuMemsetD2D16Async(
@@ -2900,7 +2985,8 @@ pub trait Driver: Backend {
         width: c_uint,
         height: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD2D32::<Self>(dst_device, dst_pitch, ui, width, height) })
     }
 
     unsafe fn cuMemsetD2D32Async(
@@ -2938,7 +3024,8 @@ pub trait Driver: Backend {
         width: c_uint,
         height: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD2D8::<Self>(dst_device, dst_pitch, uc, width, height) })
     }
 
     unsafe fn cuMemsetD2D8Async(
@@ -2970,7 +3057,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD32::<Self>(dst_device, ui, n) })
     }
 
     unsafe fn cuMemsetD32Async(dst_device: CUdeviceptr, ui: c_uint, n: usize, h_stream: CUstream) -> CUresult {
@@ -2984,7 +3072,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memset::cuMemsetD8::<Self>(dst_device, uc, n) })
     }
 
     unsafe fn cuMemsetD8Async(dst_device: CUdeviceptr, uc: c_uchar, n: usize, h_stream: CUstream) -> CUresult {
@@ -3002,11 +3091,15 @@ pub trait Driver: Backend {
         p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR,
         num_mipmap_levels: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMipmappedArrayCreate::<Self>(p_handle, p_mipmapped_array_desc, num_mipmap_levels)
+        })
     }
 
     unsafe fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::array::cuMipmappedArrayDestroy::<Self>(h_mipmapped_array) })
     }
 
     unsafe fn cuMipmappedArrayGetLevel(
@@ -3014,7 +3107,10 @@ pub trait Driver: Backend {
         h_mipmapped_array: CUmipmappedArray,
         level: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMipmappedArrayGetLevel::<Self>(p_level_array, h_mipmapped_array, level)
+        })
     }
 
     unsafe fn cuMipmappedArrayGetMemoryRequirements(
@@ -3022,14 +3118,20 @@ pub trait Driver: Backend {
         mipmap: CUmipmappedArray,
         device: CUdevice,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMipmappedArrayGetMemoryRequirements::<Self>(memory_requirements, mipmap, device)
+        })
     }
 
     unsafe fn cuMipmappedArrayGetSparseProperties(
         sparse_properties: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
         mipmap: CUmipmappedArray,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::array::cuMipmappedArrayGetSparseProperties::<Self>(sparse_properties, mipmap)
+        })
     }
 
     unsafe fn cuModuleEnumerateFunctions(
@@ -3637,15 +3739,18 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuSurfObjectCreate(p_surf_object: *mut CUsurfObject, p_res_desc: *const CUDA_RESOURCE_DESC) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuSurfObjectCreate::<Self>(p_surf_object, p_res_desc) })
     }
 
     unsafe fn cuSurfObjectDestroy(surf_object: CUsurfObject) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuSurfObjectDestroy::<Self>(surf_object) })
     }
 
     unsafe fn cuSurfObjectGetResourceDesc(p_res_desc: *mut CUDA_RESOURCE_DESC, surf_object: CUsurfObject) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuSurfObjectGetResourceDesc::<Self>(p_res_desc, surf_object) })
     }
 
     unsafe fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
@@ -3740,26 +3845,35 @@ pub trait Driver: Backend {
         p_tex_desc: *const CUDA_TEXTURE_DESC,
         p_res_view_desc: *const CUDA_RESOURCE_VIEW_DESC,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::texture::cuTexObjectCreate::<Self>(p_tex_object, p_res_desc, p_tex_desc, p_res_view_desc)
+        })
     }
 
     unsafe fn cuTexObjectDestroy(tex_object: CUtexObject) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuTexObjectDestroy::<Self>(tex_object) })
     }
 
     unsafe fn cuTexObjectGetResourceDesc(p_res_desc: *mut CUDA_RESOURCE_DESC, tex_object: CUtexObject) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuTexObjectGetResourceDesc::<Self>(p_res_desc, tex_object) })
     }
 
     unsafe fn cuTexObjectGetResourceViewDesc(
         p_res_view_desc: *mut CUDA_RESOURCE_VIEW_DESC,
         tex_object: CUtexObject,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::texture::cuTexObjectGetResourceViewDesc::<Self>(p_res_view_desc, tex_object)
+        })
     }
 
     unsafe fn cuTexObjectGetTextureDesc(p_tex_desc: *mut CUDA_TEXTURE_DESC, tex_object: CUtexObject) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::texture::cuTexObjectGetTextureDesc::<Self>(p_tex_desc, tex_object) })
     }
 
     unsafe fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {

@@ -5,6 +5,26 @@ use outboard_wire::{DecodeError, Reader};
 
 use crate::worker::answer::{Answer, Incoming, Outcome};
 
+/// What a worker does for the messages of api/wire/array.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait ArrayCommands {
+    /// Does `array_create` and answers, at once or later.
+    fn array_create(&mut self, message: ArrayCreate, answer: Answer<ArrayCreate>);
+    /// Does `array_destroy` and answers, at once or later.
+    fn array_destroy(&mut self, message: ArrayDestroy, answer: Answer<ArrayDestroy>);
+    /// Does `array_memory_requirements` and answers, at once or later.
+    fn array_memory_requirements(&mut self, message: ArrayMemoryRequirements, answer: Answer<ArrayMemoryRequirements>);
+    /// Does `array_plane` and answers, at once or later.
+    fn array_plane(&mut self, message: ArrayPlane, answer: Answer<ArrayPlane>);
+    /// Does `array_sparse_properties` and answers, at once or later.
+    fn array_sparse_properties(&mut self, message: ArraySparseProperties, answer: Answer<ArraySparseProperties>);
+    /// Does `mipmap_create` and answers, at once or later.
+    fn mipmap_create(&mut self, message: MipmapCreate, answer: Answer<MipmapCreate>);
+    /// Does `mipmap_destroy` and answers, at once or later.
+    fn mipmap_destroy(&mut self, message: MipmapDestroy, answer: Answer<MipmapDestroy>);
+    /// Does `mipmap_level` and answers, at once or later.
+    fn mipmap_level(&mut self, message: MipmapLevel, answer: Answer<MipmapLevel>);
+}
+
 /// What a worker does for the messages of api/wire/context.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait ContextCommands {
     /// Does `context_close` and answers, at once or later.
@@ -35,6 +55,16 @@ pub(crate) trait CopyCommands {
     fn fill(&mut self, message: Fill) -> Outcome;
     /// Does `copy_in_late`.
     fn copy_in_late(&mut self, message: CopyInLate) -> Outcome;
+    /// Does `copy_box`.
+    fn copy_box(&mut self, message: CopyBox) -> Outcome;
+    /// Does `copy_box_in`.
+    fn copy_box_in(&mut self, message: CopyBoxIn<'_>) -> Outcome;
+    /// Does `copy_box_in_bulk`.
+    fn copy_box_in_bulk(&mut self, message: CopyBoxInBulk) -> Outcome;
+    /// Does `copy_box_out` and answers, at once or later.
+    fn copy_box_out(&mut self, message: CopyBoxOut, answer: Answer<CopyBoxOut>);
+    /// Does `copy_box_out_bulk`.
+    fn copy_box_out_bulk(&mut self, message: CopyBoxOutBulk) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/event.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -133,6 +163,18 @@ pub(crate) trait StreamCommands {
     fn host_call(&mut self, message: HostCall) -> Outcome;
 }
 
+/// What a worker does for the messages of api/wire/texture.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait TextureCommands {
+    /// Does `surface_create` and answers, at once or later.
+    fn surface_create(&mut self, message: SurfaceCreate, answer: Answer<SurfaceCreate>);
+    /// Does `surface_destroy`.
+    fn surface_destroy(&mut self, message: SurfaceDestroy) -> Outcome;
+    /// Does `texture_create` and answers, at once or later.
+    fn texture_create(&mut self, message: TextureCreate, answer: Answer<TextureCreate>);
+    /// Does `texture_destroy`.
+    fn texture_destroy(&mut self, message: TextureDestroy) -> Outcome;
+}
+
 /// What a worker does for the messages of api/wire/vmm.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait VmmCommands {
     /// Does `vmm_create` and answers, at once or later.
@@ -156,7 +198,8 @@ pub(crate) trait VmmCommands {
 /// Decodes one command and does it. `None` when there is no such message.
 pub(crate) fn dispatch(
     commands: &mut (
-             impl ContextCommands
+             impl ArrayCommands
+             + ContextCommands
              + CopyCommands
              + EventCommands
              + LaunchCommands
@@ -164,6 +207,7 @@ pub(crate) fn dispatch(
              + MemoryCommands
              + ModuleCommands
              + StreamCommands
+             + TextureCommands
              + VmmCommands
          ),
     incoming: &Incoming<'_>,
@@ -483,6 +527,102 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.link_output(message, incoming.answer());
             Ok(())
+        }
+        57 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.array_create(message, incoming.answer());
+            Ok(())
+        }
+        58 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.array_destroy(message, incoming.answer());
+            Ok(())
+        }
+        59 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.array_memory_requirements(message, incoming.answer());
+            Ok(())
+        }
+        60 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.array_plane(message, incoming.answer());
+            Ok(())
+        }
+        61 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.array_sparse_properties(message, incoming.answer());
+            Ok(())
+        }
+        62 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box(message)
+        }
+        63 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box_in(message)
+        }
+        64 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box_in_bulk(message)
+        }
+        65 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box_out(message, incoming.answer());
+            Ok(())
+        }
+        66 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box_out_bulk(message)
+        }
+        67 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mipmap_create(message, incoming.answer());
+            Ok(())
+        }
+        68 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mipmap_destroy(message, incoming.answer());
+            Ok(())
+        }
+        69 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mipmap_level(message, incoming.answer());
+            Ok(())
+        }
+        70 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.surface_create(message, incoming.answer());
+            Ok(())
+        }
+        71 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.surface_destroy(message)
+        }
+        72 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.texture_create(message, incoming.answer());
+            Ok(())
+        }
+        73 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.texture_destroy(message)
         }
         _ => return Ok(None),
     }))

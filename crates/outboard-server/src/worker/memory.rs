@@ -1,10 +1,13 @@
 //! What the session has allocated, and page-locked memory for copies.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
+use outboard_wire::boxes::{Extent, Layout};
+
+use super::objects::Handle;
 
 /// Device memory that the client may name in copies. With unified addressing the driver would take any address of this process, so that
 /// every address from the wire is looked up here first.
@@ -53,6 +56,11 @@ impl Allocations {
     pub(crate) fn check_rows(&self, address: u64, width: u64, height: u64, pitch: u64) -> Result<(), CUresult> {
         let above = pitch.checked_mul(height.saturating_sub(1)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    }
+
+    /// [`Allocations::check`] for a box.
+    pub(crate) fn check_box(&self, address: u64, layout: Layout, extent: Extent) -> Result<(), CUresult> {
+        self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
     /// Forgets the allocations of a context that is gone.
@@ -118,6 +126,59 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.slots.lock().entry(self.ctx).or_default().push(self.address);
+    }
+}
+
+/// Buffers whose bytes the device has yet to read.
+#[derive(Default)]
+pub(crate) struct Parcels(VecDeque<(Slot, Handle<outboard_abi::CUevent_st>)>);
+
+impl Parcels {
+    /// How many are looked at each time: few, since one whose stream stands still stays.
+    const LOOKS: usize = 4;
+
+    /// A buffer that holds `data`, and takes back some that the device has read. The context is current.
+    pub(crate) fn pack(&mut self, table: &Table, slots: &Slots, ctx: u32, data: &[u8]) -> Result<Slot, CUresult> {
+        for _ in 0..Parcels::LOOKS.min(self.0.len()) {
+            let Some((slot, event)) = self.0.pop_front() else { break };
+            match call!(table, cuEventQuery(event.get())) {
+                Err(CUresult::CUDA_ERROR_NOT_READY) => self.0.push_back((slot, event)),
+                // Its context may have a fault, or be gone: nobody reads the buffer any more.
+                _ => drop(call!(table, cuEventDestroy_v2(event.get()))),
+            }
+        }
+        if data.len() > Slots::BYTES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let slot = slots.take(table, ctx)?;
+        // SAFETY: the buffer is that large, nobody else has it, and the device has let go of it.
+        unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), slot.pointer(), data.len()) };
+        Ok(slot)
+    }
+
+    /// Keeps a buffer until the stream has come this far.
+    pub(crate) fn sent(&mut self, table: &Table, slot: Slot, stream: CUstream) -> Result<(), CUresult> {
+        let mut event = core::ptr::null_mut();
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+        let recorded = call!(table, cuEventCreate(&raw mut event, flags))
+            .and_then(|()| call!(table, cuEventRecord(event, stream)));
+        match recorded {
+            Ok(()) => self.0.push_back((slot, Handle::new(event))),
+            // Nobody knows when it is free.
+            Err(_) => std::mem::forget(slot),
+        }
+        recorded
+    }
+
+    /// Forgets the buffers of a context that is gone.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        for (slot, event) in std::mem::take(&mut self.0) {
+            if slot.ctx == ctx {
+                std::mem::forget(slot);
+            } else {
+                self.0.push_back((slot, event));
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! device address is checked against what the session has allocated.
 
 pub(crate) mod answer;
+mod boxes;
 mod commands;
 mod copies;
 mod helpers;
@@ -20,7 +21,7 @@ mod output;
 mod space;
 mod staging;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ use outboard_wire::{Encode, Writer};
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use helpers::Helpers;
-use memory::{Allocations, Slots};
+use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
@@ -50,8 +51,12 @@ pub struct Worker {
     allocations: Allocations,
     space: Space,
     slots: Slots,
+    parcels: Parcels,
     pools: HashMap<u32, Arc<Pool>>,
     copies: Copies,
+    /// Values of texture and surface objects, each with its context.
+    textures: HashSet<(u32, u64)>,
+    surfaces: HashSet<(u32, u64)>,
     upload: Upload,
     helpers: Helpers,
     output: Arc<Output>,
@@ -97,8 +102,11 @@ impl Worker {
             allocations: Allocations::default(),
             space: Space::default(),
             slots: Slots::default(),
+            parcels: Parcels::default(),
             pools: HashMap::new(),
             copies: Copies::default(),
+            textures: HashSet::new(),
+            surfaces: HashSet::new(),
             upload: Upload::default(),
             helpers: Helpers::new(),
             output: Arc::new(output),

@@ -87,6 +87,16 @@ pub(crate) struct Objects {
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
     pub(crate) links: Named<Arc<Mutex<Link>>>,
+    pub(crate) arrays: Named<Array>,
+    pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
+}
+
+/// An array.
+#[derive(Clone, Copy)]
+pub(crate) struct Array {
+    pub(crate) handle: Handle<outboard_abi::CUarray_st>,
+    /// Whether it is one of its own, and not a level or plane of another.
+    pub(crate) whole: bool,
 }
 
 impl Objects {
@@ -98,6 +108,8 @@ impl Objects {
             modules: Named::new(),
             functions: Named::new(),
             links: Named::new(),
+            arrays: Named::new(),
+            mipmaps: Named::new(),
         }
     }
 
@@ -108,6 +120,8 @@ impl Objects {
         self.modules.forget(ctx);
         self.functions.forget(ctx);
         self.links.forget(ctx);
+        self.arrays.forget(ctx);
+        self.mipmaps.forget(ctx);
     }
 
     pub(crate) fn context(&self, ctx: u32) -> Result<Context, CUresult> {

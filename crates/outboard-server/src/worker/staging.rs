@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use outboard_abi::{CUcontext, CUresult, CUstream, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use outboard_driver::{Table, call};
 use outboard_session::chunks::Cut;
+use outboard_wire::boxes::Extent;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use super::boxes::{self, Placed};
 use super::io::{Bulk, Sink};
 use super::objects::Handle;
 
@@ -253,6 +255,38 @@ impl Place<'_> {
     }
 }
 
+/// What a transfer's bytes go to or come from on the device.
+pub(crate) enum Target {
+    /// Memory in one piece.
+    Linear(u64),
+    /// A range of a box's packed bytes, from `from` on.
+    Box { region: Placed, extent: Extent, from: u64 },
+}
+
+impl Target {
+    /// Copies the bytes of a chunk from or to a slot, in the stream.
+    fn copy(&self, t: &Transfer, index: u32, to_device: bool) -> Result<(), CUresult> {
+        let (slot, _) = t.place(index);
+        let (at, len, slot) = (t.cut.offset(index), t.cut.len_of(index) as usize, t.slot(slot));
+        let (stream, table) = (t.stream.get(), t.table);
+        match self {
+            Target::Linear(base) if to_device => {
+                call!(table, cuMemcpyHtoDAsync_v2(base + at, slot.cast(), len, stream))
+            }
+            Target::Linear(base) => call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base + at, len, stream)),
+            Target::Box { region, extent, from } => {
+                let start = from + at;
+                extent.parts(start..start + len as u64).try_for_each(|part| {
+                    let device = region.part(&part)?;
+                    let host = Placed::host(slot as u64 + (part.packed - start), part.extent);
+                    let (dst, src) = if to_device { (device, host) } else { (host, device) };
+                    boxes::copy(table, &dst, &src, part.extent, stream)
+                })
+            }
+        }
+    }
+}
+
 /// A copy to the device.
 struct In(Transfer);
 
@@ -281,13 +315,13 @@ fn let_pass(transfer: &mut Transfer) {
 
 /// Queues a copy to the device and starts to take its bytes; the result runs on a thread of its own until the copy is done. It calls `reached`, if
 /// that is given, when the stream has come to the copy or will not any more.
-pub(crate) fn copy_in(
+pub(crate) fn copy_in<F: FnOnce() + Send + 'static>(
     place: &Place<'_>,
     number: u64,
     cut: Cut,
-    dst: u64,
-    reached: Option<impl FnOnce() + Send + 'static>,
-) -> Result<impl FnOnce() + Send + 'static, CUresult> {
+    dst: &Target,
+    reached: Option<F>,
+) -> Result<impl FnOnce() + Send + use<F>, CUresult> {
     let mut transfer = place.transfer(number, cut)?;
     let late = reached.is_some();
     let queue = |t: &Transfer| {
@@ -296,9 +330,8 @@ pub(crate) fn copy_in(
         }
         (0..cut.count()).try_for_each(|index| {
             let (slot, round) = t.place(index);
-            let (at, len) = (dst + cut.offset(index), cut.len_of(index) as usize);
             t.queue_wait(t.full(slot), round)?;
-            call!(t.table, cuMemcpyHtoDAsync_v2(at, t.slot(slot).cast(), len, t.stream.get()))?;
+            dst.copy(t, index, true)?;
             t.queue_set(t.free(slot), round)
         })
     };
@@ -354,17 +387,16 @@ pub(crate) fn copy_out(
     place: &Place<'_>,
     number: u64,
     cut: Cut,
-    src: u64,
-) -> Result<(Arc<Out>, impl FnOnce() + Send + 'static), CUresult> {
+    src: &Target,
+) -> Result<(Arc<Out>, impl FnOnce() + Send + use<>), CUresult> {
     let mut transfer = place.transfer(number, cut)?;
     let queue = |t: &Transfer| {
         (0..cut.count()).try_for_each(|index| {
             let (slot, round) = t.place(index);
-            let (at, len) = (src + cut.offset(index), cut.len_of(index) as usize);
             if round > 1 {
                 t.queue_wait(t.free(slot), round - 1)?;
             }
-            call!(t.table, cuMemcpyDtoHAsync_v2(t.slot(slot).cast(), at, len, t.stream.get()))?;
+            src.copy(t, index, false)?;
             t.queue_set(t.full(slot), round)
         })
     };

@@ -2412,6 +2412,754 @@ impl Call for LinkOutput {
     type Reply<'a> = LinkOutputReply<'a>;
 }
 
+/// The message `array_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayCreate {
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+    /// `descriptor`, see `api/wire/`.
+    pub descriptor: ArrayDescriptor,
+}
+
+impl Encode for ArrayCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.array);
+        writer.put(&self.descriptor);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayCreate { array: reader.get()?, descriptor: reader.get()? })
+    }
+}
+
+impl Message for ArrayCreate {
+    const OP: u16 = 57;
+}
+
+/// The answer to [`ArrayCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayCreateReply {
+    /// `descriptor`, see `api/wire/`.
+    pub descriptor: ArrayDescriptor,
+}
+
+impl Encode for ArrayCreateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.descriptor);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayCreateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayCreateReply { descriptor: reader.get()? })
+    }
+}
+
+impl Call for ArrayCreate {
+    type Reply<'a> = ArrayCreateReply;
+}
+
+/// The message `array_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayDestroy {
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+}
+
+impl Encode for ArrayDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.array);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayDestroy { array: reader.get()? })
+    }
+}
+
+impl Message for ArrayDestroy {
+    const OP: u16 = 58;
+}
+
+/// The answer to [`ArrayDestroy`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayDestroyReply {}
+
+impl Encode for ArrayDestroyReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ArrayDestroyReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayDestroyReply {})
+    }
+}
+
+impl Call for ArrayDestroy {
+    type Reply<'a> = ArrayDestroyReply;
+}
+
+/// The message `array_memory_requirements`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayMemoryRequirements {
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+    /// `mipmapped`, see `api/wire/`.
+    pub mipmapped: bool,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for ArrayMemoryRequirements {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.array);
+        writer.put(&self.mipmapped);
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayMemoryRequirements {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayMemoryRequirements { array: reader.get()?, mipmapped: reader.get()?, device: reader.get()? })
+    }
+}
+
+impl Message for ArrayMemoryRequirements {
+    const OP: u16 = 59;
+}
+
+/// The answer to [`ArrayMemoryRequirements`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayMemoryRequirementsReply {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `alignment`, see `api/wire/`.
+    pub alignment: u64,
+}
+
+impl Encode for ArrayMemoryRequirementsReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+        writer.put(&self.alignment);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayMemoryRequirementsReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayMemoryRequirementsReply { bytes: reader.get()?, alignment: reader.get()? })
+    }
+}
+
+impl Call for ArrayMemoryRequirements {
+    type Reply<'a> = ArrayMemoryRequirementsReply;
+}
+
+/// The message `array_plane`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayPlane {
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+    /// `plane`, see `api/wire/`.
+    pub plane: u32,
+    /// `name`, see `api/wire/`.
+    pub name: u64,
+}
+
+impl Encode for ArrayPlane {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.array);
+        writer.put(&self.plane);
+        writer.put(&self.name);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayPlane {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayPlane { array: reader.get()?, plane: reader.get()?, name: reader.get()? })
+    }
+}
+
+impl Message for ArrayPlane {
+    const OP: u16 = 60;
+}
+
+/// The answer to [`ArrayPlane`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayPlaneReply {
+    /// `descriptor`, see `api/wire/`.
+    pub descriptor: ArrayDescriptor,
+}
+
+impl Encode for ArrayPlaneReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.descriptor);
+    }
+}
+
+impl<'a> Decode<'a> for ArrayPlaneReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArrayPlaneReply { descriptor: reader.get()? })
+    }
+}
+
+impl Call for ArrayPlane {
+    type Reply<'a> = ArrayPlaneReply;
+}
+
+/// The message `array_sparse_properties`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArraySparseProperties {
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+    /// `mipmapped`, see `api/wire/`.
+    pub mipmapped: bool,
+}
+
+impl Encode for ArraySparseProperties {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.array);
+        writer.put(&self.mipmapped);
+    }
+}
+
+impl<'a> Decode<'a> for ArraySparseProperties {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArraySparseProperties { array: reader.get()?, mipmapped: reader.get()? })
+    }
+}
+
+impl Message for ArraySparseProperties {
+    const OP: u16 = 61;
+}
+
+/// The answer to [`ArraySparseProperties`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArraySparsePropertiesReply {
+    /// `properties`, see `api/wire/`.
+    pub properties: SparseProperties,
+}
+
+impl Encode for ArraySparsePropertiesReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.properties);
+    }
+}
+
+impl<'a> Decode<'a> for ArraySparsePropertiesReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ArraySparsePropertiesReply { properties: reader.get()? })
+    }
+}
+
+impl Call for ArraySparseProperties {
+    type Reply<'a> = ArraySparsePropertiesReply;
+}
+
+/// The message `copy_box`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBox {
+    /// `dst`, see `api/wire/`.
+    pub dst: Region,
+    /// `src`, see `api/wire/`.
+    pub src: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for CopyBox {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.src);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBox {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBox { dst: reader.get()?, src: reader.get()?, extent: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for CopyBox {
+    const OP: u16 = 62;
+}
+
+/// The message `copy_box_in`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxIn<'a> {
+    /// `dst`, see `api/wire/`.
+    pub dst: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for CopyBoxIn<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxIn<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxIn { dst: reader.get()?, extent: reader.get()?, stream: reader.get()?, data: reader.get()? })
+    }
+}
+
+impl Message for CopyBoxIn<'_> {
+    const OP: u16 = 63;
+}
+
+/// The message `copy_box_in_bulk`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxInBulk {
+    /// `dst`, see `api/wire/`.
+    pub dst: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `from`, see `api/wire/`.
+    pub from: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+    /// `late`, see `api/wire/`.
+    pub late: bool,
+}
+
+impl Encode for CopyBoxInBulk {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.from);
+        writer.put(&self.bytes);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+        writer.put(&self.late);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxInBulk {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxInBulk {
+            dst: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            from: reader.get()?,
+            bytes: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+            late: reader.get()?,
+        })
+    }
+}
+
+impl Message for CopyBoxInBulk {
+    const OP: u16 = 64;
+}
+
+/// The message `copy_box_out`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxOut {
+    /// `src`, see `api/wire/`.
+    pub src: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for CopyBoxOut {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.src);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxOut {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxOut { src: reader.get()?, extent: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for CopyBoxOut {
+    const OP: u16 = 65;
+}
+
+/// The answer to [`CopyBoxOut`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxOutReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for CopyBoxOutReply<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxOutReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxOutReply { data: reader.get()? })
+    }
+}
+
+impl Call for CopyBoxOut {
+    type Reply<'a> = CopyBoxOutReply<'a>;
+}
+
+/// The message `copy_box_out_bulk`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxOutBulk {
+    /// `src`, see `api/wire/`.
+    pub src: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `from`, see `api/wire/`.
+    pub from: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+}
+
+impl Encode for CopyBoxOutBulk {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.src);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.from);
+        writer.put(&self.bytes);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxOutBulk {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxOutBulk {
+            src: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            from: reader.get()?,
+            bytes: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+        })
+    }
+}
+
+impl Message for CopyBoxOutBulk {
+    const OP: u16 = 66;
+}
+
+/// The message `mipmap_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapCreate {
+    /// `mipmap`, see `api/wire/`.
+    pub mipmap: u64,
+    /// `descriptor`, see `api/wire/`.
+    pub descriptor: ArrayDescriptor,
+    /// `levels`, see `api/wire/`.
+    pub levels: u32,
+}
+
+impl Encode for MipmapCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.mipmap);
+        writer.put(&self.descriptor);
+        writer.put(&self.levels);
+    }
+}
+
+impl<'a> Decode<'a> for MipmapCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapCreate { mipmap: reader.get()?, descriptor: reader.get()?, levels: reader.get()? })
+    }
+}
+
+impl Message for MipmapCreate {
+    const OP: u16 = 67;
+}
+
+/// The answer to [`MipmapCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapCreateReply {}
+
+impl Encode for MipmapCreateReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MipmapCreateReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapCreateReply {})
+    }
+}
+
+impl Call for MipmapCreate {
+    type Reply<'a> = MipmapCreateReply;
+}
+
+/// The message `mipmap_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapDestroy {
+    /// `mipmap`, see `api/wire/`.
+    pub mipmap: u64,
+}
+
+impl Encode for MipmapDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.mipmap);
+    }
+}
+
+impl<'a> Decode<'a> for MipmapDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapDestroy { mipmap: reader.get()? })
+    }
+}
+
+impl Message for MipmapDestroy {
+    const OP: u16 = 68;
+}
+
+/// The answer to [`MipmapDestroy`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapDestroyReply {}
+
+impl Encode for MipmapDestroyReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MipmapDestroyReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapDestroyReply {})
+    }
+}
+
+impl Call for MipmapDestroy {
+    type Reply<'a> = MipmapDestroyReply;
+}
+
+/// The message `mipmap_level`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapLevel {
+    /// `mipmap`, see `api/wire/`.
+    pub mipmap: u64,
+    /// `level`, see `api/wire/`.
+    pub level: u32,
+    /// `name`, see `api/wire/`.
+    pub name: u64,
+}
+
+impl Encode for MipmapLevel {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.mipmap);
+        writer.put(&self.level);
+        writer.put(&self.name);
+    }
+}
+
+impl<'a> Decode<'a> for MipmapLevel {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapLevel { mipmap: reader.get()?, level: reader.get()?, name: reader.get()? })
+    }
+}
+
+impl Message for MipmapLevel {
+    const OP: u16 = 69;
+}
+
+/// The answer to [`MipmapLevel`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MipmapLevelReply {
+    /// `descriptor`, see `api/wire/`.
+    pub descriptor: ArrayDescriptor,
+}
+
+impl Encode for MipmapLevelReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.descriptor);
+    }
+}
+
+impl<'a> Decode<'a> for MipmapLevelReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MipmapLevelReply { descriptor: reader.get()? })
+    }
+}
+
+impl Call for MipmapLevel {
+    type Reply<'a> = MipmapLevelReply;
+}
+
+/// The message `surface_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceCreate {
+    /// `resource`, see `api/wire/`.
+    pub resource: Resource,
+}
+
+impl Encode for SurfaceCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.resource);
+    }
+}
+
+impl<'a> Decode<'a> for SurfaceCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceCreate { resource: reader.get()? })
+    }
+}
+
+impl Message for SurfaceCreate {
+    const OP: u16 = 70;
+}
+
+/// The answer to [`SurfaceCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceCreateReply {
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for SurfaceCreateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for SurfaceCreateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceCreateReply { value: reader.get()? })
+    }
+}
+
+impl Call for SurfaceCreate {
+    type Reply<'a> = SurfaceCreateReply;
+}
+
+/// The message `surface_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceDestroy {
+    /// `surface`, see `api/wire/`.
+    pub surface: u64,
+}
+
+impl Encode for SurfaceDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.surface);
+    }
+}
+
+impl<'a> Decode<'a> for SurfaceDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceDestroy { surface: reader.get()? })
+    }
+}
+
+impl Message for SurfaceDestroy {
+    const OP: u16 = 71;
+}
+
+/// The message `texture_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextureCreate {
+    /// `resource`, see `api/wire/`.
+    pub resource: Resource,
+    /// `sampler`, see `api/wire/`.
+    pub sampler: Sampler,
+    /// `view`, see `api/wire/`.
+    pub view: Vec<View>,
+}
+
+impl Encode for TextureCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.resource);
+        writer.put(&self.sampler);
+        writer.put(&self.view);
+    }
+}
+
+impl<'a> Decode<'a> for TextureCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TextureCreate { resource: reader.get()?, sampler: reader.get()?, view: reader.get()? })
+    }
+}
+
+impl Message for TextureCreate {
+    const OP: u16 = 72;
+}
+
+/// The answer to [`TextureCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextureCreateReply {
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for TextureCreateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for TextureCreateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TextureCreateReply { value: reader.get()? })
+    }
+}
+
+impl Call for TextureCreate {
+    type Reply<'a> = TextureCreateReply;
+}
+
+/// The message `texture_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextureDestroy {
+    /// `texture`, see `api/wire/`.
+    pub texture: u64,
+}
+
+impl Encode for TextureDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.texture);
+    }
+}
+
+impl<'a> Decode<'a> for TextureDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TextureDestroy { texture: reader.get()? })
+    }
+}
+
+impl Message for TextureDestroy {
+    const OP: u16 = 73;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -2471,6 +3219,23 @@ pub fn name(op: u16) -> Option<&'static str> {
         54 => "link_create",
         55 => "link_destroy",
         56 => "link_output",
+        57 => "array_create",
+        58 => "array_destroy",
+        59 => "array_memory_requirements",
+        60 => "array_plane",
+        61 => "array_sparse_properties",
+        62 => "copy_box",
+        63 => "copy_box_in",
+        64 => "copy_box_in_bulk",
+        65 => "copy_box_out",
+        66 => "copy_box_out_bulk",
+        67 => "mipmap_create",
+        68 => "mipmap_destroy",
+        69 => "mipmap_level",
+        70 => "surface_create",
+        71 => "surface_destroy",
+        72 => "texture_create",
+        73 => "texture_destroy",
         _ => return None,
     })
 }
@@ -2536,6 +3301,23 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         54 => writer.put(&reader.get::<LinkCreate>()?),
         55 => writer.put(&reader.get::<LinkDestroy>()?),
         56 => writer.put(&reader.get::<LinkOutput>()?),
+        57 => writer.put(&reader.get::<ArrayCreate>()?),
+        58 => writer.put(&reader.get::<ArrayDestroy>()?),
+        59 => writer.put(&reader.get::<ArrayMemoryRequirements>()?),
+        60 => writer.put(&reader.get::<ArrayPlane>()?),
+        61 => writer.put(&reader.get::<ArraySparseProperties>()?),
+        62 => writer.put(&reader.get::<CopyBox>()?),
+        63 => writer.put(&reader.get::<CopyBoxIn<'_>>()?),
+        64 => writer.put(&reader.get::<CopyBoxInBulk>()?),
+        65 => writer.put(&reader.get::<CopyBoxOut>()?),
+        66 => writer.put(&reader.get::<CopyBoxOutBulk>()?),
+        67 => writer.put(&reader.get::<MipmapCreate>()?),
+        68 => writer.put(&reader.get::<MipmapDestroy>()?),
+        69 => writer.put(&reader.get::<MipmapLevel>()?),
+        70 => writer.put(&reader.get::<SurfaceCreate>()?),
+        71 => writer.put(&reader.get::<SurfaceDestroy>()?),
+        72 => writer.put(&reader.get::<TextureCreate>()?),
+        73 => writer.put(&reader.get::<TextureDestroy>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

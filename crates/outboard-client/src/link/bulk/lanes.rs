@@ -18,8 +18,8 @@ use super::table::{Job, Outcome};
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) stream: Arc<dyn Stream>,
-    /// Held by the one thread that writes.
-    write: Mutex<()>,
+    /// Held by the one thread that writes, with room to pack rows in.
+    write: Mutex<Vec<u8>>,
 }
 
 /// Opens the lanes, the first time.
@@ -49,7 +49,7 @@ fn dial_and_start(shared: &Arc<Shared>) -> io::Result<()> {
     let bulk = &shared.bulk;
     let dial = bulk.dial.as_ref().ok_or_else(|| io::Error::other("this link has none"))?;
     let lanes: Vec<Lane> =
-        (0..bulk.wanted).map(|_| Ok(Lane { stream: dial()?, write: Mutex::new(()) })).collect::<io::Result<_>>()?;
+        (0..bulk.wanted).map(|_| Ok(Lane { stream: dial()?, write: Mutex::default() })).collect::<io::Result<_>>()?;
     let count = lanes.len();
     // Only one thread gets here, so the place is empty.
     let _ = bulk.lanes.set(lanes);
@@ -97,11 +97,11 @@ fn write(shared: &Shared, number: usize) -> io::Result<()> {
 }
 
 /// Writes one chunk on a lane that the caller has the right to write to.
-fn carry(shared: &Shared, job: &Job, lane: &Lane, writing: MutexGuard<'_, ()>) -> io::Result<()> {
+fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Vec<u8>>) -> io::Result<()> {
     let header = LaneHeader { kind: LaneKind::Chunk, transfer: job.transfer, index: job.index, len: job.len };
     // SAFETY: whoever started the upload promised that its bytes are valid for reads until it has ended, and the
     // table does not end it before `job_done` below.
-    let bytes = unsafe { std::slice::from_raw_parts(job.from.0.cast_const(), job.len as usize) };
+    let bytes = unsafe { job.from.read(job.len as usize, &mut writing) };
     let result = write_frame(&*lane.stream, &header, bytes);
     drop(writing);
     shared.counters.bulk_sent.add(job.len.into());
@@ -161,6 +161,7 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 fn read(shared: &Shared, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
     let stream = &*bulk.opened()[number].stream;
+    let mut scratch = Vec::new();
     loop {
         let mut since = None;
         let header = read_header(stream, || {
@@ -168,7 +169,7 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
         })?;
         match header.kind {
             LaneKind::Chunk => {
-                receive(shared, stream, &header)?;
+                receive(shared, stream, &header, &mut scratch)?;
                 shared.counters.bulk_received.add(header.len.into());
             }
             LaneKind::Grant => {
@@ -187,18 +188,25 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
 }
 
 /// Reads one chunk to where it belongs.
-fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader) -> io::Result<()> {
+fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &mut Vec<u8>) -> io::Result<()> {
     let bulk = &shared.bulk;
     let place = lock(&bulk.table).begin_chunk(header.transfer, header.index, header.len);
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let place = place
         .ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?
         .map_err(|error| invalid(error.to_string()))?;
-    // SAFETY: whoever opened the download promised that its memory is valid for writes and otherwise left alone until
+    // Whoever opened the download promised that its memory is valid for writes and otherwise left alone until
     // it has ended. The table has checked that the chunk lies within it, gives each chunk to one thread only, and
     // does not end the download before `end_chunk` below.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(place.0, header.len as usize) };
-    let result = read_exact(stream, bytes);
+    let result = match place.contiguous() {
+        // SAFETY: as above.
+        Some(address) => read_exact(stream, unsafe { std::slice::from_raw_parts_mut(address, header.len as usize) }),
+        None => {
+            scratch.resize(header.len as usize, 0);
+            // SAFETY: as above.
+            read_exact(stream, scratch).map(|()| unsafe { place.write(scratch) })
+        }
+    };
     lock(&bulk.table).end_chunk(header.transfer, result.is_ok());
     result
 }

@@ -5,6 +5,7 @@
 //! waits for its upload writes chunks itself: a small copy needs no other thread.
 
 mod lanes;
+mod place;
 mod table;
 
 use std::io;
@@ -18,7 +19,8 @@ use outboard_transport::Stream;
 use super::LinkError;
 use super::shared::{Shared, lock};
 use lanes::Lane;
-use table::{End, Outcome, Place, Table};
+pub use place::Place;
+use table::{End, Outcome, Table};
 
 /// Makes one more lane: a connected stream whose handshake is done.
 pub(super) type Dial = Box<dyn Fn() -> io::Result<Arc<dyn Stream>> + Send + Sync>;
@@ -148,16 +150,11 @@ pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<
 ///
 /// # Safety
 /// The bytes there must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
-pub(super) unsafe fn open_download(
-    shared: &Arc<Shared>,
-    to: *mut u8,
-    len: u64,
-    chunk: u32,
-) -> Result<Ticket, LinkError> {
+pub(super) unsafe fn open_download(shared: &Arc<Shared>, to: Place, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
     let cut = cut(len, chunk)?;
     lanes::open(shared)?;
     let outcome = Arc::new(Outcome::default());
-    let transfer = when_there_is_room(shared, |table| table.open_download(cut, Place(to), &outcome))?;
+    let transfer = when_there_is_room(shared, |table| table.open_download(cut, to, &outcome))?;
     Ok(Ticket { shared: Arc::clone(shared), transfer, cut, outcome })
 }
 
@@ -204,10 +201,10 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until this returns.
-    pub unsafe fn send(self, from: *const u8) -> Result<(), LinkError> {
+    pub unsafe fn send(self, from: impl Into<Place>) -> Result<(), LinkError> {
         // The worker does well to know of the transfer before its bytes come. If this fails, so will the transfer.
         let _ = self.shared.flush();
-        let (shared, transfer, outcome) = self.start(from);
+        let (shared, transfer, outcome) = self.start(from.into());
         lanes::help_with(shared, transfer, &outcome);
         result(shared, &outcome)
     }
@@ -216,9 +213,9 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn send_in_background(self, from: *const u8) -> Ticket {
+    pub unsafe fn send_in_background(self, from: impl Into<Place>) -> Ticket {
         let cut = self.cut;
-        let (shared, transfer, outcome) = self.start(from);
+        let (shared, transfer, outcome) = self.start(from.into());
         shared.bulk.work.notify_all();
         Ticket { shared: Arc::clone(shared), transfer, cut, outcome }
     }
@@ -227,15 +224,15 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn later(mut self, from: *const u8) -> (Ticket, Later) {
+    pub unsafe fn later(mut self, from: impl Into<Place>) -> (Ticket, Later) {
         self.goes_on = true;
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
         let ticket = Ticket { shared: Arc::clone(&shared), transfer, cut, outcome: Arc::clone(&self.outcome) };
-        (ticket, Later { shared, transfer, from: Place(from.cast_mut()) })
+        (ticket, Later { shared, transfer, from: from.into() })
     }
 
-    fn start(&self, from: *const u8) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
-        lock(&self.shared.bulk.table).start_upload(self.transfer, Place(from.cast_mut()));
+    fn start(&self, from: Place) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
+        lock(&self.shared.bulk.table).start_upload(self.transfer, from);
         (self.shared, self.transfer, Arc::clone(&self.outcome))
     }
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use outboard_session::chunks::{ChunkError, Cut, Expected};
 use outboard_wire::limits::STAGING;
 
+use super::place::Place;
+
 /// How a transfer ended; shared with whoever waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Outcome(AtomicU8);
@@ -32,13 +34,6 @@ impl Outcome {
         self.0.store(end as u8, Ordering::Release);
     }
 }
-
-/// A place in the application's memory. Whoever made it promised that it stays valid until the transfer has ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place(pub(super) *mut u8);
-
-// SAFETY: only an address; those who use it rely on the promise above, which does not depend on the thread.
-unsafe impl Send for Place {}
 
 /// One chunk to be written.
 #[derive(Debug, Clone, Copy)]
@@ -161,8 +156,8 @@ impl Table {
                 let index = upload.next;
                 upload.next += 1;
                 upload.writing += 1;
-                let offset = upload.cut.offset(index) as usize;
-                Job { transfer, index, from: Place(from.0.wrapping_add(offset)), len: upload.cut.len_of(index) }
+                let from = from.at(upload.cut.offset(index));
+                Job { transfer, index, from, len: upload.cut.len_of(index) }
             });
             if upload.next < upload.cut.count() {
                 self.turns.push_back(transfer);
@@ -219,7 +214,7 @@ impl Table {
         let download = self.downloads.get_mut(&transfer)?;
         Some(download.expected.begin(index, len).map(|offset| {
             download.reading += 1;
-            Place(download.to.0.wrapping_add(offset as usize))
+            download.to.at(offset)
         }))
     }
 
@@ -290,7 +285,7 @@ mod tests {
         let outcome = Arc::new(Outcome::default());
         let cut = Cut::new(u64::from(chunks) * u64::from(CHUNK), CHUNK).unwrap();
         let transfer = table.open_upload(cut, &outcome).unwrap();
-        table.start_upload(transfer, Place(std::ptr::null_mut()));
+        table.start_upload(transfer, Place::from(std::ptr::null_mut::<u8>()));
         (transfer, outcome)
     }
 
@@ -335,7 +330,7 @@ mod tests {
         let mut table = Table::default();
         let outcome = Arc::new(Outcome::default());
         let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_download(cut, Place(std::ptr::null_mut()), &outcome).unwrap();
+        let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
         table.cancel_download(transfer, 1);
         assert_eq!(outcome.get(), None, "its first chunk is still on its way");
         table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
@@ -348,7 +343,7 @@ mod tests {
         let mut table = Table::default();
         let outcome = Arc::new(Outcome::default());
         let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_download(cut, Place(std::ptr::null_mut()), &outcome).unwrap();
+        let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
         table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
         let (_, idle) = upload(&mut table, 1);
         let (_, busy) = upload(&mut table, 1);

@@ -36,7 +36,10 @@ impl Worker {
         let context = self.objects.context(self.ctx)?;
         self.objects.contexts.remove(&self.ctx);
         self.objects.forget(self.ctx);
+        self.textures.retain(|(ctx, _)| *ctx != self.ctx);
+        self.surfaces.retain(|(ctx, _)| *ctx != self.ctx);
         self.allocations.forget(self.ctx);
+        self.parcels.forget(self.ctx);
         self.slots.forget(self.ctx);
         if let Some(pool) = self.pools.remove(&self.ctx) {
             pool.close();

@@ -10,11 +10,11 @@ use super::{Handle, Wait, Worker, current};
 use crate::generated::dispatch::CopyCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::memory::{Slot, Slots};
-use crate::worker::staging;
+use crate::worker::staging::{self, Target};
 
 impl Worker {
     /// Where a large copy of the command's context runs, in `stream`.
-    fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
+    pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
         let context = self.objects.context(self.ctx)?;
         let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
         let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
@@ -22,23 +22,46 @@ impl Worker {
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
-    fn start_copy_in(&mut self, m: &CopyInBulk, reached: Option<impl FnOnce() + Send + 'static>) -> Outcome {
-        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = self.allocations.check(m.dst, m.bytes).and_then(|()| {
-            let stream = self.stream(m.stream)?;
-            let watcher = staging::copy_in(&self.place(stream)?, m.transfer, cut, m.dst, reached)?;
+    pub(super) fn start_copy_in(
+        &mut self,
+        stream: u64,
+        (transfer, bytes, chunk): (u64, u64, u32),
+        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        reached: Option<impl FnOnce() + Send + 'static>,
+    ) -> Outcome {
+        let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = target(self).and_then(|target| {
+            let stream = self.stream(stream)?;
+            let watcher = staging::copy_in(&self.place(stream)?, transfer, cut, &target, reached)?;
             self.helpers.run(watcher);
             Ok(())
         });
         if started.is_err() {
             // The bytes are on their way all the same.
-            self.discard(m.transfer, cut);
+            self.discard(transfer, cut);
         }
         started
     }
 
+    /// As [`Worker::start_copy_in`], with bytes that the client sends when it is asked to.
+    pub(super) fn start_copy_in_late(
+        &mut self,
+        stream: u64,
+        sizes: (u64, u64, u32),
+        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+    ) -> Outcome {
+        let (replier, copies) = (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
+        let ctx = self.ctx;
+        let send = move || {
+            // What the device copied to the same memory before is sent after it has come.
+            copies.tell(&replier);
+            let _ = replier.order(SEND, ctx, &sizes.0.to_le_bytes());
+        };
+        self.start_copy_in(stream, sizes, target, Some(send.clone())).inspect_err(|_| send())
+    }
+
     /// Throws away the bytes of a copy to the device that cannot be done.
-    fn discard(&self, transfer: u64, cut: Cut) {
+    pub(super) fn discard(&self, transfer: u64, cut: Cut) {
         if let Some(replier) = &self.replier
             && let Err(error) = replier.bulk().discard(transfer, cut)
         {
@@ -47,7 +70,7 @@ impl Worker {
     }
 
     /// Tells the client that a copy to the host brings nothing.
-    fn cancel(&self, transfer: u64) {
+    pub(super) fn cancel(&self, transfer: u64) {
         if let Some(replier) = &self.replier {
             replier.bulk().cancel(transfer, 0);
         }
@@ -62,11 +85,16 @@ impl Worker {
         self.allocations.check(message.src, u64::from(message.bytes))?;
         let slot = self.slots.take(self.table, self.ctx)?;
         call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src, message.bytes as usize, stream))?;
+        Ok((slot, self.mark(stream)?))
+    }
+
+    /// An event behind all that is queued in the stream so far.
+    pub(super) fn mark(&self, stream: CUstream) -> Result<Handle<outboard_abi::CUevent_st>, CUresult> {
         let mut event = core::ptr::null_mut();
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
         call!(self.table, cuEventCreate(&raw mut event, flags))?;
         call!(self.table, cuEventRecord(event, stream))?;
-        Ok((slot, Handle::new(event)))
+        Ok(Handle::new(event))
     }
 }
 
@@ -79,20 +107,13 @@ impl CopyCommands for Worker {
     }
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
-        self.start_copy_in(&m, None::<fn()>)
+        let target = |worker: &Worker| worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst));
+        self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None::<fn()>)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
-        let (replier, copies) = (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
-        let ctx = self.ctx;
-        let send = move || {
-            // What the device copied to the same memory before is sent after it has come.
-            copies.tell(&replier);
-            let _ = replier.order(SEND, ctx, &m.transfer.to_le_bytes());
-        };
-        let CopyInLate { dst, stream, bytes, transfer, chunk } = m;
-        self.start_copy_in(&CopyInBulk { dst, stream, bytes, transfer, chunk }, Some(send.clone()))
-            .inspect_err(|_| send())
+        let target = |worker: &Worker| worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst));
+        self.start_copy_in_late(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 
     fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
@@ -114,7 +135,7 @@ impl CopyCommands for Worker {
         let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let started = self.allocations.check(m.src, m.bytes).and_then(|()| {
             let stream = self.stream(m.stream)?;
-            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, m.src)?;
+            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, &Target::Linear(m.src))?;
             self.copies.add(out);
             self.helpers.run(watcher);
             Ok(())
@@ -167,5 +188,25 @@ impl CopyCommands for Worker {
             (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst, pitch, m.value, width, height, stream)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
+    }
+
+    fn copy_box(&mut self, m: CopyBox) -> Outcome {
+        self.copy_box_on_device(&m)
+    }
+
+    fn copy_box_in(&mut self, m: CopyBoxIn<'_>) -> Outcome {
+        self.copy_small_box_in(&m)
+    }
+
+    fn copy_box_in_bulk(&mut self, m: CopyBoxInBulk) -> Outcome {
+        self.copy_large_box_in(&m)
+    }
+
+    fn copy_box_out(&mut self, m: CopyBoxOut, answer: Answer<CopyBoxOut>) {
+        self.copy_small_box_out(&m, answer);
+    }
+
+    fn copy_box_out_bulk(&mut self, m: CopyBoxOutBulk) -> Outcome {
+        self.copy_large_box_out(&m)
     }
 }

@@ -1,5 +1,7 @@
 //! What the worker does for each message, one module per family.
 
+mod array;
+mod boxes;
 mod context;
 mod copy;
 mod event;
@@ -8,6 +10,7 @@ mod link;
 mod memory;
 mod module;
 mod stream;
+mod texture;
 mod vmm;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,149 @@
+//! Copies of boxes: host memory in rows travels packed, and only the bytes of the box.
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_wire::Reader;
+use outboard_wire::boxes::{Extent, Layout, Region};
+use outboard_wire::limits::MAX_INLINE;
+use outboard_wire::messages as msg;
+
+use crate::link::bulk::{Place, suggested_chunk};
+use crate::session::{Session, failed, pieces, range};
+
+/// Rows of a box in the program's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct HostBox {
+    pub(crate) address: u64,
+    pub(crate) layout: Layout,
+}
+
+/// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
+fn chunk_of_rows(bytes: u64, width: u64) -> u32 {
+    let suggested = suggested_chunk(bytes);
+    let rows = u64::from(suggested) / width;
+    let fitting = rows * width;
+    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
+    if rows > 0 && fitting >= 64 << 10 { fitting as u32 } else { suggested }
+}
+
+impl Session {
+    /// Copies a box to the device.
+    ///
+    /// # Safety
+    /// As of `BoxCopies::copy_box`.
+    pub(crate) unsafe fn copy_box_in(
+        &self,
+        ctx: ContextId,
+        dst: Region,
+        src: HostBox,
+        extent: Extent,
+        stream: u64,
+        mode: CopyMode,
+    ) -> Result<()> {
+        let (total, span) = sizes(extent, src.layout)?;
+        let address = src.address as *mut u8;
+        let host = range(address, span);
+        let late = self.source_comes_late(&host, mode);
+        if !late {
+            self.settle_source(ctx, &host, stream, mode)?;
+        }
+        if !late && total <= MAX_INLINE as u64 {
+            let mut data = Vec::with_capacity(total as usize);
+            for (offset, bytes) in extent.rows(src.layout) {
+                // SAFETY: by the contract above, within the span of the box.
+                data.extend_from_slice(unsafe {
+                    std::slice::from_raw_parts(address.add(offset as usize).cast_const(), bytes as usize)
+                });
+            }
+            return self.post(ctx, &msg::CopyBoxIn { dst, extent, stream, data: &data });
+        }
+        let place = Place::rows(address, extent, src.layout);
+        for piece in pieces(total, extent.width) {
+            let (from, bytes) = (piece.start, piece.end - piece.start);
+            let expected = if late { Some(self.link().expect().map_err(|error| failed(&error))?) } else { None };
+            let upload =
+                self.link().upload(bytes, chunk_of_rows(bytes, extent.width)).map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (upload.number(), upload.chunk());
+            let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
+            if let Some(expected) = expected {
+                // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+                unsafe { self.send_late(ctx, upload, place.at(from), host.clone(), expected) };
+                self.post(ctx, &message)?;
+                continue;
+            }
+            self.post(ctx, &message)?;
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+            unsafe {
+                if mode == CopyMode::Pinned {
+                    self.copies().upload(host.clone(), upload.send_in_background(place.at(from)));
+                } else {
+                    upload.send(place.at(from)).map_err(|error| failed(&error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a box to the host.
+    ///
+    /// # Safety
+    /// As of `BoxCopies::copy_box`.
+    pub(crate) unsafe fn copy_box_out(
+        &self,
+        ctx: ContextId,
+        dst: HostBox,
+        src: Region,
+        extent: Extent,
+        stream: u64,
+        mode: CopyMode,
+    ) -> Result<()> {
+        let (total, span) = sizes(extent, dst.layout)?;
+        let address = dst.address as *mut u8;
+        if total <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
+            let payload = self.call(ctx, &msg::CopyBoxOut { src, extent, stream })?;
+            let reply: msg::CopyBoxOutReply<'_> =
+                Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+            if reply.data.len() as u64 != total {
+                return Err(CUresult::CUDA_ERROR_UNKNOWN);
+            }
+            for ((offset, bytes), row) in extent.rows(dst.layout).zip(reply.data.chunks(extent.width as usize)) {
+                // SAFETY: by the contract above, within the span of the box; rows of the answer have its width.
+                unsafe { core::ptr::copy_nonoverlapping(row.as_ptr(), address.add(offset as usize), bytes as usize) };
+            }
+            return Ok(());
+        }
+        let place = Place::rows(address, extent, dst.layout);
+        for piece in pieces(total, extent.width) {
+            let (from, bytes) = (piece.start, piece.end - piece.start);
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+            let ticket = unsafe { self.link().download(place.at(from), bytes, chunk_of_rows(bytes, extent.width)) };
+            let ticket = ticket.map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (ticket.number(), ticket.chunk());
+            let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
+            self.fetch(ctx, &message, ticket, range(address, span), stream, mode)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a box, and from its first to behind its last byte.
+fn sizes(extent: Extent, layout: Layout) -> Result<(u64, u64)> {
+    extent.bytes().zip(layout.span(extent)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_session::chunks::Cut;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever its rows, a box can be cut, and chunks of whole rows are not tiny.
+        #[test]
+        fn every_box_can_be_cut(bytes in 65_537u64..(128 << 20), width in 1u64..(64 << 20)) {
+            let chunk = chunk_of_rows(bytes, width);
+            prop_assert!(Cut::new(bytes, chunk).is_ok());
+            prop_assert!(u64::from(chunk).is_multiple_of(width) || u64::from(chunk) == u64::from(suggested_chunk(bytes)));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Copies of boxes: between memory with rows, arrays, and the host.
+
+use std::ptr;
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{
+    Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Extent, Layout, Memory, Result, Side, Stream,
+};
+
+use crate::array::Array;
+use crate::backend::{Cpu, lane};
+use crate::copy::MOST_STAGED;
+use crate::memory::check_range;
+use crate::work::Work;
+
+/// One side: where its rows lie, and what must live until they have been copied.
+#[derive(Clone)]
+struct Rows {
+    address: u64,
+    layout: Layout,
+    _array: Option<Arc<Array>>,
+}
+
+/// A copy of a box in a stream.
+pub(crate) struct BoxWork {
+    dst: Rows,
+    src: Rows,
+    extent: Extent,
+    /// The source's bytes, packed, if the program may have changed them meanwhile.
+    staged: Option<Box<[u8]>>,
+}
+
+impl BoxWork {
+    pub(crate) fn run(&self) {
+        let packed = Layout::packed(self.extent);
+        let (source, layout) = match &self.staged {
+            Some(bytes) => (bytes.as_ptr() as u64, packed),
+            None => (self.src.address, self.src.layout),
+        };
+        let rows = self.extent.rows(self.dst.layout).zip(self.extent.rows(layout));
+        for ((to, bytes), (from, _)) in rows {
+            // SAFETY: device addresses of the box were checked to lie in allocated or registered memory, or in an array that lives as long
+            // as this; host addresses are the program's, which promised that they are valid until the copy is done.
+            unsafe { ptr::copy((source + from) as *const u8, (self.dst.address + to) as *mut u8, bytes as usize) };
+        }
+    }
+}
+
+impl Cpu {
+    fn rows(&self, side: &Side, extent: Extent) -> Result<Rows> {
+        match side.memory {
+            Memory::Host(address) => Ok(Rows { address, layout: side.layout, _array: None }),
+            Memory::Device(address) => {
+                let span = side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+                check_range(self.engines()?, address, span)?;
+                Ok(Rows { address, layout: side.layout, _array: None })
+            }
+            Memory::Array(id) => {
+                let array = self.arrays.get(id)?;
+                let (address, layout) = array.place(side.at, extent)?;
+                Ok(Rows { address, layout, _array: Some(array) })
+            }
+        }
+    }
+}
+
+impl BoxCopies for Cpu {
+    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+        let (device, extent) = (Cpu::get(), copy.extent);
+        let context = device.context(ctx)?;
+        let (dst, src) = (device.rows(&copy.dst, extent)?, device.rows(&copy.src, extent)?);
+        let bytes = extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut work = BoxWork { dst, src, extent, staged: None };
+        let lane = lane(ctx, stream);
+        let host = |side: &Side| matches!(side.memory, Memory::Host(_));
+        match mode {
+            _ if !host(&copy.dst) && !host(&copy.src) => {}
+            CopyMode::Pinned => {}
+            CopyMode::Synchronous => return device.run_blocking(&context, lane, Work::Box(work)),
+            CopyMode::Pageable
+                if host(&copy.dst) || bytes > MOST_STAGED || device.scheduler.lane_pending(ctx, lane)?.is_empty() =>
+            {
+                return device.scheduler.run(ctx, lane, Work::Box(work));
+            }
+            CopyMode::Pageable => {
+                let mut staged = Vec::with_capacity(bytes as usize);
+                for (offset, bytes) in extent.rows(work.src.layout) {
+                    let row = (work.src.address + offset) as *const u8;
+                    // SAFETY: the caller promises that the rows of the source are readable until this returns.
+                    staged.extend_from_slice(unsafe { std::slice::from_raw_parts(row, bytes as usize) });
+                }
+                work.staged = Some(staged.into());
+            }
+        }
+        device.scheduler.submit(ctx, lane, Work::Box(work), None).map(drop)
+    }
+}

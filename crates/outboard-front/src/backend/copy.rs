@@ -1,0 +1,47 @@
+//! Copies of boxes: rows and slices of pitched memory, and of arrays.
+
+pub use outboard_wire::boxes::{Extent, Layout};
+
+use super::{ContextId, CopyMode, ObjectId, Result, Stream};
+
+/// What one side of a copy is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Host memory, from this address on.
+    Host(u64),
+    /// Device memory, from this address on.
+    Device(u64),
+    /// An array.
+    Array(ObjectId),
+}
+
+/// One side of a copy of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// What it is in.
+    pub memory: Memory,
+    /// Where its rows lie; not used for arrays.
+    pub layout: Layout,
+    /// Where in an array it begins: bytes within a row, row, slice or layer. Part of the address for other memory.
+    pub at: (u64, u64, u64),
+}
+
+/// A copy of a box of bytes. At most one side is host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoxCopy {
+    /// Where it goes.
+    pub dst: Side,
+    /// Where it comes from.
+    pub src: Side,
+    /// Its size; not empty.
+    pub extent: Extent,
+}
+
+/// The part of a [`Backend`](super::Backend) for copies of boxes.
+pub trait BoxCopies: Sized {
+    /// Copies a box. Posted, if no side is host memory.
+    ///
+    /// # Safety
+    /// A side in host memory is readable or writable, in the rows of the box, for as long as `mode` says.
+    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
+}

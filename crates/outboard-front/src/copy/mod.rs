@@ -1,0 +1,244 @@
+//! Copies: the entry points. What they describe is queued in [`path`].
+
+mod batch;
+mod describe;
+mod path;
+
+use core::ffi::{c_uint, c_void};
+
+use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1};
+use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
+
+pub(crate) use batch::{cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_v2, cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2};
+pub(crate) use describe::Structure;
+pub(crate) use path::{Copy, End, Operand, Queue, Wait};
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::stream::{DefaultStream, resolve, resolve_default};
+
+/// Queues a copy in the stream that a call names.
+///
+/// # Safety
+/// As [`Queue::submit`].
+pub(crate) unsafe fn queue<D: Driver>(stream: CUstream, copy: &Copy) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    // SAFETY: by the contract above.
+    unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit::<D>(copy) }
+}
+
+/// Queues a copy in the default stream that a call means, and waits as far as CUDA says.
+///
+/// # Safety
+/// As [`Queue::submit`].
+pub(crate) unsafe fn queue_default<D: Driver>(default: DefaultStream, copy: &Copy) -> Result<()> {
+    let (here, stream) = resolve_default::<D>(default)?;
+    // SAFETY: by the contract above.
+    unsafe { Queue { here, stream, wait: Wait::Synchronous }.submit::<D>(copy) }
+}
+
+/// Queues what a structure describes.
+///
+/// # Safety
+/// `copy` is null or the program's structure; host memory that it names is the program's.
+unsafe fn described<D: Driver>(stream: CUstream, copy: *const impl Structure) -> Result<()> {
+    let (here, stream) = resolve::<D>(stream)?;
+    // SAFETY: by the contract above.
+    unsafe {
+        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe()?;
+        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Asynchronous }.submit::<D>(&copy))
+    }
+}
+
+/// As [`described`], in a default stream.
+///
+/// # Safety
+/// As [`described`].
+unsafe fn described_default<D: Driver>(default: DefaultStream, copy: *const impl Structure) -> Result<()> {
+    let (here, stream) = resolve_default::<D>(default)?;
+    // SAFETY: by the contract above.
+    unsafe {
+        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe()?;
+        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Synchronous }.submit::<D>(&copy))
+    }
+}
+
+pub(crate) unsafe fn cuMemcpyHtoD_v2<D: Driver>(
+    dst: CUdeviceptr,
+    src: *const c_void,
+    bytes: usize,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyDtoH_v2<D: Driver>(
+    dst: *mut c_void,
+    src: CUdeviceptr,
+    bytes: usize,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue_default::<D>(default, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyDtoD_v2<D: Driver>(
+    dst: CUdeviceptr,
+    src: CUdeviceptr,
+    bytes: usize,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyHtoDAsync_v2<D: Driver>(
+    dst: CUdeviceptr,
+    src: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyDtoHAsync_v2<D: Driver>(
+    dst: *mut c_void,
+    src: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue::<D>(stream, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyDtoDAsync_v2<D: Driver>(
+    dst: CUdeviceptr,
+    src: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpy<D: Driver>(
+    dst: CUdeviceptr,
+    src: CUdeviceptr,
+    bytes: usize,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue_default::<D>(default, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyAsync<D: Driver>(
+    dst: CUdeviceptr,
+    src: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue::<D>(stream, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyPeer<D: Driver>(
+    dst: CUdeviceptr,
+    _dst_context: CUcontext,
+    src: CUdeviceptr,
+    _src_context: CUcontext,
+    bytes: usize,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+}
+
+pub(crate) unsafe fn cuMemcpyPeerAsync<D: Driver>(
+    dst: CUdeviceptr,
+    _dst_context: CUcontext,
+    src: CUdeviceptr,
+    _src_context: CUcontext,
+    bytes: usize,
+    stream: CUstream,
+) -> Result<()> {
+    // SAFETY: the program's memory.
+    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+}
+
+/// Copies that structures describe.
+macro_rules! structures {
+    ($($name:ident $name_async:ident $structure:ty;)*) => {$(
+        pub(crate) unsafe fn $name<D: Driver>(copy: *const $structure, default: DefaultStream) -> Result<()> {
+            // SAFETY: the program's structure.
+            unsafe { described_default::<D>(default, copy) }
+        }
+
+        pub(crate) unsafe fn $name_async<D: Driver>(copy: *const $structure, stream: CUstream) -> Result<()> {
+            // SAFETY: the program's structure.
+            unsafe { described::<D>(stream, copy) }
+        }
+    )*};
+}
+
+structures! {
+    cuMemcpy2D_v2 cuMemcpy2DAsync_v2 CUDA_MEMCPY2D;
+    cuMemcpy3D_v2 cuMemcpy3DAsync_v2 CUDA_MEMCPY3D;
+    cuMemcpy3DPeer cuMemcpy3DPeerAsync CUDA_MEMCPY3D_PEER;
+}
+
+pub(crate) unsafe fn cuMemcpy2DUnaligned_v2<D: Driver>(
+    copy: *const CUDA_MEMCPY2D,
+    default: DefaultStream,
+) -> Result<()> {
+    // SAFETY: the program's structure.
+    unsafe { described_default::<D>(default, copy) }
+}
+
+/// The forms of before CUDA 3.2, with 32-bit sizes and addresses, that structures describe.
+macro_rules! old_structures {
+    ($($name:ident $structure:ty;)*) => {$(
+        pub(crate) unsafe fn $name<D: Driver>(copy: *const $structure) -> Result<()> {
+            // SAFETY: the program's structure.
+            unsafe { described_default::<D>(DefaultStream::Legacy, copy) }
+        }
+    )*};
+}
+
+old_structures! {
+    cuMemcpy2D CUDA_MEMCPY2D_v1;
+    cuMemcpy2DUnaligned CUDA_MEMCPY2D_v1;
+    cuMemcpy3D CUDA_MEMCPY3D_v1;
+}
+
+pub(crate) unsafe fn cuMemcpy2DAsync<D: Driver>(copy: *const CUDA_MEMCPY2D_v1, stream: CUstream) -> Result<()> {
+    // SAFETY: the program's structure.
+    unsafe { described::<D>(stream, copy) }
+}
+
+pub(crate) unsafe fn cuMemcpy3DAsync<D: Driver>(copy: *const CUDA_MEMCPY3D_v1, stream: CUstream) -> Result<()> {
+    // SAFETY: the program's structure.
+    unsafe { described::<D>(stream, copy) }
+}
+
+/// The forms of before CUDA 3.2 of plain copies: an address is a number of 32 bits, so that few can be said.
+macro_rules! old_copies {
+    ($($name:ident $new:ident $name_async:ident $new_async:ident ($dst:ty, $src:ty);)*) => {$(
+        pub(crate) unsafe fn $name<D: Driver>(dst: $dst, src: $src, bytes: c_uint) -> Result<()> {
+            // SAFETY: as this function's.
+            unsafe { $new::<D>(dst.into(), src.into(), bytes as usize, DefaultStream::Legacy) }
+        }
+
+        pub(crate) unsafe fn $name_async<D: Driver>(dst: $dst, src: $src, bytes: c_uint, stream: CUstream) -> Result<()> {
+            // SAFETY: as this function's.
+            unsafe { $new_async::<D>(dst.into(), src.into(), bytes as usize, stream) }
+        }
+    )*};
+}
+
+old_copies! {
+    cuMemcpyHtoD cuMemcpyHtoD_v2 cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2 (CUdeviceptr_v1, *const c_void);
+    cuMemcpyDtoH cuMemcpyDtoH_v2 cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2 (*mut c_void, CUdeviceptr_v1);
+    cuMemcpyDtoD cuMemcpyDtoD_v2 cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2 (CUdeviceptr_v1, CUdeviceptr_v1);
+}

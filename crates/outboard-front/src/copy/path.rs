@@ -1,0 +1,205 @@
+//! The one way that every copy takes: described by its two sides and its size, told apart by where the sides are, and queued.
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+
+use crate::Driver;
+use crate::array::Array;
+use crate::backend::{BoxCopy, CopyMode, Extent, Layout, Memory, ObjectId, Rect, Result, Side, Stream};
+use crate::border::require;
+use crate::context::Here;
+use crate::memory::{check_device, find};
+
+/// Whether a call returns before its copy is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Synchronous,
+    Asynchronous,
+    /// As [`Wait::Asynchronous`], but whatever the source is, the program may change it as soon as the call returns.
+    SourceTaken,
+}
+
+/// What a call says that one side is in.
+#[derive(Clone)]
+pub(crate) enum Operand {
+    /// Host memory.
+    Host(u64),
+    /// Device memory.
+    Device(u64),
+    /// Either, to be told by the address.
+    Unified(u64),
+    /// An array.
+    Array(Arc<Array>),
+}
+
+/// One side of a copy as a call describes it.
+#[derive(Clone)]
+pub(crate) struct End {
+    pub(crate) operand: Operand,
+    pub(crate) layout: Layout,
+    /// As in [`Side::at`].
+    pub(crate) at: (u64, u64, u64),
+}
+
+/// A copy as a call describes it, checked but for where its sides are.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub(crate) dst: End,
+    pub(crate) src: End,
+    pub(crate) extent: Extent,
+}
+
+/// Where a copy is queued.
+pub(crate) struct Queue {
+    pub(crate) here: Here,
+    pub(crate) stream: Stream,
+    pub(crate) wait: Wait,
+}
+
+impl Copy {
+    /// A copy of bytes in one piece.
+    pub(crate) fn row(dst: Operand, src: Operand, bytes: u64) -> Copy {
+        let end = |operand| End { operand, layout: Layout { pitch: bytes, slice: bytes }, at: (0, 0, 0) };
+        Copy { dst: end(dst), src: end(src), extent: Extent::row(bytes) }
+    }
+}
+
+impl End {
+    /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
+    /// unified addressing the other way around.
+    fn side(&self, extent: Extent) -> Result<Side> {
+        let is_host = |address: u64| find(address).map(|(_, _, allocation)| allocation.kind.is_host());
+        let memory = match &self.operand {
+            Operand::Array(array) => {
+                // Of formats without elements only the driver knows the bounds.
+                require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
+                Memory::Array(ObjectId(array.handle))
+            }
+            Operand::Host(0) | Operand::Device(0) | Operand::Unified(0) => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            Operand::Host(address) | Operand::Unified(address) if is_host(*address) != Some(false) => {
+                Memory::Host(*address)
+            }
+            Operand::Device(address) if is_host(*address) == Some(true) => Memory::Host(*address),
+            Operand::Host(address) | Operand::Device(address) | Operand::Unified(address) => Memory::Device(*address),
+        };
+        Ok(Side { memory, layout: self.layout, at: self.at })
+    }
+}
+
+impl Queue {
+    /// Queues a copy. Everything that copies comes through here.
+    ///
+    /// # Safety
+    /// Host memory that the copy names is the program's to read and write, for as long as CUDA says.
+    pub(crate) unsafe fn submit<D: Driver>(&self, copy: &Copy) -> Result<()> {
+        if copy.extent.is_empty() {
+            return Ok(());
+        }
+        let mut sides =
+            BoxCopy { dst: copy.dst.side(copy.extent)?, src: copy.src.side(copy.extent)?, extent: copy.extent };
+        let bytes = sides.extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let in_pieces = |side: &Side| !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(copy.extent);
+        if in_pieces(&sides.dst) && in_pieces(&sides.src) {
+            sides.extent = Extent::row(bytes);
+        }
+        // SAFETY: by the contract above.
+        unsafe {
+            match (sides.dst.memory, sides.src.memory) {
+                (Memory::Host(_), Memory::Host(_)) => self.on_host::<D>(&sides),
+                _ if sides.extent == Extent::row(bytes) => self.row::<D>(&sides, bytes),
+                _ => self.boxed::<D>(&sides),
+            }
+        }
+    }
+
+    /// What a copy from or to this host memory may assume about it.
+    fn mode(&self, copy: &BoxCopy) -> CopyMode {
+        let (host, side) = match (copy.dst.memory, copy.src.memory) {
+            (_, Memory::Host(_)) if self.wait == Wait::SourceTaken => return CopyMode::Pageable,
+            (Memory::Host(host), _) => (host, &copy.dst),
+            (_, Memory::Host(host)) => (host, &copy.src),
+            _ => return CopyMode::Pinned,
+        };
+        let pinned = || {
+            let span = side.layout.span(copy.extent).unwrap_or(u64::MAX);
+            find(host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
+        };
+        match self.wait {
+            Wait::Synchronous => CopyMode::Synchronous,
+            Wait::Asynchronous | Wait::SourceTaken if pinned() => CopyMode::Pinned,
+            Wait::Asynchronous | Wait::SourceTaken => CopyMode::Pageable,
+        }
+    }
+
+    /// Copies one row of bytes.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    unsafe fn row<D: Driver>(&self, copy: &BoxCopy, bytes: u64) -> Result<()> {
+        let (device, ctx, stream) = (D::get(), self.here.id, self.stream);
+        // SAFETY: by the contract above.
+        self.here.note(unsafe {
+            match (copy.dst.memory, copy.src.memory) {
+                (Memory::Device(dst), Memory::Host(src)) => {
+                    check_device(dst, bytes)?;
+                    device.copy_to_device(ctx, dst, src as *const u8, bytes, stream, self.mode(copy))
+                }
+                (Memory::Host(dst), Memory::Device(src)) => {
+                    check_device(src, bytes)?;
+                    device.copy_to_host(ctx, dst as *mut u8, src, bytes, stream, self.mode(copy))
+                }
+                (Memory::Device(dst), Memory::Device(src)) => {
+                    check_device(dst, bytes)?;
+                    check_device(src, bytes)?;
+                    let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
+                    device.copy_on_device(ctx, dst, src, rect, stream)
+                }
+                _ => device.copy_box(ctx, copy, stream, self.mode(copy)),
+            }
+        })
+    }
+
+    /// Copies a box that is more than a row.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    unsafe fn boxed<D: Driver>(&self, copy: &BoxCopy) -> Result<()> {
+        for side in [&copy.dst, &copy.src] {
+            let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            if let Memory::Device(address) = side.memory {
+                check_device(address, span)?;
+            }
+        }
+        let (device, ctx, stream) = (D::get(), self.here.id, self.stream);
+        self.here.note(match (copy.dst.memory, copy.src.memory) {
+            (Memory::Device(dst), Memory::Device(src)) if copy.extent.depth == 1 => {
+                let (width, height) = (copy.extent.width, copy.extent.height);
+                let rect = Rect { width, height, dst_pitch: copy.dst.layout.pitch, src_pitch: copy.src.layout.pitch };
+                device.copy_on_device(ctx, dst, src, rect, stream)
+            }
+            // SAFETY: by the contract above.
+            _ => unsafe { device.copy_box(ctx, copy, stream, self.mode(copy)) },
+        })
+    }
+
+    /// Both sides are host memory: the stream's work comes first.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    unsafe fn on_host<D: Driver>(&self, copy: &BoxCopy) -> Result<()> {
+        let (Memory::Host(dst), Memory::Host(src)) = (copy.dst.memory, copy.src.memory) else { return Ok(()) };
+        for side in [&copy.dst, &copy.src] {
+            require(side.layout.span(copy.extent).is_some())?;
+        }
+        self.here.note(D::get().stream_synchronize(self.here.id, self.stream))?;
+        let rows = copy.extent.rows(copy.dst.layout).zip(copy.extent.rows(copy.src.layout));
+        for ((to, bytes), (from, _)) in rows {
+            // SAFETY: by the contract above; the regions may overlap.
+            unsafe { core::ptr::copy((src + from) as *const u8, (dst + to) as *mut u8, bytes as usize) };
+        }
+        Ok(())
+    }
+}

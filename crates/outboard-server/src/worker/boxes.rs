@@ -1,0 +1,137 @@
+//! Copies of boxes, as the driver is told of them.
+
+use outboard_abi::{CUDA_MEMCPY3D, CUarray, CUmemorytype, CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_wire::boxes::{Extent, Layout, Part, Region, Storage};
+
+use super::objects::Handle;
+
+/// One side of a copy, checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    kind: Kind,
+    region: Region,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Staging memory of this process.
+    Host,
+    Device,
+    Array(Handle<outboard_abi::CUarray_st>),
+}
+
+impl Placed {
+    /// Packed in staging memory of this process.
+    pub(crate) fn host(address: u64, extent: Extent) -> Placed {
+        let region = Region { storage: Storage::Linear(address), layout: Layout::packed(extent), at: (0, 0, 0) };
+        Placed { kind: Kind::Host, region }
+    }
+
+    /// Device memory, whose range has been checked.
+    pub(crate) fn device(region: Region) -> Placed {
+        Placed { kind: Kind::Device, region }
+    }
+
+    /// An array. The driver knows its bounds.
+    pub(crate) fn array(array: Handle<outboard_abi::CUarray_st>, region: Region) -> Placed {
+        Placed { kind: Kind::Array(array), region }
+    }
+
+    /// The part of it that a part of its box is.
+    pub(crate) fn part(&self, part: &Part) -> Result<Placed, CUresult> {
+        let region = self.region.part(part).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Placed { region, ..*self })
+    }
+
+    fn address(&self) -> u64 {
+        match self.region.storage {
+            Storage::Linear(address) => address,
+            Storage::Array(_) => 0,
+        }
+    }
+
+    /// Bytes from row to row and rows from slice to slice, as the driver wants them: also where a box has but one of them.
+    fn shape(&self, extent: Extent) -> Result<(usize, usize), CUresult> {
+        let Layout { pitch, slice } = self.region.layout;
+        let pitch = if extent.height == 1 && extent.depth == 1 { extent.width } else { pitch };
+        let rows = if extent.depth == 1 { extent.height } else { slice.checked_div(pitch).unwrap_or(0) };
+        let whole = extent.depth == 1 || rows.checked_mul(pitch) == Some(slice);
+        if pitch < extent.width || rows < extent.height || !whole {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok((pitch as usize, rows as usize))
+    }
+}
+
+/// What the driver's structure says of one side.
+struct Side {
+    kind: CUmemorytype,
+    host: u64,
+    device: u64,
+    array: CUarray,
+    at: (usize, usize, usize),
+    pitch: usize,
+    rows: usize,
+}
+
+fn side(placed: &Placed, extent: Extent) -> Result<Side, CUresult> {
+    let (x, y, z) = placed.region.at;
+    let none = core::ptr::null_mut();
+    Ok(match placed.kind {
+        Kind::Array(array) => {
+            let at = (x as usize, y as usize, z as usize);
+            let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+            Side { kind, host: 0, device: 0, array: array.get(), at, pitch: 0, rows: 0 }
+        }
+        Kind::Host => {
+            let (pitch, rows) = placed.shape(extent)?;
+            let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+            Side { kind, host: placed.address(), device: 0, array: none, at: (0, 0, 0), pitch, rows }
+        }
+        Kind::Device => {
+            let (pitch, rows) = placed.shape(extent)?;
+            let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            Side { kind, host: 0, device: placed.address(), array: none, at: (0, 0, 0), pitch, rows }
+        }
+    })
+}
+
+/// Queues a copy of a box.
+pub(crate) fn copy(
+    table: &Table,
+    dst: &Placed,
+    src: &Placed,
+    extent: Extent,
+    stream: CUstream,
+) -> Result<(), CUresult> {
+    let (dst, src) = (side(dst, extent)?, side(src, extent)?);
+    let copy = CUDA_MEMCPY3D {
+        srcXInBytes: src.at.0,
+        srcY: src.at.1,
+        srcZ: src.at.2,
+        srcLOD: 0,
+        srcMemoryType: src.kind,
+        srcHost: src.host as *const _,
+        srcDevice: src.device,
+        srcArray: src.array,
+        reserved0: core::ptr::null_mut(),
+        srcPitch: src.pitch,
+        srcHeight: src.rows,
+        dstXInBytes: dst.at.0,
+        dstY: dst.at.1,
+        dstZ: dst.at.2,
+        dstLOD: 0,
+        dstMemoryType: dst.kind,
+        dstHost: dst.host as *mut _,
+        dstDevice: dst.device,
+        dstArray: dst.array,
+        reserved1: core::ptr::null_mut(),
+        dstPitch: dst.pitch,
+        dstHeight: dst.rows,
+        WidthInBytes: extent.width as usize,
+        Height: extent.height as usize,
+        Depth: extent.depth as usize,
+    };
+    call!(table, cuMemcpy3DAsync_v2(&raw const copy, stream))
+}

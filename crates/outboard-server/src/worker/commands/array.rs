@@ -1,0 +1,175 @@
+//! Arrays and mipmapped arrays.
+
+use outboard_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUmipmappedArray, CUresult};
+use outboard_driver::{Table, call};
+use outboard_wire::messages::*;
+use outboard_wire::types::{ArrayDescriptor, SparseProperties};
+
+use super::{Handle, Worker};
+use crate::generated::dispatch::ArrayCommands;
+use crate::worker::answer::Answer;
+use crate::worker::objects::Array;
+
+fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
+    CUDA_ARRAY3D_DESCRIPTOR {
+        Width: d.width as usize,
+        Height: d.height as usize,
+        Depth: d.depth as usize,
+        Format: outboard_abi::CUarray_format_enum(d.format),
+        NumChannels: d.channels,
+        Flags: d.flags,
+    }
+}
+
+/// An array as the driver describes it.
+fn describe(table: &Table, array: CUarray) -> Result<ArrayDescriptor, CUresult> {
+    let mut d = to_driver(&ArrayDescriptor::default());
+    call!(table, cuArray3DGetDescriptor_v2(&raw mut d, array))?;
+    Ok(ArrayDescriptor {
+        width: d.Width as u64,
+        height: d.Height as u64,
+        depth: d.Depth as u64,
+        format: d.Format.0,
+        channels: d.NumChannels,
+        flags: d.Flags,
+    })
+}
+
+impl Worker {
+    fn create_array(&mut self, m: &ArrayCreate) -> Result<ArrayDescriptor, CUresult> {
+        self.enter()?;
+        self.objects.arrays.check_new(m.array)?;
+        let wanted = to_driver(&m.descriptor);
+        let mut array = core::ptr::null_mut();
+        call!(self.table, cuArray3DCreate_v2(&raw mut array, &raw const wanted))?;
+        self.objects.arrays.insert(m.array, self.ctx, Array { handle: Handle::new(array), whole: true });
+        describe(self.table, array)
+    }
+
+    /// Names a part of an array or mipmapped array.
+    fn name_part(&mut self, name: u64, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
+        self.objects.arrays.insert(name, self.ctx, Array { handle: Handle::new(part), whole: false });
+        describe(self.table, part)
+    }
+
+    fn plane(&mut self, m: &ArrayPlane) -> Result<ArrayDescriptor, CUresult> {
+        self.enter()?;
+        self.objects.arrays.check_new(m.name)?;
+        let array = self.objects.arrays.get(m.array)?.handle;
+        let mut plane = core::ptr::null_mut();
+        call!(self.table, cuArrayGetPlane(&raw mut plane, array.get(), m.plane))?;
+        self.name_part(m.name, plane)
+    }
+
+    fn level(&mut self, m: &MipmapLevel) -> Result<ArrayDescriptor, CUresult> {
+        self.enter()?;
+        self.objects.arrays.check_new(m.name)?;
+        let mipmap = self.objects.mipmaps.get(m.mipmap)?;
+        let mut level = core::ptr::null_mut();
+        call!(self.table, cuMipmappedArrayGetLevel(&raw mut level, mipmap.get(), m.level))?;
+        self.name_part(m.name, level)
+    }
+
+    fn requirements(&mut self, m: &ArrayMemoryRequirements) -> Result<ArrayMemoryRequirementsReply, CUresult> {
+        self.enter()?;
+        let mut needs = outboard_abi::CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
+        let device = m.device as i32;
+        if m.mipmapped {
+            let mipmap: CUmipmappedArray = self.objects.mipmaps.get(m.array)?.get();
+            call!(self.table, cuMipmappedArrayGetMemoryRequirements(&raw mut needs, mipmap, device))?;
+        } else {
+            let array = self.objects.arrays.get(m.array)?.handle.get();
+            call!(self.table, cuArrayGetMemoryRequirements(&raw mut needs, array, device))?;
+        }
+        Ok(ArrayMemoryRequirementsReply { bytes: needs.size as u64, alignment: needs.alignment as u64 })
+    }
+
+    fn sparse(&mut self, m: &ArraySparseProperties) -> Result<SparseProperties, CUresult> {
+        self.enter()?;
+        let tile = outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 { width: 0, height: 0, depth: 0 };
+        let mut found = outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES {
+            tileExtent: tile,
+            miptailFirstLevel: 0,
+            miptailSize: 0,
+            flags: 0,
+            reserved: [0; 4],
+        };
+        if m.mipmapped {
+            let mipmap = self.objects.mipmaps.get(m.array)?.get();
+            call!(self.table, cuMipmappedArrayGetSparseProperties(&raw mut found, mipmap))?;
+        } else {
+            let array = self.objects.arrays.get(m.array)?.handle.get();
+            call!(self.table, cuArrayGetSparseProperties(&raw mut found, array))?;
+        }
+        Ok(SparseProperties {
+            tile: (found.tileExtent.width, found.tileExtent.height, found.tileExtent.depth),
+            tail_level: found.miptailFirstLevel,
+            tail_bytes: found.miptailSize,
+            flags: found.flags,
+        })
+    }
+}
+
+impl ArrayCommands for Worker {
+    fn array_create(&mut self, m: ArrayCreate, answer: Answer<ArrayCreate>) {
+        let outcome = self.create_array(&m);
+        answer.result(outcome.map(|descriptor| ArrayCreateReply { descriptor }));
+    }
+
+    fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
+        match self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?))) {
+            Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
+            // As freeing memory, it may wait for the device.
+            Ok((context, array)) => self.on_helper(
+                context,
+                answer,
+                move |table| call!(table, cuArrayDestroy(array.handle.get())),
+                |answer, outcome| answer.result(outcome.map(|()| ArrayDestroyReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn array_plane(&mut self, m: ArrayPlane, answer: Answer<ArrayPlane>) {
+        let outcome = self.plane(&m);
+        answer.result(outcome.map(|descriptor| ArrayPlaneReply { descriptor }));
+    }
+
+    fn array_memory_requirements(&mut self, m: ArrayMemoryRequirements, answer: Answer<ArrayMemoryRequirements>) {
+        answer.result(self.requirements(&m));
+    }
+
+    fn array_sparse_properties(&mut self, m: ArraySparseProperties, answer: Answer<ArraySparseProperties>) {
+        let outcome = self.sparse(&m);
+        answer.result(outcome.map(|properties| ArraySparsePropertiesReply { properties }));
+    }
+
+    fn mipmap_create(&mut self, m: MipmapCreate, answer: Answer<MipmapCreate>) {
+        let outcome = self.enter().and_then(|_| {
+            self.objects.mipmaps.check_new(m.mipmap)?;
+            let wanted = to_driver(&m.descriptor);
+            let mut mipmap = core::ptr::null_mut();
+            call!(self.table, cuMipmappedArrayCreate(&raw mut mipmap, &raw const wanted, m.levels))?;
+            self.objects.mipmaps.insert(m.mipmap, self.ctx, Handle::new(mipmap));
+            Ok(MipmapCreateReply {})
+        });
+        answer.result(outcome);
+    }
+
+    fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
+        match self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?))) {
+            Ok((context, mipmap)) => self.on_helper(
+                context,
+                answer,
+                move |table| call!(table, cuMipmappedArrayDestroy(mipmap.get())),
+                |answer, outcome| answer.result(outcome.map(|()| MipmapDestroyReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn mipmap_level(&mut self, m: MipmapLevel, answer: Answer<MipmapLevel>) {
+        let outcome = self.level(&m);
+        answer.result(outcome.map(|descriptor| MipmapLevelReply { descriptor }));
+    }
+}

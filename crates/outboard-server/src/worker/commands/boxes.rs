@@ -1,0 +1,108 @@
+//! Copies of boxes.
+
+use outboard_abi::{CUresult, CUstream};
+use outboard_driver::call;
+use outboard_session::chunks::Cut;
+use outboard_wire::boxes::{Extent, Region, Storage};
+use outboard_wire::messages::*;
+
+use super::{Handle, Wait, Worker};
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::boxes::{self, Placed};
+use crate::worker::memory::{Slot, Slots};
+use crate::worker::staging::{self, Target};
+
+impl Worker {
+    /// Looks up what a region names, and checks that the box lies within it.
+    fn placed(&self, region: Region, extent: Extent) -> Result<Placed, CUresult> {
+        if extent.is_empty() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        match region.storage {
+            Storage::Linear(address) => {
+                self.allocations.check_box(address, region.layout, extent)?;
+                Ok(Placed::device(region))
+            }
+            Storage::Array(name) => Ok(Placed::array(self.objects.arrays.get(name)?.handle, region)),
+        }
+    }
+
+    /// The target of a transfer of `bytes` from packed byte `from` on.
+    fn target(&self, region: Region, extent: Extent, from: u64, bytes: u64) -> Result<Target, CUresult> {
+        let region = self.placed(region, extent)?;
+        let inside = extent.bytes().is_some_and(|total| from.checked_add(bytes).is_some_and(|end| end <= total));
+        if inside { Ok(Target::Box { region, extent, from }) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    pub(super) fn copy_box_on_device(&mut self, m: &CopyBox) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        let (dst, src) = (self.placed(m.dst, m.extent)?, self.placed(m.src, m.extent)?);
+        boxes::copy(self.table, &dst, &src, m.extent, stream)
+    }
+
+    pub(super) fn copy_small_box_in(&mut self, m: &CopyBoxIn<'_>) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        let dst = self.placed(m.dst, m.extent)?;
+        if m.extent.bytes() != Some(m.data.len() as u64) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // Not from the message itself: a driver may wait for the stream before it has read rows of pageable memory.
+        let slot = self.parcels.pack(self.table, &self.slots, self.ctx, m.data)?;
+        let src = Placed::host(slot.pointer() as u64, m.extent);
+        boxes::copy(self.table, &dst, &src, m.extent, stream)?;
+        self.parcels.sent(self.table, slot, stream)
+    }
+
+    pub(super) fn copy_large_box_in(&mut self, m: &CopyBoxInBulk) -> Outcome {
+        let target = |worker: &Worker| worker.target(m.dst, m.extent, m.from, m.bytes);
+        let sizes = (m.transfer, m.bytes, m.chunk);
+        if m.late {
+            return self.start_copy_in_late(m.stream, sizes, target);
+        }
+        self.start_copy_in(m.stream, sizes, target, None::<fn()>)
+    }
+
+    /// Starts a small copy to the host, into a buffer that the answer is made from.
+    fn start_copy_box_out(
+        &mut self,
+        m: &CopyBoxOut,
+    ) -> Result<(Slot, usize, Handle<outboard_abi::CUevent_st>), CUresult> {
+        let stream: CUstream = self.stream(m.stream)?;
+        let src = self.placed(m.src, m.extent)?;
+        let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);
+        let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? as usize;
+        let slot = self.slots.take(self.table, self.ctx)?;
+        let dst = Placed::host(slot.pointer() as u64, m.extent);
+        boxes::copy(self.table, &dst, &src, m.extent, stream)?;
+        Ok((slot, bytes, self.mark(stream)?))
+    }
+
+    pub(super) fn copy_small_box_out(&mut self, m: &CopyBoxOut, answer: Answer<CopyBoxOut>) {
+        match self.start_copy_box_out(m) {
+            Ok((slot, bytes, event)) => {
+                let table = self.table;
+                self.wait(Wait::Event(event), answer, move |answer, outcome| {
+                    let _ = call!(table, cuEventDestroy_v2(event.get()));
+                    // SAFETY: the event was recorded behind the copy.
+                    answer.result(outcome.map(|()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } }));
+                });
+            }
+            Err(error) => answer.error(error),
+        }
+    }
+
+    pub(super) fn copy_large_box_out(&mut self, m: &CopyBoxOutBulk) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = self.target(m.src, m.extent, m.from, m.bytes).and_then(|src| {
+            let stream = self.stream(m.stream)?;
+            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, &src)?;
+            self.copies.add(out);
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            self.cancel(m.transfer);
+        }
+        started
+    }
+}
