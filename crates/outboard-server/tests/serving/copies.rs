@@ -254,16 +254,21 @@ fn a_lost_worker_ends_all_transfers() {
 fn nonsense_on_a_lane_ends_its_session_alone() {
     let server = serve();
     let (neighbour, _) = connect(&server.first_line, vec![]).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
-    let session = handshake(&*stream, "server", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
-    let lane = Tcp.connect(&server.first_line, PATIENCE).unwrap();
-    let purpose = Purpose::Lane { session: session.session, key: session.key };
-    let welcome = handshake(&*lane, "server", &hello(purpose), deadline).unwrap();
-    assert_eq!(welcome.session, session.session);
-    assert!(runs(process(&session)));
-    write_all(&*lane, &[0xff; 24]).unwrap();
-    wait_until("the worker's end", || !runs(process(&session)));
+    // The second is the answer to a request that was never made.
+    let mut unasked = [0; 24];
+    unasked[0] = 4;
+    for nonsense in [[0xff; 24], unasked] {
+        let deadline = Instant::now() + PATIENCE;
+        let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
+        let session = handshake(&*stream, "server", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
+        let lane = Tcp.connect(&server.first_line, PATIENCE).unwrap();
+        let purpose = Purpose::Lane { session: session.session, key: session.key };
+        let welcome = handshake(&*lane, "server", &hello(purpose), deadline).unwrap();
+        assert_eq!(welcome.session, session.session);
+        assert!(runs(process(&session)));
+        write_all(&*lane, &nonsense).unwrap();
+        wait_until("the worker's end", || !runs(process(&session)));
+    }
     assert_eq!(neighbour.call(ECHO, 0, |_| ()).unwrap().status, 5);
 }
 
