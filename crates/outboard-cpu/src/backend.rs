@@ -9,6 +9,7 @@ use outboard_front::backend::{
 };
 use outboard_front::fault;
 use outboard_simt::{Engine, EngineConfig};
+use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
@@ -406,7 +407,10 @@ impl Backend for Cpu {
         let function = self.functions.get(launch.function)?;
         let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
         let grid = Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log);
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None).map(drop)
+        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
+        // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
+        let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));
+        events.map(|(_, value)| ObjectId(event_of(value))).try_for_each(|id| self.event_record(ctx, id, stream, 0))
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {

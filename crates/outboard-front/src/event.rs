@@ -38,6 +38,12 @@ pub(crate) fn resolve(event: CUevent) -> Result<Arc<Object>> {
     EVENTS.get(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
 }
 
+/// The event of a handle, to be recorded by a launch. Such events take no times and are for this process alone.
+pub(crate) fn for_launch(event: CUevent) -> Result<()> {
+    let object = resolve(event)?;
+    require(object.flags & (DISABLE_TIMING | INTERPROCESS) == DISABLE_TIMING)
+}
+
 fn live(event: CUevent) -> Result<(Here, Arc<Object>)> {
     let object = resolve(event)?;
     Ok((object.context.live()?, object))

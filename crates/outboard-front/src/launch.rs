@@ -3,8 +3,7 @@
 use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{
-    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchAttributeID_enum as L, CUlaunchConfig,
-    CUresult, CUstream,
+    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUresult, CUstream,
 };
 use outboard_wire::platform::Device;
 
@@ -13,6 +12,7 @@ use crate::backend::{Launch, Result};
 use crate::border::{require, slice};
 use crate::device::value;
 use crate::function::{self, Function};
+use crate::launch_attributes::Extras;
 use crate::stream::{self, DefaultStream};
 
 pub(crate) use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
@@ -29,13 +29,6 @@ struct Shape {
     grid: [u32; 3],
     block: [u32; 3],
     shared: u32,
-}
-
-/// What a launch carries besides its shape and parameters.
-#[derive(Default)]
-struct Extras {
-    cooperative: bool,
-    attributes: Vec<(u32, [u8; 64])>,
 }
 
 /// Most bytes of shared memory that a block can have.
@@ -272,30 +265,6 @@ pub(crate) unsafe fn ask<D: Driver, T>(
 /// # Safety
 /// `config.attrs` has `config.numAttrs` elements.
 unsafe fn extras(config: &CUlaunchConfig) -> Result<Extras> {
-    let mut extras = Extras::default();
     // SAFETY: by the contract above.
-    for attribute in unsafe { slice(config.attrs, config.numAttrs as usize) }? {
-        match attribute.id {
-            L::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
-            // SAFETY: the attribute's id says which member is set.
-            L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
-            L::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
-            | L::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            | L::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            | L::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            | L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            | L::CU_LAUNCH_ATTRIBUTE_PRIORITY
-            | L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            | L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            | L::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-            | L::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
-                // SAFETY: a union of plain values, all 64 bytes of which `pad` covers.
-                let bytes = unsafe { attribute.value.pad }.map(|byte| byte as u8);
-                extras.attributes.push((attribute.id.0, bytes));
-            }
-            // The others name events or graph nodes.
-            _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        }
-    }
-    Ok(extras)
+    Extras::new(unsafe { slice(config.attrs, config.numAttrs as usize) }?)
 }

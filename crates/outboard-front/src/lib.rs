@@ -31,6 +31,7 @@ pub mod init;
 mod integrity;
 mod jit;
 pub mod launch;
+mod launch_attributes;
 pub mod library;
 pub mod link;
 pub mod memory;

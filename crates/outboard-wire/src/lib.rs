@@ -12,6 +12,7 @@ pub mod frame;
 pub mod handshake;
 pub mod jit;
 pub mod lane;
+pub mod launch;
 pub mod limits;
 #[path = "generated/messages.rs"]
 pub mod messages;

@@ -5,21 +5,10 @@ use core::ffi::c_void;
 use outboard_abi::CUlaunchAttributeID_enum as Attribute;
 use outboard_abi::{CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream, CUtensorMap};
 use outboard_driver::{Table, call};
+use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
 use outboard_wire::messages::TensorMapTiled;
 
-/// Launch attributes that hold neither handles nor host addresses: a client may send these.
-const PLAIN_ATTRIBUTES: [Attribute; 10] = [
-    Attribute::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
-    Attribute::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
-    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY,
-    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
-    Attribute::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
-    Attribute::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-];
+use super::objects::Objects;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `_SIZE`: keys in a list of pointers.
 const BUFFER_POINTER: usize = 1;
@@ -45,11 +34,12 @@ impl Config {
         stream: CUstream,
         attributes: &[(u32, [u8; 64])],
         cooperative: bool,
+        objects: &Objects,
     ) -> Result<Config, CUresult> {
-        if attributes.iter().any(|(id, _)| !PLAIN_ATTRIBUTES.iter().any(|plain| plain.0 == *id)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let mut list = Vec::with_capacity(attributes.len() + 1);
+        for (id, value) in attributes {
+            list.push(attribute(*id, translated(*id, *value, objects)?));
         }
-        let mut list: Vec<CUlaunchAttribute> = attributes.iter().map(|(id, value)| attribute(*id, *value)).collect();
         if cooperative {
             let mut value = [0; 64];
             value[0] = 1;
@@ -85,6 +75,7 @@ pub(super) fn launch(
     params: &[u8],
     attributes: &[(u32, [u8; 64])],
     cooperative: bool,
+    objects: &Objects,
 ) -> Result<(), CUresult> {
     let mut bytes = params.len();
     let mut extra = [
@@ -101,12 +92,23 @@ pub(super) fn launch(
         let ((gx, gy, gz), (bx, by, bz), shared) = (shape.grid, shape.block, shape.shared);
         return call!(table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, none, extra));
     }
-    let config = Config::new(shape, stream, attributes, cooperative)?;
+    let config = Config::new(shape, stream, attributes, cooperative, objects)?;
     call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra))
 }
 
-/// A launch attribute of plain values.
-fn attribute(id: u32, value: [u8; 64]) -> CUlaunchAttribute {
+/// The value of a client's attribute with the driver's handles in place of names.
+fn translated(id: u32, mut value: [u8; 64], objects: &Objects) -> Result<[u8; 64], CUresult> {
+    if names_event(id) {
+        let event = objects.event(event_of(&value))? as u64;
+        value[..8].copy_from_slice(&event.to_ne_bytes());
+    } else if !PLAIN_ATTRIBUTES.contains(&id) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(value)
+}
+
+/// A launch attribute as the driver takes it.
+pub(super) fn attribute(id: u32, value: [u8; 64]) -> CUlaunchAttribute {
     CUlaunchAttribute {
         id: outboard_abi::CUlaunchAttributeID_enum(id),
         pad: [0; 4],

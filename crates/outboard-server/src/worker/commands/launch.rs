@@ -39,7 +39,7 @@ impl LaunchCommands for Worker {
         let function = self.enter().and_then(|_| self.objects.function(m.function));
         let outcome = function.and_then(|function| {
             let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
-            let config = Config::new(&shape, core::ptr::null_mut(), &m.attributes, false)?;
+            let config = Config::new(&shape, core::ptr::null_mut(), &m.attributes, false, &self.objects)?;
             let mut count = 0;
             if m.largest {
                 call!(self.table, cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer()))?;
@@ -60,6 +60,6 @@ impl LaunchCommands for Worker {
         let stream = self.stream(m.stream)?;
         let function = self.objects.function(m.function)?;
         let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
-        launch::launch(self.table, function, &shape, stream, m.params, &m.attributes, m.cooperative)
+        launch::launch(self.table, function, &shape, stream, m.params, &m.attributes, m.cooperative, &self.objects)
     }
 }

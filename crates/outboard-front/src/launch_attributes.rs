@@ -1,0 +1,69 @@
+//! Attributes of launches.
+
+use outboard_abi::{CUevent, CUlaunchAttribute, CUlaunchAttributeID_enum as L, CUresult};
+use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
+
+use crate::backend::Result;
+use crate::event;
+
+/// What a launch carries besides its shape and parameters.
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub(crate) cooperative: bool,
+    /// Attribute and the bytes of its value. Handles in it are the backend's names, since they are the same.
+    pub(crate) attributes: Vec<(u32, [u8; 64])>,
+}
+
+impl Extras {
+    /// Reads the attributes that a program gave.
+    pub(crate) fn new(attributes: &[CUlaunchAttribute]) -> Result<Extras> {
+        let mut extras = Extras::default();
+        for attribute in attributes {
+            // SAFETY: a union of plain values, all 64 bytes of which `pad` covers.
+            let value = unsafe { attribute.value.pad }.map(|byte| byte as u8);
+            match attribute.id {
+                L::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
+                // SAFETY: the attribute's id says which member is set.
+                L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
+                id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),
+                id if names_event(id.0) => {
+                    event::for_launch(event_of(&value) as CUevent)?;
+                    extras.attributes.push((id.0, value));
+                }
+                // Only the nodes of graphs are updated by devices; the others do not exist in this version.
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            }
+        }
+        Ok(extras)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outboard_wire::launch::{EVENT_ATTRIBUTES, STREAM_ATTRIBUTES};
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let plain = [
+            L::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+            L::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+            L::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            L::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+            L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            L::CU_LAUNCH_ATTRIBUTE_PRIORITY,
+            L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+            L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+            L::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+            L::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+            L::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING,
+        ];
+        assert_eq!(PLAIN_ATTRIBUTES, plain.map(|id| id.0));
+        let events = [L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, L::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT];
+        assert_eq!(EVENT_ATTRIBUTES, events.map(|id| id.0));
+        assert!(STREAM_ATTRIBUTES.iter().all(|id| PLAIN_ATTRIBUTES.contains(id)));
+        let accounted = PLAIN_ATTRIBUTES.len() + EVENT_ATTRIBUTES.len();
+        // Besides them: to be ignored, cooperative, device-updatable, and 15, which has no name.
+        assert_eq!(accounted + 4, L::CU_LAUNCH_ATTRIBUTE_MAX.0 as usize);
+    }
+}
