@@ -23,6 +23,7 @@ use crate::link::Link;
 use crate::memory::{HostMemory, check_range};
 use crate::module::{self, Function, Module};
 use crate::sched::{Lane, Scheduler, Ticket};
+use crate::stream::Attributes;
 use crate::table::Table;
 use crate::vmm::{Mappings, Physical};
 use crate::work::{Condition, Stamp, Word, Work};
@@ -44,6 +45,7 @@ pub struct Cpu {
     pub(crate) arrays: Table<ObjectId, Array>,
     pub(crate) mipmaps: Table<ObjectId, Mipmap>,
     launches: AtomicU64,
+    pub(crate) attributes: Attributes,
 }
 
 static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
@@ -62,6 +64,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     launches: AtomicU64::new(0),
+    attributes: Attributes::default(),
 });
 
 impl Cpu {
@@ -150,6 +153,7 @@ impl Backend for Cpu {
     fn context_close(&self, ctx: ContextId) -> Result<()> {
         let context = self.contexts.remove(ctx)?;
         Cpu::get().scheduler.close(ctx);
+        self.attributes.forget(Lane::Legacy(ctx));
         context.output.flush();
         self.events.remove_where(|event| event.ctx == ctx);
         self.functions.remove_where(|function| function.ctx == ctx);
@@ -271,6 +275,7 @@ impl Backend for Cpu {
     }
 
     fn stream_destroy(&self, _ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.attributes.forget(Lane::Created(id));
         self.scheduler.remove_lane(Lane::Created(id))
     }
 

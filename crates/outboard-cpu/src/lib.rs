@@ -27,6 +27,7 @@ mod module;
 mod output;
 mod pool;
 mod sched;
+mod stream;
 mod table;
 mod threads;
 mod vmm;

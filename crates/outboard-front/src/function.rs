@@ -36,6 +36,7 @@ pub(crate) struct Function {
     pub(crate) param_bytes: usize,
     /// Current value of each attribute; programs may set some.
     attributes: Vec<AtomicI32>,
+    pub(crate) answers: crate::occupancy::Answers,
     /// For the launch interface of before CUDA 4.
     pub(crate) next: Mutex<Configured>,
 }
@@ -80,6 +81,7 @@ impl Function {
         if let Some(slot) = self.attributes.get(attribute.0 as usize) {
             slot.store(value, Ordering::Relaxed);
         }
+        self.answers.forget();
         Ok(())
     }
 
@@ -112,6 +114,7 @@ pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Resul
         name: c_name,
         param_bytes: info.param_bytes(),
         attributes: info.attributes.iter().map(|value| AtomicI32::new(*value)).collect(),
+        answers: crate::occupancy::Answers::default(),
         info,
         next: Mutex::default(),
     });
@@ -135,6 +138,15 @@ pub(crate) fn resolve<D: Driver>(function: CUfunction) -> Result<Arc<Function>> 
     let handle = function as u64;
     if handles::is(Kind::Kernel, handle) {
         return crate::library::in_current_context::<D>(handle);
+    }
+    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// As [`resolve`], but a `CUkernel` means that kernel in the context given.
+pub(crate) fn resolve_in<D: Driver>(function: CUfunction, here: &Here) -> Result<Arc<Function>> {
+    let handle = function as u64;
+    if handles::is(Kind::Kernel, handle) {
+        return crate::library::in_context::<D>(handle, here);
     }
     FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
@@ -163,7 +175,9 @@ pub(crate) unsafe fn cuFuncSetCacheConfig<D: Driver>(function: CUfunction, confi
     let function = resolve::<D>(function)?;
     let here = function.live()?;
     require(config.0 <= 3)?;
-    here.note(D::get().function_set_cache_config(here.id, function.id(), config.0))
+    here.note(D::get().function_set_cache_config(here.id, function.id(), config.0))?;
+    function.answers.forget();
+    Ok(())
 }
 
 pub(crate) unsafe fn cuFuncSetSharedMemConfig<D: Driver>(function: CUfunction, config: CUsharedconfig) -> Result<()> {

@@ -10,6 +10,7 @@ use outboard_wire::platform::Device;
 use crate::Driver;
 use crate::backend::{Launch, Result};
 use crate::border::{require, slice};
+use crate::context::Here;
 use crate::device::value;
 use crate::function::{self, Function};
 use crate::launch_attributes::Extras;
@@ -72,6 +73,18 @@ fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
     require(i64::from(shape.shared) <= i64::from(opted_in))
 }
 
+/// All blocks of a cooperative launch must be resident at once.
+fn check_resident<D: Driver>(shape: &Shape, function: &Function, here: &Here) -> Result<()> {
+    let threads = shape.block.iter().product();
+    let each = crate::occupancy::blocks::<D>(function, threads, shape.shared as usize, 0)?;
+    let processors = value(here.device()?, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let blocks: u64 = shape.grid.iter().map(|dim| u64::from(*dim)).product();
+    if blocks > each.max(0) as u64 * processors.max(0) as u64 {
+        return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+    Ok(())
+}
+
 /// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has laid out, and passes them on.
 ///
 /// # Safety
@@ -82,7 +95,8 @@ unsafe fn with_params<R>(
     extra: *const *mut c_void,
     run: impl FnOnce(&[u8]) -> Result<R>,
 ) -> Result<R> {
-    if !extra.is_null() {
+    // SAFETY: by the contract above, a list has its end at least.
+    if !extra.is_null() && (params.is_null() || unsafe { extra.read() } as usize != EXTRA_END) {
         require(params.is_null())?;
         // SAFETY: by the contract above.
         return run(unsafe { buffer_of(extra) }?);
@@ -153,12 +167,16 @@ unsafe fn launch<D: Driver>(
     if f.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let function = function::resolve::<D>(f)?;
     let (here, stream) = stream::resolve::<D>(stream)?;
+    // A kernel that is named without a context is launched in the stream's.
+    let function = function::resolve_in::<D>(f, &here)?;
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     check(shape, &function, here.device()?)?;
+    if extras.cooperative {
+        check_resident::<D>(shape, &function, &here)?;
+    }
     let submit = |params: &[u8]| {
         let launch = Launch {
             function: function.id(),
@@ -240,7 +258,7 @@ pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
 pub(crate) unsafe fn ask<D: Driver, T>(
     f: CUfunction,
     config: *const CUlaunchConfig,
-    question: impl FnOnce(&crate::context::Here, &Launch<'_>) -> Result<T>,
+    question: impl FnOnce(&Here, &Launch<'_>) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: by the contract above.
     let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

@@ -47,6 +47,8 @@ mod state;
 pub mod stats;
 mod storage;
 pub mod stream;
+mod stream_attributes;
+mod stream_values;
 mod tables;
 pub mod tensormap;
 pub mod texture;

@@ -133,8 +133,12 @@ pub(crate) fn forget(id: ContextId) {
 
 /// The function that the kernel of a handle is in the current context.
 pub(crate) fn in_current_context<D: Driver>(handle: u64) -> Result<Arc<Function>> {
-    let kernel = KERNELS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    kernel.function::<D>(&context::current()?)
+    in_context::<D>(handle, &context::current()?)
+}
+
+/// The function that the kernel of a handle is in a context.
+pub(crate) fn in_context<D: Driver>(handle: u64, here: &Here) -> Result<Arc<Function>> {
+    KERNELS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)
 }
 
 fn library(library: CUlibrary) -> Result<Arc<Library>> {

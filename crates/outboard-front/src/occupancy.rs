@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint};
 use outboard_abi::{
     CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
 };
+use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::Result;
@@ -12,10 +13,42 @@ use crate::border::{put, require};
 use crate::device::value;
 use crate::function::{self, Function};
 
-fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, flags: u32) -> Result<i32> {
+/// Blocks that fit on a multiprocessor. Libraries ask the same again and again, so answers are kept with the function.
+pub(crate) fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, flags: u32) -> Result<i32> {
     let here = function.live()?;
     require(block > 0 && flags & !1 == 0)?;
-    here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags))
+    let ask = || here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags));
+    function.answers.get((block, shared as u64, flags), ask)
+}
+
+/// What was asked about the occupancy of one function, with the answers.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<Vec<(Question, i32)>>);
+
+/// Threads of a block, bytes of dynamic shared memory, flags.
+type Question = (u32, u64, u32);
+
+impl Answers {
+    /// Answers that are kept; a search for the best block size asks a few dozen times.
+    const MOST: usize = 64;
+
+    fn get(&self, question: Question, ask: impl FnOnce() -> Result<i32>) -> Result<i32> {
+        if let Some((_, answer)) = self.0.lock().iter().find(|(asked, _)| *asked == question) {
+            return Ok(*answer);
+        }
+        let answer = ask()?;
+        let mut known = self.0.lock();
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.push((question, answer));
+        Ok(answer)
+    }
+
+    /// The function's attributes have changed, and its occupancy with them.
+    pub(crate) fn forget(&self) {
+        self.0.lock().clear();
+    }
 }
 
 pub(crate) unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<D: Driver>(
@@ -147,4 +180,23 @@ pub(crate) unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<D: Driver>(
     let each = (total / wanted - reserved).min(most) - function.static_shared();
     // SAFETY: the program's out parameter.
     unsafe { put(out, (each.max(0) / 128 * 128) as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_kept_until_attributes_change() {
+        let answers = Answers::default();
+        assert_eq!(answers.get((128, 0, 0), || Ok(16)), Ok(16));
+        assert_eq!(answers.get((128, 0, 0), || Ok(1)), Ok(16));
+        assert_eq!(answers.get((128, 1, 0), || Err(CUresult::CUDA_ERROR_INVALID_VALUE)).ok(), None);
+        assert_eq!(answers.get((128, 1, 0), || Ok(8)), Ok(8), "errors are not kept");
+        for block in 0..1000 {
+            assert_eq!(answers.get((block, 7, 0), || Ok(block as i32)), Ok(block as i32));
+        }
+        answers.forget();
+        assert_eq!(answers.get((128, 0, 0), || Ok(2)), Ok(2));
+    }
 }

@@ -3,9 +3,11 @@
 use core::cell::RefCell;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use outboard_abi::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUresult, CUstream, CUstreamCallback, cuuint32_t, cuuint64_t,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue,
+    CUstreamBatchMemOpParams, CUstreamCallback, cuuint32_t, cuuint64_t,
 };
 use parking_lot::Mutex;
 
@@ -14,6 +16,8 @@ use crate::backend::{ContextId, ObjectId, Result, Stream};
 use crate::border::{put, require};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table, not_found};
+use crate::stream_attributes;
+use crate::stream_values::{self, Word};
 
 /// Which default stream a call without a stream argument means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +45,7 @@ struct Object {
     context: Arc<Context>,
     id: ContextId,
     flags: u32,
-    priority: i32,
+    priority: AtomicI32,
 }
 
 static STREAMS: Table<Object> = Table::new(Kind::Stream);
@@ -114,7 +118,13 @@ pub(crate) fn forget(id: ContextId) {
 fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
     let (least, greatest) = here.device()?.stream_priorities;
     let priority = priority.clamp(greatest, least);
-    let make = |handle| Object { handle, context: here.context.clone(), id: here.id, flags, priority };
+    let make = |handle| Object {
+        handle,
+        context: here.context.clone(),
+        id: here.id,
+        flags,
+        priority: AtomicI32::new(priority),
+    };
     let object = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = D::get().stream_create(here.id, ObjectId(object.handle), flags, priority) {
         STREAMS.remove(object.handle);
@@ -136,8 +146,20 @@ fn facts(stream: CUstream) -> Result<(Arc<Context>, u32, i32)> {
         0 | LEGACY | PER_THREAD => Ok((context::current()?.context, 0, 0)),
         handle => {
             let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
-            Ok((object.context.clone(), object.flags, object.priority))
+            Ok((object.context.clone(), object.flags, object.priority.load(Ordering::Relaxed)))
         }
+    }
+}
+
+/// The priority of a stream that the program made.
+pub(crate) fn priority(stream: CUstream) -> Option<i32> {
+    STREAMS.get(stream as u64).map(|object| object.priority.load(Ordering::Relaxed))
+}
+
+/// Keeps a priority that was set as an attribute.
+pub(crate) fn set_priority(stream: CUstream, priority: i32) {
+    if let Some(object) = STREAMS.get(stream as u64) {
+        object.priority.store(priority, Ordering::Relaxed);
     }
 }
 
@@ -213,7 +235,17 @@ pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait_value::<D>(stream, address, u64::from(value), false, flags)
+    stream_values::wait::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWaitValue32<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    stream_values::first_version::<D>(stream)?;
+    stream_values::wait::<D>(stream, Word::narrow(address, value), flags)
 }
 
 pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
@@ -222,14 +254,17 @@ pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait_value::<D>(stream, address, value, true, flags)
+    stream_values::wait::<D>(stream, Word::wide(address, value), flags)
 }
 
-fn wait_value<D: Driver>(stream: CUstream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
-    require(address.is_multiple_of(if wide { 8 } else { 4 }) && flags & !(3 | 1 << 30) == 0)?;
-    let address = crate::memory::value_address(address)?;
-    here.note(D::get().stream_wait_value(here.id, stream, address, value, wide, flags))
+pub(crate) unsafe fn cuStreamWaitValue64<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    stream_values::first_version::<D>(stream)?;
+    stream_values::wait::<D>(stream, Word::wide(address, value), flags)
 }
 
 pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
@@ -238,7 +273,17 @@ pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    write_value::<D>(stream, address, u64::from(value), false, flags)
+    stream_values::write::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue32<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    stream_values::first_version::<D>(stream)?;
+    stream_values::write::<D>(stream, Word::narrow(address, value), flags)
 }
 
 pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
@@ -247,14 +292,60 @@ pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    write_value::<D>(stream, address, value, true, flags)
+    stream_values::write::<D>(stream, Word::wide(address, value), flags)
 }
 
-fn write_value<D: Driver>(stream: CUstream, address: u64, value: u64, wide: bool, flags: u32) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
-    require(address.is_multiple_of(if wide { 8 } else { 4 }) && flags & !1 == 0)?;
-    let address = crate::memory::value_address(address)?;
-    here.note(D::get().stream_write_value(here.id, stream, address, value, wide, flags))
+pub(crate) unsafe fn cuStreamWriteValue64<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    stream_values::first_version::<D>(stream)?;
+    stream_values::write::<D>(stream, Word::wide(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamBatchMemOp_v2<D: Driver>(
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<()> {
+    // SAFETY: the program's operations.
+    unsafe { stream_values::batch::<D>(stream, count, operations, flags) }
+}
+
+pub(crate) unsafe fn cuStreamBatchMemOp<D: Driver>(
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<()> {
+    stream_values::first_version::<D>(stream)?;
+    // SAFETY: the program's operations.
+    unsafe { stream_values::batch::<D>(stream, count, operations, flags) }
+}
+
+pub(crate) unsafe fn cuStreamSetAttribute<D: Driver>(
+    stream: CUstream,
+    attribute: CUstreamAttrID,
+    value: *const CUstreamAttrValue,
+) -> Result<()> {
+    // SAFETY: the program's value.
+    unsafe { stream_attributes::set::<D>(stream, attribute, value) }
+}
+
+pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
+    stream: CUstream,
+    attribute: CUstreamAttrID,
+    value: *mut CUstreamAttrValue,
+) -> Result<()> {
+    // SAFETY: the program's out parameter.
+    unsafe { stream_attributes::get::<D>(stream, attribute, value) }
+}
+
+pub(crate) unsafe fn cuStreamCopyAttributes<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
+    stream_attributes::copy::<D>(to, from)
 }
 
 pub(crate) unsafe fn cuStreamGetCtx<D: Driver>(stream: CUstream, out: *mut CUcontext) -> Result<()> {

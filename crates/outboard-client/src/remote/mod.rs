@@ -9,6 +9,7 @@ mod ipc;
 mod link;
 mod managed;
 mod pool;
+mod stream;
 mod vmm;
 
 use std::sync::{Arc, OnceLock};

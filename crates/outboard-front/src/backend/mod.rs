@@ -15,6 +15,7 @@ mod ipc;
 mod link;
 mod managed;
 mod pool;
+mod stream;
 mod vmm;
 
 use outboard_abi::CUresult;
@@ -30,6 +31,7 @@ pub use ipc::Sharing;
 pub use link::{LinkInput, Linking};
 pub use managed::Managed;
 pub use pool::Pools;
+pub use stream::{MemoryOperation, Streams};
 pub use vmm::{MemoryKind, VirtualMemory};
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
@@ -157,6 +159,7 @@ pub trait Backend:
     + Managed
     + Pools
     + Sharing
+    + Streams
     + VirtualMemory
     + Send
     + Sync

@@ -3480,7 +3480,8 @@ pub trait Driver: Backend {
         param_array: *mut CUstreamBatchMemOpParams,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamBatchMemOp::<Self>(stream, count, param_array, flags) })
     }
 
     unsafe fn cuStreamBatchMemOp_v2(
@@ -3489,7 +3490,8 @@ pub trait Driver: Backend {
         param_array: *mut CUstreamBatchMemOpParams,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamBatchMemOp_v2::<Self>(stream, count, param_array, flags) })
     }
 
     unsafe fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
@@ -3512,7 +3514,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamCopyAttributes::<Self>(dst_stream, src_stream) })
     }
 
     unsafe fn cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) -> CUresult {
@@ -3544,7 +3547,8 @@ pub trait Driver: Backend {
         attr: CUstreamAttrID,
         value: *mut CUstreamAttrValue,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamGetAttribute::<Self>(h_stream, attr, value) })
     }
 
     unsafe fn cuStreamGetCaptureInfo(
@@ -3650,7 +3654,8 @@ pub trait Driver: Backend {
         attr: CUstreamAttrID,
         param: *const CUstreamAttrValue,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamSetAttribute::<Self>(h_stream, attr, param) })
     }
 
     unsafe fn cuStreamSynchronize(h_stream: CUstream) -> CUresult {
@@ -3683,7 +3688,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamWaitValue32(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamWaitValue32::<Self>(stream, addr, value, flags) })
     }
 
     unsafe fn cuStreamWaitValue32_v2(
@@ -3697,7 +3703,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamWaitValue64(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamWaitValue64::<Self>(stream, addr, value, flags) })
     }
 
     unsafe fn cuStreamWaitValue64_v2(
@@ -3711,7 +3718,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamWriteValue32(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamWriteValue32::<Self>(stream, addr, value, flags) })
     }
 
     unsafe fn cuStreamWriteValue32_v2(
@@ -3725,7 +3733,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamWriteValue64(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamWriteValue64::<Self>(stream, addr, value, flags) })
     }
 
     unsafe fn cuStreamWriteValue64_v2(

@@ -161,6 +161,14 @@ pub(crate) trait StreamCommands {
     fn stream_write_value(&mut self, message: StreamWriteValue) -> Outcome;
     /// Does `host_call`.
     fn host_call(&mut self, message: HostCall) -> Outcome;
+    /// Does `stream_attribute` and answers, at once or later.
+    fn stream_attribute(&mut self, message: StreamAttribute, answer: Answer<StreamAttribute>);
+    /// Does `stream_batch`.
+    fn stream_batch(&mut self, message: StreamBatch) -> Outcome;
+    /// Does `stream_copy_attributes` and answers, at once or later.
+    fn stream_copy_attributes(&mut self, message: StreamCopyAttributes, answer: Answer<StreamCopyAttributes>);
+    /// Does `stream_set_attribute` and answers, at once or later.
+    fn stream_set_attribute(&mut self, message: StreamSetAttribute, answer: Answer<StreamSetAttribute>);
 }
 
 /// What a worker does for the messages of api/wire/texture.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -623,6 +631,29 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.texture_destroy(message)
+        }
+        74 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.stream_attribute(message, incoming.answer());
+            Ok(())
+        }
+        75 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.stream_batch(message)
+        }
+        76 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.stream_copy_attributes(message, incoming.answer());
+            Ok(())
+        }
+        77 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.stream_set_attribute(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

@@ -147,6 +147,7 @@ fn mask_what_is_local(platform: &mut Platform) {
     use outboard_abi::CUdevice_attribute as A;
     let masked = [
         A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
         A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,

@@ -3160,6 +3160,172 @@ impl Message for TextureDestroy {
     const OP: u16 = 73;
 }
 
+/// The message `stream_attribute`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamAttribute {
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+}
+
+impl Encode for StreamAttribute {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.stream);
+        writer.put(&self.attribute);
+    }
+}
+
+impl<'a> Decode<'a> for StreamAttribute {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamAttribute { stream: reader.get()?, attribute: reader.get()? })
+    }
+}
+
+impl Message for StreamAttribute {
+    const OP: u16 = 74;
+}
+
+/// The answer to [`StreamAttribute`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamAttributeReply {
+    /// `value`, see `api/wire/`.
+    pub value: [u8; 64],
+}
+
+impl Encode for StreamAttributeReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for StreamAttributeReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamAttributeReply { value: reader.get()? })
+    }
+}
+
+impl Call for StreamAttribute {
+    type Reply<'a> = StreamAttributeReply;
+}
+
+/// The message `stream_batch`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamBatch {
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `operations`, see `api/wire/`.
+    pub operations: Vec<[u64; 4]>,
+}
+
+impl Encode for StreamBatch {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.stream);
+        writer.put(&self.operations);
+    }
+}
+
+impl<'a> Decode<'a> for StreamBatch {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamBatch { stream: reader.get()?, operations: reader.get()? })
+    }
+}
+
+impl Message for StreamBatch {
+    const OP: u16 = 75;
+}
+
+/// The message `stream_copy_attributes`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamCopyAttributes {
+    /// `dst`, see `api/wire/`.
+    pub dst: u64,
+    /// `src`, see `api/wire/`.
+    pub src: u64,
+}
+
+impl Encode for StreamCopyAttributes {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.src);
+    }
+}
+
+impl<'a> Decode<'a> for StreamCopyAttributes {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamCopyAttributes { dst: reader.get()?, src: reader.get()? })
+    }
+}
+
+impl Message for StreamCopyAttributes {
+    const OP: u16 = 76;
+}
+
+/// The answer to [`StreamCopyAttributes`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamCopyAttributesReply {}
+
+impl Encode for StreamCopyAttributesReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for StreamCopyAttributesReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamCopyAttributesReply {})
+    }
+}
+
+impl Call for StreamCopyAttributes {
+    type Reply<'a> = StreamCopyAttributesReply;
+}
+
+/// The message `stream_set_attribute`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamSetAttribute {
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+    /// `value`, see `api/wire/`.
+    pub value: [u8; 64],
+}
+
+impl Encode for StreamSetAttribute {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.stream);
+        writer.put(&self.attribute);
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for StreamSetAttribute {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamSetAttribute { stream: reader.get()?, attribute: reader.get()?, value: reader.get()? })
+    }
+}
+
+impl Message for StreamSetAttribute {
+    const OP: u16 = 77;
+}
+
+/// The answer to [`StreamSetAttribute`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamSetAttributeReply {}
+
+impl Encode for StreamSetAttributeReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for StreamSetAttributeReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(StreamSetAttributeReply {})
+    }
+}
+
+impl Call for StreamSetAttribute {
+    type Reply<'a> = StreamSetAttributeReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3236,6 +3402,10 @@ pub fn name(op: u16) -> Option<&'static str> {
         71 => "surface_destroy",
         72 => "texture_create",
         73 => "texture_destroy",
+        74 => "stream_attribute",
+        75 => "stream_batch",
+        76 => "stream_copy_attributes",
+        77 => "stream_set_attribute",
         _ => return None,
     })
 }
@@ -3318,6 +3488,10 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         71 => writer.put(&reader.get::<SurfaceDestroy>()?),
         72 => writer.put(&reader.get::<TextureCreate>()?),
         73 => writer.put(&reader.get::<TextureDestroy>()?),
+        74 => writer.put(&reader.get::<StreamAttribute>()?),
+        75 => writer.put(&reader.get::<StreamBatch>()?),
+        76 => writer.put(&reader.get::<StreamCopyAttributes>()?),
+        77 => writer.put(&reader.get::<StreamSetAttribute>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

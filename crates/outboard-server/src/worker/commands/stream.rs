@@ -1,11 +1,20 @@
 //! Streams.
 
+use outboard_abi::{
+    CUlaunchAttributeID, CUresult, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st as MemoryBarrier,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValue,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as Value,
+    CUstreamBatchMemOpType as Kind,
+};
 use outboard_driver::call;
+use outboard_wire::launch::STREAM_ATTRIBUTES;
 use outboard_wire::messages::*;
 
 use super::{Handle, Wait, Worker};
 use crate::generated::dispatch::StreamCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::launch;
 
 impl StreamCommands for Worker {
     fn stream_create(&mut self, m: StreamCreate) -> Outcome {
@@ -70,5 +79,83 @@ impl StreamCommands for Worker {
         } else {
             call!(self.table, cuStreamWriteValue32_v2(stream, m.address, m.value as u32, m.flags))
         }
+    }
+
+    fn stream_set_attribute(&mut self, m: StreamSetAttribute, answer: Answer<StreamSetAttribute>) {
+        let outcome = self.stream(m.stream).and_then(|stream| {
+            let id = stream_attribute(m.attribute)?;
+            let value = launch::attribute(m.attribute, m.value).value;
+            call!(self.table, cuStreamSetAttribute(stream, id, &raw const value))
+        });
+        answer.result(outcome.map(|()| StreamSetAttributeReply {}));
+    }
+
+    fn stream_attribute(&mut self, m: StreamAttribute, answer: Answer<StreamAttribute>) {
+        let outcome = self.stream(m.stream).and_then(|stream| {
+            let id = stream_attribute(m.attribute)?;
+            let mut value = launch::attribute(m.attribute, [0; 64]).value;
+            call!(self.table, cuStreamGetAttribute(stream, id, &raw mut value))?;
+            // SAFETY: a union of plain values, all bytes of which `pad` covers.
+            Ok(unsafe { value.pad }.map(|byte| byte as u8))
+        });
+        answer.result(outcome.map(|value| StreamAttributeReply { value }));
+    }
+
+    fn stream_copy_attributes(&mut self, m: StreamCopyAttributes, answer: Answer<StreamCopyAttributes>) {
+        let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.objects.stream(m.src)?)));
+        let outcome = streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
+        answer.result(outcome.map(|()| StreamCopyAttributesReply {}));
+    }
+
+    fn stream_batch(&mut self, m: StreamBatch) -> Outcome {
+        let stream = self.stream(m.stream)?;
+        if m.operations.len() > MOST_OPERATIONS {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut list = m.operations.iter().map(|o| self.operation(o)).collect::<Result<Vec<_>, _>>()?;
+        call!(self.table, cuStreamBatchMemOp_v2(stream, list.len() as u32, list.as_mut_ptr(), 0))
+    }
+}
+
+/// Operations in one batch; drivers take fewer than 256.
+const MOST_OPERATIONS: usize = 255;
+
+/// The attribute, if streams have it.
+fn stream_attribute(attribute: u32) -> Result<CUlaunchAttributeID, CUresult> {
+    if STREAM_ATTRIBUTES.contains(&attribute) {
+        Ok(outboard_abi::CUlaunchAttributeID_enum(attribute))
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+impl Worker {
+    /// One operation of a batch, its address checked.
+    fn operation(&self, [kind, address, value, flags]: &[u64; 4]) -> Result<CUstreamBatchMemOpParams, CUresult> {
+        let kind = outboard_abi::CUstreamBatchMemOpType_enum(*kind as u32);
+        let bytes = match kind {
+            Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
+            Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
+            Kind::CU_STREAM_MEM_OP_BARRIER | Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => 0,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let mut operation = CUstreamBatchMemOpParams { pad: [0; 6] };
+        let flags = *flags as u32;
+        if bytes > 0 {
+            self.allocations.check(*address, bytes)?;
+            // The members for waiting and writing are laid out alike.
+            operation.waitValue = WaitValue {
+                operation: kind,
+                address: *address,
+                __bindgen_anon_1: Value { value64: *value },
+                flags,
+                alias: 0,
+            };
+        } else if kind == Kind::CU_STREAM_MEM_OP_BARRIER {
+            operation.memoryBarrier = MemoryBarrier { operation: kind, flags };
+        } else {
+            operation.operation = kind;
+        }
+        Ok(operation)
     }
 }

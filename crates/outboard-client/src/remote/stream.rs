@@ -1,0 +1,47 @@
+//! Attributes of a server's streams, and operations on its memory in their order.
+
+use outboard_abi::CUstreamBatchMemOpType as Kind;
+use outboard_front::backend::{ContextId, MemoryOperation, Result, Stream, Streams};
+use outboard_wire::messages as msg;
+
+use super::{Remote, wire};
+
+impl Streams for Remote {
+    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
+        self.call(ctx, &msg::StreamSetAttribute { stream: wire(stream), attribute, value }, |_| ())
+    }
+
+    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+        self.call(ctx, &msg::StreamAttribute { stream: wire(stream), attribute }, |reply| reply.value)
+    }
+
+    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+        self.call(ctx, &msg::StreamCopyAttributes { dst: wire(dst), src: wire(src) }, |_| ())
+    }
+
+    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+        let operations = operations.iter().map(numbers).collect();
+        self.post(ctx, &msg::StreamBatch { stream: wire(stream), operations })
+    }
+}
+
+/// An operation as it travels: kind, address, value, flags.
+fn numbers(operation: &MemoryOperation) -> [u64; 4] {
+    let (kind, address, value, flags) = match *operation {
+        MemoryOperation::Wait { address, value, wide: false, flags } => {
+            (Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags)
+        }
+        MemoryOperation::Wait { address, value, wide: true, flags } => {
+            (Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags)
+        }
+        MemoryOperation::Write { address, value, wide: false, flags } => {
+            (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags)
+        }
+        MemoryOperation::Write { address, value, wide: true, flags } => {
+            (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags)
+        }
+        MemoryOperation::Flush => (Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, 0, 0, 0),
+        MemoryOperation::Barrier { flags } => (Kind::CU_STREAM_MEM_OP_BARRIER, 0, 0, flags),
+    };
+    [u64::from(kind.0), address, value, u64::from(flags)]
+}

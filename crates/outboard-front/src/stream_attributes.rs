@@ -1,0 +1,62 @@
+//! Attributes of streams: defaults for the launches in them.
+
+use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue};
+use outboard_wire::launch::STREAM_ATTRIBUTES;
+
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require};
+use crate::stream::{self, resolve};
+
+/// Whether streams have this attribute.
+fn check(attribute: CUstreamAttrID) -> Result<()> {
+    require(STREAM_ATTRIBUTES.contains(&attribute.0))
+}
+
+/// # Safety
+/// `value` is null or the program's value of the attribute.
+pub(crate) unsafe fn set<D: Driver>(
+    named: CUstream,
+    attribute: CUstreamAttrID,
+    value: *const CUstreamAttrValue,
+) -> Result<()> {
+    let (here, stream) = resolve::<D>(named)?;
+    check(attribute)?;
+    // SAFETY: by the contract above.
+    let value = unsafe { value.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: a union of plain values, all bytes of which `pad` covers.
+    let bytes = unsafe { value.pad }.map(|byte| byte as u8);
+    here.note(D::get().stream_set_attribute(here.id, stream, attribute.0, bytes))?;
+    if attribute == L::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        // SAFETY: the member that belongs to this attribute.
+        stream::set_priority(named, unsafe { value.priority });
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `value` is null or valid for a write.
+pub(crate) unsafe fn get<D: Driver>(
+    named: CUstream,
+    attribute: CUstreamAttrID,
+    value: *mut CUstreamAttrValue,
+) -> Result<()> {
+    let (here, stream) = resolve::<D>(named)?;
+    check(attribute)?;
+    require(!value.is_null())?;
+    let bytes = here.note(D::get().stream_attribute(here.id, stream, attribute.0))?;
+    // SAFETY: by the contract above.
+    unsafe { put(value, CUstreamAttrValue { pad: bytes.map(|byte| byte as core::ffi::c_char) }) }
+}
+
+/// Gives one stream all attributes of another in the same context.
+pub(crate) fn copy<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
+    let (here, dst) = resolve::<D>(to)?;
+    let (there, src) = resolve::<D>(from)?;
+    require(here.id == there.id)?;
+    here.note(D::get().stream_copy_attributes(here.id, dst, src))?;
+    if let Some(priority) = stream::priority(from) {
+        stream::set_priority(to, priority);
+    }
+    Ok(())
+}
