@@ -154,6 +154,8 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
         (true, _) => {
             vec![lib.join("libcudart_static.a").display().to_string(), "-ldl".into(), "-lrt".into(), "-lpthread".into()]
         }
+        // The last name before the major version alone was it.
+        (false, "11") => vec![lib.join("libcudart.so.11.0").display().to_string()],
         (false, major) => vec![format!("-L{}", lib.display()), format!("-l:libcudart.so.{major}")],
     };
 
@@ -214,7 +216,7 @@ fn run_quietly(command: &Command) -> Result<()> {
 
 /// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to another machine.
 fn copy_libraries(toolchain: &Toolchain, dir: &Path) -> Result<()> {
-    let runtimes = ["12.9", "13.0", "13.5"];
+    let runtimes = ["11.8", "12.0", "12.4", "12.9", "13.0", "13.5"];
     for release in runtimes {
         let to = dir.join("lib").join(release);
         fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;

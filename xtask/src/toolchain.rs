@@ -22,6 +22,13 @@ const WHEELS: &[&str] = &[
 const RUNTIMES: &[(&str, &str)] =
     &[("12.9", "nvidia-cuda-runtime-cu12==12.9.79"), ("13.5", "nvidia-cuda-runtime==13.5.37")];
 
+/// Runtimes that a server's driver must also serve, from the oldest that programs still bring: one small wheel each.
+const OLD_RUNTIMES: &[(&str, &str)] = &[
+    ("11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
+    ("12.0", "nvidia-cuda-runtime-cu12==12.0.146"),
+    ("12.4", "nvidia-cuda-runtime-cu12==12.4.127"),
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -43,7 +50,7 @@ impl Toolchain {
         let venv = root().join(".venv");
         let stamp = venv.join("outboard-wheels.txt");
         let wanted = wanted();
-        if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+        if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) && missing(&venv).next().is_none() {
             return Self::find(&venv);
         }
         require_tools()?;
@@ -52,6 +59,9 @@ impl Toolchain {
         if !fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
             install(&venv)?;
             fs::write(&stamp, wanted).context("cannot write the stamp of the virtual environment")?;
+        }
+        for (folder, wheel) in missing(&venv) {
+            install_runtime(&venv, folder, wheel)?;
         }
         Self::find(&venv)
     }
@@ -82,12 +92,12 @@ impl Toolchain {
         self.cuda.join("lib")
     }
 
-    /// The folder with the runtime libraries of a release: "12.9", "13.0" or "13.5".
+    /// The folder with the runtime libraries of a release, such as "12.9".
     pub(crate) fn runtime(&self, release: &str) -> PathBuf {
         let side = self.venv.join("runtimes").join(release).join("nvidia");
         match release {
             "13.0" => self.lib(),
-            _ if release.starts_with("12.") => side.join("cuda_runtime/lib"),
+            _ if release.starts_with("11.") || release.starts_with("12.") => side.join("cuda_runtime/lib"),
             _ => side.join("cu13/lib"),
         }
     }
@@ -109,15 +119,26 @@ fn install(venv: &Path) -> Result<()> {
     }
     step(&format!("installing CUDA's compiler from PyPI into .venv ({} wheels, about 170 MB)", WHEELS.len()));
     util::run(pip(venv).args(WHEELS))?;
-    for (folder, wheel) in RUNTIMES {
-        step(&format!("installing the CUDA {folder} runtime"));
-        let target = venv.join("runtimes").join(folder);
-        if target.exists() {
-            fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
+    RUNTIMES.iter().try_for_each(|(folder, wheel)| install_runtime(venv, folder, wheel))
+}
+
+/// The old runtimes that are not there yet.
+fn missing(venv: &Path) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let runtimes = venv.join("runtimes");
+    OLD_RUNTIMES.iter().filter(move |(folder, _)| !runtimes.join(folder).exists())
+}
+
+/// Puts a runtime into a folder of its own, whole or not at all.
+fn install_runtime(venv: &Path, folder: &str, wheel: &str) -> Result<()> {
+    step(&format!("installing the CUDA {folder} runtime"));
+    let (target, new) = (venv.join("runtimes").join(folder), venv.join("runtimes").join(format!("{folder}.new")));
+    for old in [&target, &new] {
+        if old.exists() {
+            fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
         }
-        util::run(pip(venv).args(["--no-deps", "--target"]).arg(&target).arg(wheel))?;
     }
-    Ok(())
+    util::run(pip(venv).args(["--no-deps", "--target"]).arg(&new).arg(wheel))?;
+    fs::rename(&new, &target).with_context(|| format!("cannot name {}", target.display()))
 }
 
 fn pip(venv: &Path) -> Command {

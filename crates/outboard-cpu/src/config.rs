@@ -5,6 +5,7 @@
 //! | `OUTBOARD_CPU_DEVICES` | how many devices, 1 to 16 | 1 |
 //! | `OUTBOARD_CPU_THREADS` | threads that run blocks, for each device | the processors of the machine |
 //! | `OUTBOARD_CPU_MEMORY` | bytes of memory of each device; K, M, G multiply by 1024 | half of the machine's, at most 16 GiB |
+//! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!
 //! A value that makes no sense counts as none: a driver library has nowhere to complain.
@@ -16,6 +17,8 @@ use rustix::system::sysinfo;
 const MAX_DEVICES: usize = 16;
 const MAX_THREADS: usize = 1024;
 const MIB: u64 = 1 << 20;
+/// Runtimes of today work with no older driver.
+const OLDEST: u32 = 11000;
 const MOST_BY_DEFAULT: u64 = 16 << 30;
 /// More than any machine has, and far less than the address space.
 const MOST: u64 = 8 << 40;
@@ -27,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) threads: usize,
     /// Bytes of memory of each device.
     pub(crate) memory: u64,
+    /// What `cuDriverGetVersion` gives.
+    pub(crate) version: u32,
     pub(crate) log: bool,
 }
 
@@ -42,10 +47,13 @@ impl Config {
             (1..=most).contains(&count).then_some(count)
         };
         let memory = variable("OUTBOARD_CPU_MEMORY").and_then(|text| bytes(&text));
+        let version = variable("OUTBOARD_CPU_DRIVER_VERSION").and_then(|text| text.trim().parse().ok());
+        let version = version.filter(|version| (OLDEST..=outboard_abi::CUDA_VERSION).contains(version));
         Config {
             devices: count("OUTBOARD_CPU_DEVICES", MAX_DEVICES).unwrap_or(1),
             threads: count("OUTBOARD_CPU_THREADS", MAX_THREADS).unwrap_or(processors.min(MAX_THREADS)),
             memory: memory.unwrap_or((machine / 2).clamp(64 * MIB, MOST_BY_DEFAULT)).next_multiple_of(MIB),
+            version: version.unwrap_or(outboard_abi::CUDA_VERSION),
             log: variable("OUTBOARD_LOG").is_some_and(|text| !text.is_empty() && text != "0"),
         }
     }
@@ -86,7 +94,8 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let expected = Config { devices: 1, threads: 6, memory: 4 << 30, log: false };
+        let expected =
+            Config { devices: 1, threads: 6, memory: 4 << 30, version: outboard_abi::CUDA_VERSION, log: false };
         assert_eq!(config(&[], 8 << 30), expected);
         assert_eq!(config(&[], 1 << 40).memory, 16 << 30);
         let nonsense = [("OUTBOARD_CPU_DEVICES", "17"), ("OUTBOARD_CPU_THREADS", "0"), ("OUTBOARD_CPU_MEMORY", "lots")];

@@ -11,8 +11,6 @@ use outboard_wire::platform::{Device, Platform};
 
 use crate::config::Config;
 
-/// CUDA 13.0.
-pub(crate) const DRIVER_VERSION: u32 = 13000;
 /// Compute capability, 10 × major + minor.
 pub(crate) const SM: u32 = 90;
 pub(crate) const WARP: u32 = 32;
@@ -30,7 +28,7 @@ pub(crate) const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(crate) fn platform(config: &Config) -> Platform {
     let machine = machine_identity();
     let devices = (0..config.devices as u32).map(|ordinal| device(config, ordinal, &machine)).collect();
-    Platform { driver_version: DRIVER_VERSION, driver_name: "software device".into(), devices }
+    Platform { driver_version: config.version, driver_name: "software device".into(), devices, lacks: Vec::new() }
 }
 
 fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
@@ -272,7 +270,7 @@ mod tests {
 
     #[test]
     fn devices_differ_and_describe_themselves() {
-        let config = Config { devices: 3, threads: 4, memory: 1 << 30, log: false };
+        let config = Config { devices: 3, threads: 4, memory: 1 << 30, version: 13000, log: false };
         let platform = platform(&config);
         assert_eq!(platform.devices.len(), 3);
         let device = &platform.devices[1];

@@ -21,7 +21,8 @@ pub fn platform(table: &Table, name: &str) -> Result<Platform, LoadError> {
     done("cuDriverGetVersion", call!(table, cuDriverGetVersion(&raw mut version)))?;
     done("cuDeviceGetCount", call!(table, cuDeviceGetCount(&raw mut count)))?;
     let devices = (0..count).map(|ordinal| device(table, ordinal, count)).collect::<Result<_, _>>()?;
-    Ok(Platform { driver_version: version as u32, driver_name: name.to_owned(), devices })
+    let lacks = table.lacks().map(str::to_owned).collect();
+    Ok(Platform { driver_version: version as u32, driver_name: name.to_owned(), devices, lacks })
 }
 
 fn device(table: &Table, ordinal: CUdevice, count: c_int) -> Result<Device, LoadError> {

@@ -18,10 +18,9 @@ pub(crate) unsafe fn cuInit<D: Driver>(flags: c_uint) -> Result<()> {
 }
 
 pub(crate) unsafe fn cuDriverGetVersion<D: Driver>(version: *mut c_int) -> Result<()> {
-    // A runtime asks before cuInit; the interface that we offer is ours, whatever the server's driver adds to it.
-    let found = state::ready().map_or(state::API_VERSION, |state| state.driver_version);
+    require(!version.is_null())?;
     // SAFETY: the program's out parameter.
-    unsafe { put(version, found as c_int) }
+    unsafe { put(version, state::interface::<D>().version as c_int) }
 }
 
 pub(crate) unsafe fn cuGetErrorName<D: Driver>(error: CUresult, out: *mut *const c_char) -> Result<()> {
@@ -50,7 +49,7 @@ pub(crate) unsafe fn cuGetProcAddress<D: Driver>(
     table: &'static [Entry],
 ) -> Result<()> {
     // SAFETY: the program's arguments.
-    unsafe { proc_address::version_1(table, symbol, pfn, version, flags) }
+    unsafe { proc_address::version_1::<D>(table, symbol, pfn, version, flags) }
 }
 
 pub(crate) unsafe fn cuGetProcAddress_v2<D: Driver>(
@@ -62,7 +61,7 @@ pub(crate) unsafe fn cuGetProcAddress_v2<D: Driver>(
     table: &'static [Entry],
 ) -> Result<()> {
     // SAFETY: the program's arguments.
-    unsafe { proc_address::version_2(table, symbol, pfn, version, flags, status) }
+    unsafe { proc_address::version_2::<D>(table, symbol, pfn, version, flags, status) }
 }
 
 pub(crate) unsafe fn cuGetExportTable<D: Driver>(table: *mut *const c_void, id: *const CUuuid) -> Result<()> {

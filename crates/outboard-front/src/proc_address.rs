@@ -7,8 +7,10 @@ use core::ffi::{c_char, c_int, c_void};
 
 use outboard_abi::{CUdriverProcAddressQueryResult, CUresult};
 
+use crate::Driver;
 use crate::backend::Result;
 use crate::border::{put, put_if, require, text};
+use crate::state::Interface;
 
 /// One exported symbol.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,8 @@ pub struct Entry {
     since: u32,
     per_thread: bool,
     symbol: &'static str,
+    /// The function of the device's driver that it cannot do without.
+    needs: Option<&'static str>,
     address: *const (),
 }
 
@@ -32,7 +36,12 @@ impl Entry {
         symbol: &'static str,
         address: *const (),
     ) -> Entry {
-        Entry { base, since, per_thread, symbol, address }
+        Entry { base, since, per_thread, symbol, needs: None, address }
+    }
+
+    /// It is only there if the device's driver has `function`.
+    pub const fn needs(self, function: &'static str) -> Entry {
+        Entry { needs: Some(function), ..self }
     }
 
     /// The exported name.
@@ -46,27 +55,32 @@ const PER_THREAD: u64 = 2;
 
 /// Why there is no address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Missing {
+enum Missing {
     /// No such function.
     Symbol,
     /// Every ABI of it is newer than the version asked for.
     Version,
 }
 
-/// Finds the entry of `table` (sorted by base name) for what a program asks.
-pub fn find(
+/// Finds the entry of `table` (sorted by base name) for what a program asks, among those that a driver like the device's has.
+fn find(
     table: &'static [Entry],
+    interface: &Interface,
     name: &str,
     version: u32,
     flags: u64,
 ) -> std::result::Result<&'static Entry, Missing> {
     let start = table.partition_point(|entry| entry.base < name);
     let same: &[Entry] = &table[start..start + table[start..].partition_point(|entry| entry.base == name)];
-    if same.is_empty() {
+    let there = |entry: &&Entry| {
+        entry.since <= interface.version && !entry.needs.is_some_and(|function| interface.lacks.contains(function))
+    };
+    if !same.iter().any(|entry| there(&entry)) {
         return Err(Missing::Symbol);
     }
     let newest = |per_thread| {
         same.iter()
+            .filter(there)
             .filter(|entry| entry.per_thread == per_thread && entry.since <= version)
             .max_by_key(|entry| entry.since)
     };
@@ -78,7 +92,7 @@ pub fn find(
 ///
 /// # Safety
 /// `symbol` is null or a C string.
-unsafe fn look_up(
+unsafe fn look_up<D: Driver>(
     table: &'static [Entry],
     symbol: *const c_char,
     version: c_int,
@@ -88,15 +102,16 @@ unsafe fn look_up(
     let name = unsafe { text(symbol) }?;
     let version = u32::try_from(version).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // A runtime that is newer than the interface asks for newer versions of it and must be told.
-    require(version <= crate::state::API_VERSION && flags <= 3)?;
-    Ok(find(table, name, version, flags).map(|entry| entry.address.cast_mut().cast()))
+    let interface = crate::state::interface::<D>();
+    require(version <= interface.version && flags <= 3)?;
+    Ok(find(table, interface, name, version, flags).map(|entry| entry.address.cast_mut().cast()))
 }
 
 /// `cuGetProcAddress` of CUDA 11.3: an error for what is not there.
 ///
 /// # Safety
 /// Pointers are null or valid as the C function says.
-pub(crate) unsafe fn version_1(
+pub(crate) unsafe fn version_1<D: Driver>(
     table: &'static [Entry],
     symbol: *const c_char,
     pfn: *mut *mut c_void,
@@ -105,7 +120,7 @@ pub(crate) unsafe fn version_1(
 ) -> Result<()> {
     require(!pfn.is_null())?;
     // SAFETY: by the contract above.
-    match unsafe { look_up(table, symbol, version, flags) }? {
+    match unsafe { look_up::<D>(table, symbol, version, flags) }? {
         // SAFETY: by the contract above.
         Ok(address) => unsafe { put(pfn, address) },
         Err(_) => {
@@ -120,7 +135,7 @@ pub(crate) unsafe fn version_1(
 ///
 /// # Safety
 /// Pointers are null or valid as the C function says.
-pub(crate) unsafe fn version_2(
+pub(crate) unsafe fn version_2<D: Driver>(
     table: &'static [Entry],
     symbol: *const c_char,
     pfn: *mut *mut c_void,
@@ -130,7 +145,7 @@ pub(crate) unsafe fn version_2(
 ) -> Result<()> {
     require(!pfn.is_null())?;
     // SAFETY: by the contract above.
-    let found = unsafe { look_up(table, symbol, version, flags) }?;
+    let found = unsafe { look_up::<D>(table, symbol, version, flags) }?;
     let (address, why) = match found {
         Ok(address) => (address, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
         Err(Missing::Symbol) => {

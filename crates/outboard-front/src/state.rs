@@ -1,10 +1,11 @@
 //! What the process knows once `cuInit` has worked.
 
-use std::sync::OnceLock;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 use outboard_abi::{CUdevice, CUresult};
-use outboard_wire::platform::Device;
+use outboard_wire::platform::{Device, Platform};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Result};
@@ -19,7 +20,25 @@ static STATE: OnceLock<State> = OnceLock::new();
 static INIT: Mutex<()> = Mutex::new(());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The version reported before `cuInit`, and the newest interface that is offered.
+/// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
+static FOUND: Mutex<Option<(u32, Platform)>> = Mutex::new(None);
+static INTERFACE: OnceLock<Interface> = OnceLock::new();
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Which functions there are.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    /// What `cuDriverGetVersion` gives.
+    pub(crate) version: u32,
+    /// Functions that the device's driver does not have.
+    pub(crate) lacks: HashSet<String>,
+}
+
+/// What is offered as long as nobody has said what the device's driver has.
+static EVERYTHING: LazyLock<Interface> =
+    LazyLock::new(|| Interface { version: API_VERSION, lacks: HashSet::default() });
+
+/// The newest interface that is offered.
 pub(crate) const API_VERSION: u32 = outboard_abi::CUDA_VERSION;
 
 /// Finds the devices, once. A failure is not kept: the next `cuInit` tries again.
@@ -35,7 +54,7 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
         return Ok(());
     }
     quiet_panics();
-    let platform = B::get().platform()?;
+    let platform = platform::<B>()?;
     let variable = |name| std::env::var(name).ok();
     let devices = crate::visible::select(
         platform.devices,
@@ -51,6 +70,35 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
     let _ = STATE.set(State { driver_version: platform.driver_version.min(API_VERSION), devices });
     crate::context::init();
     Ok(())
+}
+
+/// The devices and their driver, asked once in a process.
+fn platform<B: Backend>() -> Result<Platform> {
+    let mut found = FOUND.lock();
+    let process = std::process::id();
+    if let Some((of, platform)) = &*found
+        && *of == process
+    {
+        return Ok(platform.clone());
+    }
+    let platform = B::get().platform()?;
+    let version = platform.driver_version.min(API_VERSION);
+    let _ = INTERFACE.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
+    *found = Some((process, platform.clone()));
+    Ok(platform)
+}
+
+/// Which functions there are. A runtime asks before `cuInit`, which it is about to call: so the driver is asked now. One that cannot be
+/// asked is not asked again before `cuInit`.
+pub(crate) fn interface<B: Backend>() -> &'static Interface {
+    if let Some(interface) = INTERFACE.get() {
+        return interface;
+    }
+    if !FORKED.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
+        quiet_panics();
+        let _ = platform::<B>();
+    }
+    INTERFACE.get().unwrap_or_else(|| &EVERYTHING)
 }
 
 /// A forked child shares no connection and no thread with its parent: like the native driver, we do nothing there.

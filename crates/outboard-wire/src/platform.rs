@@ -11,6 +11,8 @@ pub struct Platform {
     pub driver_name: String,
     /// The devices, in the driver's order.
     pub devices: Vec<Device>,
+    /// Functions of CUDA 13.0 that the driver library does not export: it is older, or made for other machines.
+    pub lacks: Vec<String>,
 }
 
 /// One device as `cuDeviceGet*` describe it.
@@ -105,6 +107,6 @@ macro_rules! record {
     };
 }
 
-record!(Platform { driver_version, driver_name, devices });
+record!(Platform { driver_version, driver_name, devices, lacks });
 record!(Device { ordinal, name, uuid, total_memory, attributes, stream_priorities, peers });
 record!(KernelInfo { attributes, params });

@@ -12,7 +12,8 @@ mod pool;
 mod stream;
 mod vmm;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
@@ -28,11 +29,12 @@ use crate::session::Session;
 /// The remote devices. One server serves the process, from its first `cuInit` on.
 #[derive(Debug)]
 pub struct Remote {
-    session: OnceLock<Arc<Session>>,
+    /// From the first connection on; a forked child that had not begun to use it makes another.
+    session: AtomicPtr<Arc<Session>>,
     host: HostMemory,
 }
 
-static REMOTE: Remote = Remote { session: OnceLock::new(), host: HostMemory };
+static REMOTE: Remote = Remote { session: AtomicPtr::new(core::ptr::null_mut()), host: HostMemory };
 
 /// The name of a stream on the wire.
 fn wire(stream: Stream) -> u64 {
@@ -47,8 +49,13 @@ fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
 }
 
 impl Remote {
+    fn opened(&self) -> Option<&Arc<Session>> {
+        // SAFETY: null, or a box that is never freed.
+        unsafe { self.session.load(Ordering::Acquire).as_ref() }
+    }
+
     fn session(&self) -> Result<&Arc<Session>> {
-        self.session.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+        self.opened().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 
     fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
@@ -85,8 +92,8 @@ impl Backend for Remote {
 
     fn platform(&self) -> Result<Platform> {
         let (session, platform) = Session::open()?;
-        // `cuInit` calls this under its lock, so that nobody else has set it meanwhile.
-        let _ = self.session.set(session);
+        // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
+        self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         Ok(platform)
     }
 
@@ -354,6 +361,6 @@ impl Backend for Remote {
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {
-        self.session.get().map(|session| session.statistics()).unwrap_or_default()
+        self.opened().map(|session| session.statistics()).unwrap_or_default()
     }
 }

@@ -87,9 +87,9 @@ fn launch<D: Driver>(function: CUfunction, width: c_int, height: c_int, stream: 
     let mut bytes = next.params.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END.
     let mut extra: [*mut c_void; 5] = [
-        1 as *mut c_void,
+        core::ptr::without_provenance_mut(1),
         next.params.as_mut_ptr().cast(),
-        2 as *mut c_void,
+        core::ptr::without_provenance_mut(2),
         (&raw mut bytes).cast(),
         core::ptr::null_mut(),
     ];

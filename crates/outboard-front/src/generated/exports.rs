@@ -8668,147 +8668,177 @@ macro_rules! driver_exports {
 
             /// Sorted by base name, then version.
             pub static PROC_TABLE: [Entry; 672] = [
-                Entry::new("cuArray3DCreate", 2000, false, "cuArray3DCreate", cuArray3DCreate as *const ()),
-                Entry::new("cuArray3DCreate", 3020, false, "cuArray3DCreate_v2", cuArray3DCreate_v2 as *const ()),
+                Entry::new("cuArray3DCreate", 2000, false, "cuArray3DCreate", cuArray3DCreate as *const ())
+                    .needs("cuArray3DCreate"),
+                Entry::new("cuArray3DCreate", 3020, false, "cuArray3DCreate_v2", cuArray3DCreate_v2 as *const ())
+                    .needs("cuArray3DCreate_v2"),
                 Entry::new(
                     "cuArray3DGetDescriptor",
                     2000,
                     false,
                     "cuArray3DGetDescriptor",
                     cuArray3DGetDescriptor as *const (),
-                ),
+                )
+                .needs("cuArray3DGetDescriptor"),
                 Entry::new(
                     "cuArray3DGetDescriptor",
                     3020,
                     false,
                     "cuArray3DGetDescriptor_v2",
                     cuArray3DGetDescriptor_v2 as *const (),
-                ),
-                Entry::new("cuArrayCreate", 2000, false, "cuArrayCreate", cuArrayCreate as *const ()),
-                Entry::new("cuArrayCreate", 3020, false, "cuArrayCreate_v2", cuArrayCreate_v2 as *const ()),
-                Entry::new("cuArrayDestroy", 2000, false, "cuArrayDestroy", cuArrayDestroy as *const ()),
+                )
+                .needs("cuArray3DGetDescriptor_v2"),
+                Entry::new("cuArrayCreate", 2000, false, "cuArrayCreate", cuArrayCreate as *const ())
+                    .needs("cuArrayCreate"),
+                Entry::new("cuArrayCreate", 3020, false, "cuArrayCreate_v2", cuArrayCreate_v2 as *const ())
+                    .needs("cuArrayCreate_v2"),
+                Entry::new("cuArrayDestroy", 2000, false, "cuArrayDestroy", cuArrayDestroy as *const ())
+                    .needs("cuArrayDestroy"),
                 Entry::new(
                     "cuArrayGetDescriptor",
                     2000,
                     false,
                     "cuArrayGetDescriptor",
                     cuArrayGetDescriptor as *const (),
-                ),
+                )
+                .needs("cuArrayGetDescriptor"),
                 Entry::new(
                     "cuArrayGetDescriptor",
                     3020,
                     false,
                     "cuArrayGetDescriptor_v2",
                     cuArrayGetDescriptor_v2 as *const (),
-                ),
+                )
+                .needs("cuArrayGetDescriptor_v2"),
                 Entry::new(
                     "cuArrayGetMemoryRequirements",
                     11060,
                     false,
                     "cuArrayGetMemoryRequirements",
                     cuArrayGetMemoryRequirements as *const (),
-                ),
-                Entry::new("cuArrayGetPlane", 11020, false, "cuArrayGetPlane", cuArrayGetPlane as *const ()),
+                )
+                .needs("cuArrayGetMemoryRequirements"),
+                Entry::new("cuArrayGetPlane", 11020, false, "cuArrayGetPlane", cuArrayGetPlane as *const ())
+                    .needs("cuArrayGetPlane"),
                 Entry::new(
                     "cuArrayGetSparseProperties",
                     11010,
                     false,
                     "cuArrayGetSparseProperties",
                     cuArrayGetSparseProperties as *const (),
-                ),
+                )
+                .needs("cuArrayGetSparseProperties"),
                 Entry::new(
                     "cuCheckpointProcessCheckpoint",
                     12080,
                     false,
                     "cuCheckpointProcessCheckpoint",
                     cuCheckpointProcessCheckpoint as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessCheckpoint"),
                 Entry::new(
                     "cuCheckpointProcessGetRestoreThreadId",
                     12080,
                     false,
                     "cuCheckpointProcessGetRestoreThreadId",
                     cuCheckpointProcessGetRestoreThreadId as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessGetRestoreThreadId"),
                 Entry::new(
                     "cuCheckpointProcessGetState",
                     12080,
                     false,
                     "cuCheckpointProcessGetState",
                     cuCheckpointProcessGetState as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessGetState"),
                 Entry::new(
                     "cuCheckpointProcessLock",
                     12080,
                     false,
                     "cuCheckpointProcessLock",
                     cuCheckpointProcessLock as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessLock"),
                 Entry::new(
                     "cuCheckpointProcessRestore",
                     12080,
                     false,
                     "cuCheckpointProcessRestore",
                     cuCheckpointProcessRestore as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessRestore"),
                 Entry::new(
                     "cuCheckpointProcessUnlock",
                     12080,
                     false,
                     "cuCheckpointProcessUnlock",
                     cuCheckpointProcessUnlock as *const (),
-                ),
+                )
+                .needs("cuCheckpointProcessUnlock"),
                 Entry::new(
                     "cuCoredumpGetAttribute",
                     12010,
                     false,
                     "cuCoredumpGetAttribute",
                     cuCoredumpGetAttribute as *const (),
-                ),
+                )
+                .needs("cuCoredumpGetAttribute"),
                 Entry::new(
                     "cuCoredumpGetAttributeGlobal",
                     12010,
                     false,
                     "cuCoredumpGetAttributeGlobal",
                     cuCoredumpGetAttributeGlobal as *const (),
-                ),
+                )
+                .needs("cuCoredumpGetAttributeGlobal"),
                 Entry::new(
                     "cuCoredumpSetAttribute",
                     12010,
                     false,
                     "cuCoredumpSetAttribute",
                     cuCoredumpSetAttribute as *const (),
-                ),
+                )
+                .needs("cuCoredumpSetAttribute"),
                 Entry::new(
                     "cuCoredumpSetAttributeGlobal",
                     12010,
                     false,
                     "cuCoredumpSetAttributeGlobal",
                     cuCoredumpSetAttributeGlobal as *const (),
-                ),
-                Entry::new("cuCtxAttach", 2000, false, "cuCtxAttach", cuCtxAttach as *const ()),
+                )
+                .needs("cuCoredumpSetAttributeGlobal"),
+                Entry::new("cuCtxAttach", 2000, false, "cuCtxAttach", cuCtxAttach as *const ()).needs("cuCtxAttach"),
                 Entry::new("cuCtxCreate", 2000, false, "cuCtxCreate", cuCtxCreate as *const ()),
-                Entry::new("cuCtxCreate", 3020, false, "cuCtxCreate_v2", cuCtxCreate_v2 as *const ()),
-                Entry::new("cuCtxCreate", 11040, false, "cuCtxCreate_v3", cuCtxCreate_v3 as *const ()),
-                Entry::new("cuCtxCreate", 12050, false, "cuCtxCreate_v4", cuCtxCreate_v4 as *const ()),
-                Entry::new("cuCtxDestroy", 2000, false, "cuCtxDestroy", cuCtxDestroy as *const ()),
-                Entry::new("cuCtxDestroy", 4000, false, "cuCtxDestroy_v2", cuCtxDestroy_v2 as *const ()),
-                Entry::new("cuCtxDetach", 2000, false, "cuCtxDetach", cuCtxDetach as *const ()),
+                Entry::new("cuCtxCreate", 3020, false, "cuCtxCreate_v2", cuCtxCreate_v2 as *const ())
+                    .needs("cuCtxCreate_v2"),
+                Entry::new("cuCtxCreate", 11040, false, "cuCtxCreate_v3", cuCtxCreate_v3 as *const ())
+                    .needs("cuCtxCreate_v3"),
+                Entry::new("cuCtxCreate", 12050, false, "cuCtxCreate_v4", cuCtxCreate_v4 as *const ())
+                    .needs("cuCtxCreate_v4"),
+                Entry::new("cuCtxDestroy", 2000, false, "cuCtxDestroy", cuCtxDestroy as *const ())
+                    .needs("cuCtxDestroy"),
+                Entry::new("cuCtxDestroy", 4000, false, "cuCtxDestroy_v2", cuCtxDestroy_v2 as *const ())
+                    .needs("cuCtxDestroy_v2"),
+                Entry::new("cuCtxDetach", 2000, false, "cuCtxDetach", cuCtxDetach as *const ()).needs("cuCtxDetach"),
                 Entry::new(
                     "cuCtxDisablePeerAccess",
                     4000,
                     false,
                     "cuCtxDisablePeerAccess",
                     cuCtxDisablePeerAccess as *const (),
-                ),
+                )
+                .needs("cuCtxDisablePeerAccess"),
                 Entry::new(
                     "cuCtxEnablePeerAccess",
                     4000,
                     false,
                     "cuCtxEnablePeerAccess",
                     cuCtxEnablePeerAccess as *const (),
-                ),
-                Entry::new("cuCtxFromGreenCtx", 12040, false, "cuCtxFromGreenCtx", cuCtxFromGreenCtx as *const ()),
+                )
+                .needs("cuCtxEnablePeerAccess"),
+                Entry::new("cuCtxFromGreenCtx", 12040, false, "cuCtxFromGreenCtx", cuCtxFromGreenCtx as *const ())
+                    .needs("cuCtxFromGreenCtx"),
                 Entry::new("cuCtxGetApiVersion", 3020, false, "cuCtxGetApiVersion", cuCtxGetApiVersion as *const ()),
                 Entry::new("cuCtxGetCacheConfig", 3020, false, "cuCtxGetCacheConfig", cuCtxGetCacheConfig as *const ()),
                 Entry::new("cuCtxGetCurrent", 4000, false, "cuCtxGetCurrent", cuCtxGetCurrent as *const ()),
@@ -8818,7 +8848,8 @@ macro_rules! driver_exports {
                     false,
                     "cuCtxGetDevResource",
                     cuCtxGetDevResource as *const (),
-                ),
+                )
+                .needs("cuCtxGetDevResource"),
                 Entry::new("cuCtxGetDevice", 2000, false, "cuCtxGetDevice", cuCtxGetDevice as *const ()),
                 Entry::new("cuCtxGetDevice", 13000, false, "cuCtxGetDevice_v2", cuCtxGetDevice_v2 as *const ()),
                 Entry::new(
@@ -8830,7 +8861,8 @@ macro_rules! driver_exports {
                 ),
                 Entry::new("cuCtxGetFlags", 7000, false, "cuCtxGetFlags", cuCtxGetFlags as *const ()),
                 Entry::new("cuCtxGetId", 12000, false, "cuCtxGetId", cuCtxGetId as *const ()),
-                Entry::new("cuCtxGetLimit", 3010, false, "cuCtxGetLimit", cuCtxGetLimit as *const ()),
+                Entry::new("cuCtxGetLimit", 3010, false, "cuCtxGetLimit", cuCtxGetLimit as *const ())
+                    .needs("cuCtxGetLimit"),
                 Entry::new(
                     "cuCtxGetSharedMemConfig",
                     4020,
@@ -8849,7 +8881,8 @@ macro_rules! driver_exports {
                 Entry::new("cuCtxPopCurrent", 4000, false, "cuCtxPopCurrent_v2", cuCtxPopCurrent_v2 as *const ()),
                 Entry::new("cuCtxPushCurrent", 2000, false, "cuCtxPushCurrent", cuCtxPushCurrent as *const ()),
                 Entry::new("cuCtxPushCurrent", 4000, false, "cuCtxPushCurrent_v2", cuCtxPushCurrent_v2 as *const ()),
-                Entry::new("cuCtxRecordEvent", 12050, false, "cuCtxRecordEvent", cuCtxRecordEvent as *const ()),
+                Entry::new("cuCtxRecordEvent", 12050, false, "cuCtxRecordEvent", cuCtxRecordEvent as *const ())
+                    .needs("cuCtxRecordEvent"),
                 Entry::new(
                     "cuCtxResetPersistingL2Cache",
                     11000,
@@ -8860,7 +8893,8 @@ macro_rules! driver_exports {
                 Entry::new("cuCtxSetCacheConfig", 3020, false, "cuCtxSetCacheConfig", cuCtxSetCacheConfig as *const ()),
                 Entry::new("cuCtxSetCurrent", 4000, false, "cuCtxSetCurrent", cuCtxSetCurrent as *const ()),
                 Entry::new("cuCtxSetFlags", 12010, false, "cuCtxSetFlags", cuCtxSetFlags as *const ()),
-                Entry::new("cuCtxSetLimit", 3010, false, "cuCtxSetLimit", cuCtxSetLimit as *const ()),
+                Entry::new("cuCtxSetLimit", 3010, false, "cuCtxSetLimit", cuCtxSetLimit as *const ())
+                    .needs("cuCtxSetLimit"),
                 Entry::new(
                     "cuCtxSetSharedMemConfig",
                     4020,
@@ -8868,37 +8902,44 @@ macro_rules! driver_exports {
                     "cuCtxSetSharedMemConfig",
                     cuCtxSetSharedMemConfig as *const (),
                 ),
-                Entry::new("cuCtxSynchronize", 2000, false, "cuCtxSynchronize", cuCtxSynchronize as *const ()),
-                Entry::new("cuCtxSynchronize", 13000, false, "cuCtxSynchronize_v2", cuCtxSynchronize_v2 as *const ()),
-                Entry::new("cuCtxWaitEvent", 12050, false, "cuCtxWaitEvent", cuCtxWaitEvent as *const ()),
+                Entry::new("cuCtxSynchronize", 2000, false, "cuCtxSynchronize", cuCtxSynchronize as *const ())
+                    .needs("cuCtxSynchronize"),
+                Entry::new("cuCtxSynchronize", 13000, false, "cuCtxSynchronize_v2", cuCtxSynchronize_v2 as *const ())
+                    .needs("cuCtxSynchronize_v2"),
+                Entry::new("cuCtxWaitEvent", 12050, false, "cuCtxWaitEvent", cuCtxWaitEvent as *const ())
+                    .needs("cuCtxWaitEvent"),
                 Entry::new(
                     "cuDestroyExternalMemory",
                     10000,
                     false,
                     "cuDestroyExternalMemory",
                     cuDestroyExternalMemory as *const (),
-                ),
+                )
+                .needs("cuDestroyExternalMemory"),
                 Entry::new(
                     "cuDestroyExternalSemaphore",
                     10000,
                     false,
                     "cuDestroyExternalSemaphore",
                     cuDestroyExternalSemaphore as *const (),
-                ),
+                )
+                .needs("cuDestroyExternalSemaphore"),
                 Entry::new(
                     "cuDevResourceGenerateDesc",
                     12040,
                     false,
                     "cuDevResourceGenerateDesc",
                     cuDevResourceGenerateDesc as *const (),
-                ),
+                )
+                .needs("cuDevResourceGenerateDesc"),
                 Entry::new(
                     "cuDevSmResourceSplitByCount",
                     12040,
                     false,
                     "cuDevSmResourceSplitByCount",
                     cuDevSmResourceSplitByCount as *const (),
-                ),
+                )
+                .needs("cuDevSmResourceSplitByCount"),
                 Entry::new(
                     "cuDeviceCanAccessPeer",
                     4000,
@@ -8935,14 +8976,16 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetDefaultMemPool",
                     cuDeviceGetDefaultMemPool as *const (),
-                ),
+                )
+                .needs("cuDeviceGetDefaultMemPool"),
                 Entry::new(
                     "cuDeviceGetDevResource",
                     12040,
                     false,
                     "cuDeviceGetDevResource",
                     cuDeviceGetDevResource as *const (),
-                ),
+                )
+                .needs("cuDeviceGetDevResource"),
                 Entry::new(
                     "cuDeviceGetExecAffinitySupport",
                     11040,
@@ -8956,16 +8999,19 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetGraphMemAttribute",
                     cuDeviceGetGraphMemAttribute as *const (),
-                ),
+                )
+                .needs("cuDeviceGetGraphMemAttribute"),
                 Entry::new(
                     "cuDeviceGetHostAtomicCapabilities",
                     13000,
                     false,
                     "cuDeviceGetHostAtomicCapabilities",
                     cuDeviceGetHostAtomicCapabilities as *const (),
-                ),
+                )
+                .needs("cuDeviceGetHostAtomicCapabilities"),
                 Entry::new("cuDeviceGetLuid", 10000, false, "cuDeviceGetLuid", cuDeviceGetLuid as *const ()),
-                Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ()),
+                Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ())
+                    .needs("cuDeviceGetMemPool"),
                 Entry::new("cuDeviceGetName", 2000, false, "cuDeviceGetName", cuDeviceGetName as *const ()),
                 Entry::new(
                     "cuDeviceGetNvSciSyncAttributes",
@@ -8973,14 +9019,16 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetNvSciSyncAttributes",
                     cuDeviceGetNvSciSyncAttributes as *const (),
-                ),
+                )
+                .needs("cuDeviceGetNvSciSyncAttributes"),
                 Entry::new(
                     "cuDeviceGetP2PAtomicCapabilities",
                     13000,
                     false,
                     "cuDeviceGetP2PAtomicCapabilities",
                     cuDeviceGetP2PAtomicCapabilities as *const (),
-                ),
+                )
+                .needs("cuDeviceGetP2PAtomicCapabilities"),
                 Entry::new(
                     "cuDeviceGetP2PAttribute",
                     8000,
@@ -9002,7 +9050,8 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetTexture1DLinearMaxWidth",
                     cuDeviceGetTexture1DLinearMaxWidth as *const (),
-                ),
+                )
+                .needs("cuDeviceGetTexture1DLinearMaxWidth"),
                 Entry::new("cuDeviceGetUuid", 9020, false, "cuDeviceGetUuid", cuDeviceGetUuid as *const ()),
                 Entry::new("cuDeviceGetUuid", 11040, false, "cuDeviceGetUuid_v2", cuDeviceGetUuid_v2 as *const ()),
                 Entry::new(
@@ -9011,7 +9060,8 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGraphMemTrim",
                     cuDeviceGraphMemTrim as *const (),
-                ),
+                )
+                .needs("cuDeviceGraphMemTrim"),
                 Entry::new(
                     "cuDevicePrimaryCtxGetState",
                     7000,
@@ -9025,35 +9075,40 @@ macro_rules! driver_exports {
                     false,
                     "cuDevicePrimaryCtxRelease",
                     cuDevicePrimaryCtxRelease as *const (),
-                ),
+                )
+                .needs("cuDevicePrimaryCtxRelease"),
                 Entry::new(
                     "cuDevicePrimaryCtxRelease",
                     11000,
                     false,
                     "cuDevicePrimaryCtxRelease_v2",
                     cuDevicePrimaryCtxRelease_v2 as *const (),
-                ),
+                )
+                .needs("cuDevicePrimaryCtxRelease_v2"),
                 Entry::new(
                     "cuDevicePrimaryCtxReset",
                     7000,
                     false,
                     "cuDevicePrimaryCtxReset",
                     cuDevicePrimaryCtxReset as *const (),
-                ),
+                )
+                .needs("cuDevicePrimaryCtxReset"),
                 Entry::new(
                     "cuDevicePrimaryCtxReset",
                     11000,
                     false,
                     "cuDevicePrimaryCtxReset_v2",
                     cuDevicePrimaryCtxReset_v2 as *const (),
-                ),
+                )
+                .needs("cuDevicePrimaryCtxReset_v2"),
                 Entry::new(
                     "cuDevicePrimaryCtxRetain",
                     7000,
                     false,
                     "cuDevicePrimaryCtxRetain",
                     cuDevicePrimaryCtxRetain as *const (),
-                ),
+                )
+                .needs("cuDevicePrimaryCtxRetain"),
                 Entry::new(
                     "cuDevicePrimaryCtxSetFlags",
                     7000,
@@ -9074,15 +9129,18 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceRegisterAsyncNotification",
                     cuDeviceRegisterAsyncNotification as *const (),
-                ),
+                )
+                .needs("cuDeviceRegisterAsyncNotification"),
                 Entry::new(
                     "cuDeviceSetGraphMemAttribute",
                     11040,
                     false,
                     "cuDeviceSetGraphMemAttribute",
                     cuDeviceSetGraphMemAttribute as *const (),
-                ),
-                Entry::new("cuDeviceSetMemPool", 11020, false, "cuDeviceSetMemPool", cuDeviceSetMemPool as *const ()),
+                )
+                .needs("cuDeviceSetGraphMemAttribute"),
+                Entry::new("cuDeviceSetMemPool", 11020, false, "cuDeviceSetMemPool", cuDeviceSetMemPool as *const ())
+                    .needs("cuDeviceSetMemPool"),
                 Entry::new("cuDeviceTotalMem", 2000, false, "cuDeviceTotalMem", cuDeviceTotalMem as *const ()),
                 Entry::new("cuDeviceTotalMem", 3020, false, "cuDeviceTotalMem_v2", cuDeviceTotalMem_v2 as *const ()),
                 Entry::new(
@@ -9091,7 +9149,8 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceUnregisterAsyncNotification",
                     cuDeviceUnregisterAsyncNotification as *const (),
-                ),
+                )
+                .needs("cuDeviceUnregisterAsyncNotification"),
                 Entry::new("cuDriverGetVersion", 2020, false, "cuDriverGetVersion", cuDriverGetVersion as *const ()),
                 Entry::new(
                     "cuEGLStreamConsumerAcquireFrame",
@@ -9099,127 +9158,152 @@ macro_rules! driver_exports {
                     false,
                     "cuEGLStreamConsumerAcquireFrame",
                     cuEGLStreamConsumerAcquireFrame as *const (),
-                ),
+                )
+                .needs("cuEGLStreamConsumerAcquireFrame"),
                 Entry::new(
                     "cuEGLStreamConsumerConnect",
                     7000,
                     false,
                     "cuEGLStreamConsumerConnect",
                     cuEGLStreamConsumerConnect as *const (),
-                ),
+                )
+                .needs("cuEGLStreamConsumerConnect"),
                 Entry::new(
                     "cuEGLStreamConsumerConnectWithFlags",
                     8000,
                     false,
                     "cuEGLStreamConsumerConnectWithFlags",
                     cuEGLStreamConsumerConnectWithFlags as *const (),
-                ),
+                )
+                .needs("cuEGLStreamConsumerConnectWithFlags"),
                 Entry::new(
                     "cuEGLStreamConsumerDisconnect",
                     7000,
                     false,
                     "cuEGLStreamConsumerDisconnect",
                     cuEGLStreamConsumerDisconnect as *const (),
-                ),
+                )
+                .needs("cuEGLStreamConsumerDisconnect"),
                 Entry::new(
                     "cuEGLStreamConsumerReleaseFrame",
                     7000,
                     false,
                     "cuEGLStreamConsumerReleaseFrame",
                     cuEGLStreamConsumerReleaseFrame as *const (),
-                ),
+                )
+                .needs("cuEGLStreamConsumerReleaseFrame"),
                 Entry::new(
                     "cuEGLStreamProducerConnect",
                     7000,
                     false,
                     "cuEGLStreamProducerConnect",
                     cuEGLStreamProducerConnect as *const (),
-                ),
+                )
+                .needs("cuEGLStreamProducerConnect"),
                 Entry::new(
                     "cuEGLStreamProducerDisconnect",
                     7000,
                     false,
                     "cuEGLStreamProducerDisconnect",
                     cuEGLStreamProducerDisconnect as *const (),
-                ),
+                )
+                .needs("cuEGLStreamProducerDisconnect"),
                 Entry::new(
                     "cuEGLStreamProducerPresentFrame",
                     7000,
                     false,
                     "cuEGLStreamProducerPresentFrame",
                     cuEGLStreamProducerPresentFrame as *const (),
-                ),
+                )
+                .needs("cuEGLStreamProducerPresentFrame"),
                 Entry::new(
                     "cuEGLStreamProducerReturnFrame",
                     7000,
                     false,
                     "cuEGLStreamProducerReturnFrame",
                     cuEGLStreamProducerReturnFrame as *const (),
-                ),
-                Entry::new("cuEventCreate", 2000, false, "cuEventCreate", cuEventCreate as *const ()),
+                )
+                .needs("cuEGLStreamProducerReturnFrame"),
+                Entry::new("cuEventCreate", 2000, false, "cuEventCreate", cuEventCreate as *const ())
+                    .needs("cuEventCreate"),
                 Entry::new(
                     "cuEventCreateFromEGLSync",
                     9000,
                     false,
                     "cuEventCreateFromEGLSync",
                     cuEventCreateFromEGLSync as *const (),
-                ),
-                Entry::new("cuEventDestroy", 2000, false, "cuEventDestroy", cuEventDestroy as *const ()),
-                Entry::new("cuEventDestroy", 4000, false, "cuEventDestroy_v2", cuEventDestroy_v2 as *const ()),
-                Entry::new("cuEventElapsedTime", 2000, false, "cuEventElapsedTime", cuEventElapsedTime as *const ()),
+                )
+                .needs("cuEventCreateFromEGLSync"),
+                Entry::new("cuEventDestroy", 2000, false, "cuEventDestroy", cuEventDestroy as *const ())
+                    .needs("cuEventDestroy"),
+                Entry::new("cuEventDestroy", 4000, false, "cuEventDestroy_v2", cuEventDestroy_v2 as *const ())
+                    .needs("cuEventDestroy_v2"),
+                Entry::new("cuEventElapsedTime", 2000, false, "cuEventElapsedTime", cuEventElapsedTime as *const ())
+                    .needs("cuEventElapsedTime"),
                 Entry::new(
                     "cuEventElapsedTime",
                     12080,
                     false,
                     "cuEventElapsedTime_v2",
                     cuEventElapsedTime_v2 as *const (),
-                ),
-                Entry::new("cuEventQuery", 2000, false, "cuEventQuery", cuEventQuery as *const ()),
-                Entry::new("cuEventRecord", 2000, false, "cuEventRecord", cuEventRecord as *const ()),
-                Entry::new("cuEventRecord", 7000, true, "cuEventRecord_ptsz", cuEventRecord_ptsz as *const ()),
+                )
+                .needs("cuEventElapsedTime_v2"),
+                Entry::new("cuEventQuery", 2000, false, "cuEventQuery", cuEventQuery as *const ())
+                    .needs("cuEventQuery"),
+                Entry::new("cuEventRecord", 2000, false, "cuEventRecord", cuEventRecord as *const ())
+                    .needs("cuEventRecord"),
+                Entry::new("cuEventRecord", 7000, true, "cuEventRecord_ptsz", cuEventRecord_ptsz as *const ())
+                    .needs("cuEventRecord"),
                 Entry::new(
                     "cuEventRecordWithFlags",
                     11010,
                     false,
                     "cuEventRecordWithFlags",
                     cuEventRecordWithFlags as *const (),
-                ),
+                )
+                .needs("cuEventRecordWithFlags"),
                 Entry::new(
                     "cuEventRecordWithFlags",
                     11010,
                     true,
                     "cuEventRecordWithFlags_ptsz",
                     cuEventRecordWithFlags_ptsz as *const (),
-                ),
-                Entry::new("cuEventSynchronize", 2000, false, "cuEventSynchronize", cuEventSynchronize as *const ()),
+                )
+                .needs("cuEventRecordWithFlags"),
+                Entry::new("cuEventSynchronize", 2000, false, "cuEventSynchronize", cuEventSynchronize as *const ())
+                    .needs("cuEventSynchronize"),
                 Entry::new(
                     "cuExternalMemoryGetMappedBuffer",
                     10000,
                     false,
                     "cuExternalMemoryGetMappedBuffer",
                     cuExternalMemoryGetMappedBuffer as *const (),
-                ),
+                )
+                .needs("cuExternalMemoryGetMappedBuffer"),
                 Entry::new(
                     "cuExternalMemoryGetMappedMipmappedArray",
                     10000,
                     false,
                     "cuExternalMemoryGetMappedMipmappedArray",
                     cuExternalMemoryGetMappedMipmappedArray as *const (),
-                ),
+                )
+                .needs("cuExternalMemoryGetMappedMipmappedArray"),
                 Entry::new(
                     "cuFlushGPUDirectRDMAWrites",
                     11030,
                     false,
                     "cuFlushGPUDirectRDMAWrites",
                     cuFlushGPUDirectRDMAWrites as *const (),
-                ),
+                )
+                .needs("cuFlushGPUDirectRDMAWrites"),
                 Entry::new("cuFuncGetAttribute", 2020, false, "cuFuncGetAttribute", cuFuncGetAttribute as *const ()),
                 Entry::new("cuFuncGetModule", 11000, false, "cuFuncGetModule", cuFuncGetModule as *const ()),
                 Entry::new("cuFuncGetName", 12030, false, "cuFuncGetName", cuFuncGetName as *const ()),
                 Entry::new("cuFuncGetParamInfo", 12040, false, "cuFuncGetParamInfo", cuFuncGetParamInfo as *const ()),
                 Entry::new("cuFuncIsLoaded", 12040, false, "cuFuncIsLoaded", cuFuncIsLoaded as *const ()),
                 Entry::new("cuFuncLoad", 12040, false, "cuFuncLoad", cuFuncLoad as *const ()),
-                Entry::new("cuFuncSetAttribute", 9000, false, "cuFuncSetAttribute", cuFuncSetAttribute as *const ()),
+                Entry::new("cuFuncSetAttribute", 9000, false, "cuFuncSetAttribute", cuFuncSetAttribute as *const ())
+                    .needs("cuFuncSetAttribute"),
                 Entry::new("cuFuncSetBlockShape", 2000, false, "cuFuncSetBlockShape", cuFuncSetBlockShape as *const ()),
                 Entry::new(
                     "cuFuncSetCacheConfig",
@@ -9227,7 +9311,8 @@ macro_rules! driver_exports {
                     false,
                     "cuFuncSetCacheConfig",
                     cuFuncSetCacheConfig as *const (),
-                ),
+                )
+                .needs("cuFuncSetCacheConfig"),
                 Entry::new(
                     "cuFuncSetSharedMemConfig",
                     4020,
@@ -9236,82 +9321,97 @@ macro_rules! driver_exports {
                     cuFuncSetSharedMemConfig as *const (),
                 ),
                 Entry::new("cuFuncSetSharedSize", 2000, false, "cuFuncSetSharedSize", cuFuncSetSharedSize as *const ()),
-                Entry::new("cuGLCtxCreate", 2000, false, "cuGLCtxCreate", cuGLCtxCreate as *const ()),
-                Entry::new("cuGLCtxCreate", 3020, false, "cuGLCtxCreate_v2", cuGLCtxCreate_v2 as *const ()),
-                Entry::new("cuGLGetDevices", 4010, false, "cuGLGetDevices", cuGLGetDevices as *const ()),
-                Entry::new("cuGLGetDevices", 6050, false, "cuGLGetDevices_v2", cuGLGetDevices_v2 as *const ()),
-                Entry::new("cuGLInit", 2000, false, "cuGLInit", cuGLInit as *const ()),
-                Entry::new("cuGLMapBufferObject", 2000, false, "cuGLMapBufferObject", cuGLMapBufferObject as *const ()),
+                Entry::new("cuGLCtxCreate", 2000, false, "cuGLCtxCreate", cuGLCtxCreate as *const ())
+                    .needs("cuGLCtxCreate"),
+                Entry::new("cuGLCtxCreate", 3020, false, "cuGLCtxCreate_v2", cuGLCtxCreate_v2 as *const ())
+                    .needs("cuGLCtxCreate_v2"),
+                Entry::new("cuGLGetDevices", 4010, false, "cuGLGetDevices", cuGLGetDevices as *const ())
+                    .needs("cuGLGetDevices"),
+                Entry::new("cuGLGetDevices", 6050, false, "cuGLGetDevices_v2", cuGLGetDevices_v2 as *const ())
+                    .needs("cuGLGetDevices_v2"),
+                Entry::new("cuGLInit", 2000, false, "cuGLInit", cuGLInit as *const ()).needs("cuGLInit"),
+                Entry::new("cuGLMapBufferObject", 2000, false, "cuGLMapBufferObject", cuGLMapBufferObject as *const ())
+                    .needs("cuGLMapBufferObject"),
                 Entry::new(
                     "cuGLMapBufferObject",
                     3020,
                     false,
                     "cuGLMapBufferObject_v2",
                     cuGLMapBufferObject_v2 as *const (),
-                ),
+                )
+                .needs("cuGLMapBufferObject_v2"),
                 Entry::new(
                     "cuGLMapBufferObject",
                     7000,
                     true,
                     "cuGLMapBufferObject_v2_ptds",
                     cuGLMapBufferObject_v2_ptds as *const (),
-                ),
+                )
+                .needs("cuGLMapBufferObject_v2"),
                 Entry::new(
                     "cuGLMapBufferObjectAsync",
                     2030,
                     false,
                     "cuGLMapBufferObjectAsync",
                     cuGLMapBufferObjectAsync as *const (),
-                ),
+                )
+                .needs("cuGLMapBufferObjectAsync"),
                 Entry::new(
                     "cuGLMapBufferObjectAsync",
                     3020,
                     false,
                     "cuGLMapBufferObjectAsync_v2",
                     cuGLMapBufferObjectAsync_v2 as *const (),
-                ),
+                )
+                .needs("cuGLMapBufferObjectAsync_v2"),
                 Entry::new(
                     "cuGLMapBufferObjectAsync",
                     7000,
                     true,
                     "cuGLMapBufferObjectAsync_v2_ptsz",
                     cuGLMapBufferObjectAsync_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuGLMapBufferObjectAsync_v2"),
                 Entry::new(
                     "cuGLRegisterBufferObject",
                     2000,
                     false,
                     "cuGLRegisterBufferObject",
                     cuGLRegisterBufferObject as *const (),
-                ),
+                )
+                .needs("cuGLRegisterBufferObject"),
                 Entry::new(
                     "cuGLSetBufferObjectMapFlags",
                     2030,
                     false,
                     "cuGLSetBufferObjectMapFlags",
                     cuGLSetBufferObjectMapFlags as *const (),
-                ),
+                )
+                .needs("cuGLSetBufferObjectMapFlags"),
                 Entry::new(
                     "cuGLUnmapBufferObject",
                     2000,
                     false,
                     "cuGLUnmapBufferObject",
                     cuGLUnmapBufferObject as *const (),
-                ),
+                )
+                .needs("cuGLUnmapBufferObject"),
                 Entry::new(
                     "cuGLUnmapBufferObjectAsync",
                     2030,
                     false,
                     "cuGLUnmapBufferObjectAsync",
                     cuGLUnmapBufferObjectAsync as *const (),
-                ),
+                )
+                .needs("cuGLUnmapBufferObjectAsync"),
                 Entry::new(
                     "cuGLUnregisterBufferObject",
                     2000,
                     false,
                     "cuGLUnregisterBufferObject",
                     cuGLUnregisterBufferObject as *const (),
-                ),
+                )
+                .needs("cuGLUnregisterBufferObject"),
                 Entry::new("cuGetErrorName", 6000, false, "cuGetErrorName", cuGetErrorName as *const ()),
                 Entry::new("cuGetErrorString", 6000, false, "cuGetErrorString", cuGetErrorString as *const ()),
                 Entry::new("cuGetExportTable", 3000, false, "cuGetExportTable", cuGetExportTable as *const ()),
@@ -9323,733 +9423,859 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphAddBatchMemOpNode",
                     cuGraphAddBatchMemOpNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddBatchMemOpNode"),
                 Entry::new(
                     "cuGraphAddChildGraphNode",
                     10000,
                     false,
                     "cuGraphAddChildGraphNode",
                     cuGraphAddChildGraphNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddChildGraphNode"),
                 Entry::new(
                     "cuGraphAddDependencies",
                     10000,
                     false,
                     "cuGraphAddDependencies",
                     cuGraphAddDependencies as *const (),
-                ),
+                )
+                .needs("cuGraphAddDependencies"),
                 Entry::new(
                     "cuGraphAddDependencies",
                     12030,
                     false,
                     "cuGraphAddDependencies_v2",
                     cuGraphAddDependencies_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphAddDependencies_v2"),
                 Entry::new(
                     "cuGraphAddEmptyNode",
                     10000,
                     false,
                     "cuGraphAddEmptyNode",
                     cuGraphAddEmptyNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddEmptyNode"),
                 Entry::new(
                     "cuGraphAddEventRecordNode",
                     11010,
                     false,
                     "cuGraphAddEventRecordNode",
                     cuGraphAddEventRecordNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddEventRecordNode"),
                 Entry::new(
                     "cuGraphAddEventWaitNode",
                     11010,
                     false,
                     "cuGraphAddEventWaitNode",
                     cuGraphAddEventWaitNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddEventWaitNode"),
                 Entry::new(
                     "cuGraphAddExternalSemaphoresSignalNode",
                     11020,
                     false,
                     "cuGraphAddExternalSemaphoresSignalNode",
                     cuGraphAddExternalSemaphoresSignalNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddExternalSemaphoresSignalNode"),
                 Entry::new(
                     "cuGraphAddExternalSemaphoresWaitNode",
                     11020,
                     false,
                     "cuGraphAddExternalSemaphoresWaitNode",
                     cuGraphAddExternalSemaphoresWaitNode as *const (),
-                ),
-                Entry::new("cuGraphAddHostNode", 10000, false, "cuGraphAddHostNode", cuGraphAddHostNode as *const ()),
+                )
+                .needs("cuGraphAddExternalSemaphoresWaitNode"),
+                Entry::new("cuGraphAddHostNode", 10000, false, "cuGraphAddHostNode", cuGraphAddHostNode as *const ())
+                    .needs("cuGraphAddHostNode"),
                 Entry::new(
                     "cuGraphAddKernelNode",
                     10000,
                     false,
                     "cuGraphAddKernelNode",
                     cuGraphAddKernelNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddKernelNode"),
                 Entry::new(
                     "cuGraphAddKernelNode",
                     12000,
                     false,
                     "cuGraphAddKernelNode_v2",
                     cuGraphAddKernelNode_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphAddKernelNode_v2"),
                 Entry::new(
                     "cuGraphAddMemAllocNode",
                     11040,
                     false,
                     "cuGraphAddMemAllocNode",
                     cuGraphAddMemAllocNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddMemAllocNode"),
                 Entry::new(
                     "cuGraphAddMemFreeNode",
                     11040,
                     false,
                     "cuGraphAddMemFreeNode",
                     cuGraphAddMemFreeNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddMemFreeNode"),
                 Entry::new(
                     "cuGraphAddMemcpyNode",
                     10000,
                     false,
                     "cuGraphAddMemcpyNode",
                     cuGraphAddMemcpyNode as *const (),
-                ),
+                )
+                .needs("cuGraphAddMemcpyNode"),
                 Entry::new(
                     "cuGraphAddMemsetNode",
                     10000,
                     false,
                     "cuGraphAddMemsetNode",
                     cuGraphAddMemsetNode as *const (),
-                ),
-                Entry::new("cuGraphAddNode", 12020, false, "cuGraphAddNode", cuGraphAddNode as *const ()),
-                Entry::new("cuGraphAddNode", 12030, false, "cuGraphAddNode_v2", cuGraphAddNode_v2 as *const ()),
+                )
+                .needs("cuGraphAddMemsetNode"),
+                Entry::new("cuGraphAddNode", 12020, false, "cuGraphAddNode", cuGraphAddNode as *const ())
+                    .needs("cuGraphAddNode"),
+                Entry::new("cuGraphAddNode", 12030, false, "cuGraphAddNode_v2", cuGraphAddNode_v2 as *const ())
+                    .needs("cuGraphAddNode_v2"),
                 Entry::new(
                     "cuGraphBatchMemOpNodeGetParams",
                     11070,
                     false,
                     "cuGraphBatchMemOpNodeGetParams",
                     cuGraphBatchMemOpNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphBatchMemOpNodeGetParams"),
                 Entry::new(
                     "cuGraphBatchMemOpNodeSetParams",
                     11070,
                     false,
                     "cuGraphBatchMemOpNodeSetParams",
                     cuGraphBatchMemOpNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphBatchMemOpNodeSetParams"),
                 Entry::new(
                     "cuGraphChildGraphNodeGetGraph",
                     10000,
                     false,
                     "cuGraphChildGraphNodeGetGraph",
                     cuGraphChildGraphNodeGetGraph as *const (),
-                ),
-                Entry::new("cuGraphClone", 10000, false, "cuGraphClone", cuGraphClone as *const ()),
+                )
+                .needs("cuGraphChildGraphNodeGetGraph"),
+                Entry::new("cuGraphClone", 10000, false, "cuGraphClone", cuGraphClone as *const ())
+                    .needs("cuGraphClone"),
                 Entry::new(
                     "cuGraphConditionalHandleCreate",
                     12030,
                     false,
                     "cuGraphConditionalHandleCreate",
                     cuGraphConditionalHandleCreate as *const (),
-                ),
-                Entry::new("cuGraphCreate", 10000, false, "cuGraphCreate", cuGraphCreate as *const ()),
+                )
+                .needs("cuGraphConditionalHandleCreate"),
+                Entry::new("cuGraphCreate", 10000, false, "cuGraphCreate", cuGraphCreate as *const ())
+                    .needs("cuGraphCreate"),
                 Entry::new(
                     "cuGraphDebugDotPrint",
                     11030,
                     false,
                     "cuGraphDebugDotPrint",
                     cuGraphDebugDotPrint as *const (),
-                ),
-                Entry::new("cuGraphDestroy", 10000, false, "cuGraphDestroy", cuGraphDestroy as *const ()),
-                Entry::new("cuGraphDestroyNode", 10000, false, "cuGraphDestroyNode", cuGraphDestroyNode as *const ()),
+                )
+                .needs("cuGraphDebugDotPrint"),
+                Entry::new("cuGraphDestroy", 10000, false, "cuGraphDestroy", cuGraphDestroy as *const ())
+                    .needs("cuGraphDestroy"),
+                Entry::new("cuGraphDestroyNode", 10000, false, "cuGraphDestroyNode", cuGraphDestroyNode as *const ())
+                    .needs("cuGraphDestroyNode"),
                 Entry::new(
                     "cuGraphEventRecordNodeGetEvent",
                     11010,
                     false,
                     "cuGraphEventRecordNodeGetEvent",
                     cuGraphEventRecordNodeGetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphEventRecordNodeGetEvent"),
                 Entry::new(
                     "cuGraphEventRecordNodeSetEvent",
                     11010,
                     false,
                     "cuGraphEventRecordNodeSetEvent",
                     cuGraphEventRecordNodeSetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphEventRecordNodeSetEvent"),
                 Entry::new(
                     "cuGraphEventWaitNodeGetEvent",
                     11010,
                     false,
                     "cuGraphEventWaitNodeGetEvent",
                     cuGraphEventWaitNodeGetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphEventWaitNodeGetEvent"),
                 Entry::new(
                     "cuGraphEventWaitNodeSetEvent",
                     11010,
                     false,
                     "cuGraphEventWaitNodeSetEvent",
                     cuGraphEventWaitNodeSetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphEventWaitNodeSetEvent"),
                 Entry::new(
                     "cuGraphExecBatchMemOpNodeSetParams",
                     11070,
                     false,
                     "cuGraphExecBatchMemOpNodeSetParams",
                     cuGraphExecBatchMemOpNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecBatchMemOpNodeSetParams"),
                 Entry::new(
                     "cuGraphExecChildGraphNodeSetParams",
                     11010,
                     false,
                     "cuGraphExecChildGraphNodeSetParams",
                     cuGraphExecChildGraphNodeSetParams as *const (),
-                ),
-                Entry::new("cuGraphExecDestroy", 10000, false, "cuGraphExecDestroy", cuGraphExecDestroy as *const ()),
+                )
+                .needs("cuGraphExecChildGraphNodeSetParams"),
+                Entry::new("cuGraphExecDestroy", 10000, false, "cuGraphExecDestroy", cuGraphExecDestroy as *const ())
+                    .needs("cuGraphExecDestroy"),
                 Entry::new(
                     "cuGraphExecEventRecordNodeSetEvent",
                     11010,
                     false,
                     "cuGraphExecEventRecordNodeSetEvent",
                     cuGraphExecEventRecordNodeSetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphExecEventRecordNodeSetEvent"),
                 Entry::new(
                     "cuGraphExecEventWaitNodeSetEvent",
                     11010,
                     false,
                     "cuGraphExecEventWaitNodeSetEvent",
                     cuGraphExecEventWaitNodeSetEvent as *const (),
-                ),
+                )
+                .needs("cuGraphExecEventWaitNodeSetEvent"),
                 Entry::new(
                     "cuGraphExecExternalSemaphoresSignalNodeSetParams",
                     11020,
                     false,
                     "cuGraphExecExternalSemaphoresSignalNodeSetParams",
                     cuGraphExecExternalSemaphoresSignalNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecExternalSemaphoresSignalNodeSetParams"),
                 Entry::new(
                     "cuGraphExecExternalSemaphoresWaitNodeSetParams",
                     11020,
                     false,
                     "cuGraphExecExternalSemaphoresWaitNodeSetParams",
                     cuGraphExecExternalSemaphoresWaitNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecExternalSemaphoresWaitNodeSetParams"),
                 Entry::new(
                     "cuGraphExecGetFlags",
                     12000,
                     false,
                     "cuGraphExecGetFlags",
                     cuGraphExecGetFlags as *const (),
-                ),
+                )
+                .needs("cuGraphExecGetFlags"),
                 Entry::new(
                     "cuGraphExecHostNodeSetParams",
                     10020,
                     false,
                     "cuGraphExecHostNodeSetParams",
                     cuGraphExecHostNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecHostNodeSetParams"),
                 Entry::new(
                     "cuGraphExecKernelNodeSetParams",
                     10010,
                     false,
                     "cuGraphExecKernelNodeSetParams",
                     cuGraphExecKernelNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecKernelNodeSetParams"),
                 Entry::new(
                     "cuGraphExecKernelNodeSetParams",
                     12000,
                     false,
                     "cuGraphExecKernelNodeSetParams_v2",
                     cuGraphExecKernelNodeSetParams_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphExecKernelNodeSetParams_v2"),
                 Entry::new(
                     "cuGraphExecMemcpyNodeSetParams",
                     10020,
                     false,
                     "cuGraphExecMemcpyNodeSetParams",
                     cuGraphExecMemcpyNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecMemcpyNodeSetParams"),
                 Entry::new(
                     "cuGraphExecMemsetNodeSetParams",
                     10020,
                     false,
                     "cuGraphExecMemsetNodeSetParams",
                     cuGraphExecMemsetNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExecMemsetNodeSetParams"),
                 Entry::new(
                     "cuGraphExecNodeSetParams",
                     12020,
                     false,
                     "cuGraphExecNodeSetParams",
                     cuGraphExecNodeSetParams as *const (),
-                ),
-                Entry::new("cuGraphExecUpdate", 10020, false, "cuGraphExecUpdate", cuGraphExecUpdate as *const ()),
+                )
+                .needs("cuGraphExecNodeSetParams"),
+                Entry::new("cuGraphExecUpdate", 10020, false, "cuGraphExecUpdate", cuGraphExecUpdate as *const ())
+                    .needs("cuGraphExecUpdate"),
                 Entry::new(
                     "cuGraphExecUpdate",
                     12000,
                     false,
                     "cuGraphExecUpdate_v2",
                     cuGraphExecUpdate_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphExecUpdate_v2"),
                 Entry::new(
                     "cuGraphExternalSemaphoresSignalNodeGetParams",
                     11020,
                     false,
                     "cuGraphExternalSemaphoresSignalNodeGetParams",
                     cuGraphExternalSemaphoresSignalNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExternalSemaphoresSignalNodeGetParams"),
                 Entry::new(
                     "cuGraphExternalSemaphoresSignalNodeSetParams",
                     11020,
                     false,
                     "cuGraphExternalSemaphoresSignalNodeSetParams",
                     cuGraphExternalSemaphoresSignalNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExternalSemaphoresSignalNodeSetParams"),
                 Entry::new(
                     "cuGraphExternalSemaphoresWaitNodeGetParams",
                     11020,
                     false,
                     "cuGraphExternalSemaphoresWaitNodeGetParams",
                     cuGraphExternalSemaphoresWaitNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphExternalSemaphoresWaitNodeGetParams"),
                 Entry::new(
                     "cuGraphExternalSemaphoresWaitNodeSetParams",
                     11020,
                     false,
                     "cuGraphExternalSemaphoresWaitNodeSetParams",
                     cuGraphExternalSemaphoresWaitNodeSetParams as *const (),
-                ),
-                Entry::new("cuGraphGetEdges", 10000, false, "cuGraphGetEdges", cuGraphGetEdges as *const ()),
-                Entry::new("cuGraphGetEdges", 12030, false, "cuGraphGetEdges_v2", cuGraphGetEdges_v2 as *const ()),
-                Entry::new("cuGraphGetNodes", 10000, false, "cuGraphGetNodes", cuGraphGetNodes as *const ()),
+                )
+                .needs("cuGraphExternalSemaphoresWaitNodeSetParams"),
+                Entry::new("cuGraphGetEdges", 10000, false, "cuGraphGetEdges", cuGraphGetEdges as *const ())
+                    .needs("cuGraphGetEdges"),
+                Entry::new("cuGraphGetEdges", 12030, false, "cuGraphGetEdges_v2", cuGraphGetEdges_v2 as *const ())
+                    .needs("cuGraphGetEdges_v2"),
+                Entry::new("cuGraphGetNodes", 10000, false, "cuGraphGetNodes", cuGraphGetNodes as *const ())
+                    .needs("cuGraphGetNodes"),
                 Entry::new(
                     "cuGraphGetRootNodes",
                     10000,
                     false,
                     "cuGraphGetRootNodes",
                     cuGraphGetRootNodes as *const (),
-                ),
+                )
+                .needs("cuGraphGetRootNodes"),
                 Entry::new(
                     "cuGraphHostNodeGetParams",
                     10000,
                     false,
                     "cuGraphHostNodeGetParams",
                     cuGraphHostNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphHostNodeGetParams"),
                 Entry::new(
                     "cuGraphHostNodeSetParams",
                     10000,
                     false,
                     "cuGraphHostNodeSetParams",
                     cuGraphHostNodeSetParams as *const (),
-                ),
-                Entry::new("cuGraphInstantiate", 10000, false, "cuGraphInstantiate", cuGraphInstantiate as *const ()),
+                )
+                .needs("cuGraphHostNodeSetParams"),
+                Entry::new("cuGraphInstantiate", 10000, false, "cuGraphInstantiate", cuGraphInstantiate as *const ())
+                    .needs("cuGraphInstantiate"),
                 Entry::new(
                     "cuGraphInstantiate",
                     11000,
                     false,
                     "cuGraphInstantiate_v2",
                     cuGraphInstantiate_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphInstantiate_v2"),
                 Entry::new(
                     "cuGraphInstantiateWithFlags",
                     11040,
                     false,
                     "cuGraphInstantiateWithFlags",
                     cuGraphInstantiateWithFlags as *const (),
-                ),
+                )
+                .needs("cuGraphInstantiateWithFlags"),
                 Entry::new(
                     "cuGraphInstantiateWithParams",
                     12000,
                     false,
                     "cuGraphInstantiateWithParams",
                     cuGraphInstantiateWithParams as *const (),
-                ),
+                )
+                .needs("cuGraphInstantiateWithParams"),
                 Entry::new(
                     "cuGraphInstantiateWithParams",
                     12000,
                     true,
                     "cuGraphInstantiateWithParams_ptsz",
                     cuGraphInstantiateWithParams_ptsz as *const (),
-                ),
+                )
+                .needs("cuGraphInstantiateWithParams"),
                 Entry::new(
                     "cuGraphKernelNodeCopyAttributes",
                     11000,
                     false,
                     "cuGraphKernelNodeCopyAttributes",
                     cuGraphKernelNodeCopyAttributes as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeCopyAttributes"),
                 Entry::new(
                     "cuGraphKernelNodeGetAttribute",
                     11000,
                     false,
                     "cuGraphKernelNodeGetAttribute",
                     cuGraphKernelNodeGetAttribute as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeGetAttribute"),
                 Entry::new(
                     "cuGraphKernelNodeGetParams",
                     10000,
                     false,
                     "cuGraphKernelNodeGetParams",
                     cuGraphKernelNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeGetParams"),
                 Entry::new(
                     "cuGraphKernelNodeGetParams",
                     12000,
                     false,
                     "cuGraphKernelNodeGetParams_v2",
                     cuGraphKernelNodeGetParams_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeGetParams_v2"),
                 Entry::new(
                     "cuGraphKernelNodeSetAttribute",
                     11000,
                     false,
                     "cuGraphKernelNodeSetAttribute",
                     cuGraphKernelNodeSetAttribute as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeSetAttribute"),
                 Entry::new(
                     "cuGraphKernelNodeSetParams",
                     10000,
                     false,
                     "cuGraphKernelNodeSetParams",
                     cuGraphKernelNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphKernelNodeSetParams"),
                 Entry::new(
                     "cuGraphKernelNodeSetParams",
                     12000,
                     false,
                     "cuGraphKernelNodeSetParams_v2",
                     cuGraphKernelNodeSetParams_v2 as *const (),
-                ),
-                Entry::new("cuGraphLaunch", 10000, false, "cuGraphLaunch", cuGraphLaunch as *const ()),
-                Entry::new("cuGraphLaunch", 10000, true, "cuGraphLaunch_ptsz", cuGraphLaunch_ptsz as *const ()),
+                )
+                .needs("cuGraphKernelNodeSetParams_v2"),
+                Entry::new("cuGraphLaunch", 10000, false, "cuGraphLaunch", cuGraphLaunch as *const ())
+                    .needs("cuGraphLaunch"),
+                Entry::new("cuGraphLaunch", 10000, true, "cuGraphLaunch_ptsz", cuGraphLaunch_ptsz as *const ())
+                    .needs("cuGraphLaunch"),
                 Entry::new(
                     "cuGraphMemAllocNodeGetParams",
                     11040,
                     false,
                     "cuGraphMemAllocNodeGetParams",
                     cuGraphMemAllocNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemAllocNodeGetParams"),
                 Entry::new(
                     "cuGraphMemFreeNodeGetParams",
                     11040,
                     false,
                     "cuGraphMemFreeNodeGetParams",
                     cuGraphMemFreeNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemFreeNodeGetParams"),
                 Entry::new(
                     "cuGraphMemcpyNodeGetParams",
                     10000,
                     false,
                     "cuGraphMemcpyNodeGetParams",
                     cuGraphMemcpyNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemcpyNodeGetParams"),
                 Entry::new(
                     "cuGraphMemcpyNodeSetParams",
                     10000,
                     false,
                     "cuGraphMemcpyNodeSetParams",
                     cuGraphMemcpyNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemcpyNodeSetParams"),
                 Entry::new(
                     "cuGraphMemsetNodeGetParams",
                     10000,
                     false,
                     "cuGraphMemsetNodeGetParams",
                     cuGraphMemsetNodeGetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemsetNodeGetParams"),
                 Entry::new(
                     "cuGraphMemsetNodeSetParams",
                     10000,
                     false,
                     "cuGraphMemsetNodeSetParams",
                     cuGraphMemsetNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphMemsetNodeSetParams"),
                 Entry::new(
                     "cuGraphNodeFindInClone",
                     10000,
                     false,
                     "cuGraphNodeFindInClone",
                     cuGraphNodeFindInClone as *const (),
-                ),
+                )
+                .needs("cuGraphNodeFindInClone"),
                 Entry::new(
                     "cuGraphNodeGetDependencies",
                     10000,
                     false,
                     "cuGraphNodeGetDependencies",
                     cuGraphNodeGetDependencies as *const (),
-                ),
+                )
+                .needs("cuGraphNodeGetDependencies"),
                 Entry::new(
                     "cuGraphNodeGetDependencies",
                     12030,
                     false,
                     "cuGraphNodeGetDependencies_v2",
                     cuGraphNodeGetDependencies_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphNodeGetDependencies_v2"),
                 Entry::new(
                     "cuGraphNodeGetDependentNodes",
                     10000,
                     false,
                     "cuGraphNodeGetDependentNodes",
                     cuGraphNodeGetDependentNodes as *const (),
-                ),
+                )
+                .needs("cuGraphNodeGetDependentNodes"),
                 Entry::new(
                     "cuGraphNodeGetDependentNodes",
                     12030,
                     false,
                     "cuGraphNodeGetDependentNodes_v2",
                     cuGraphNodeGetDependentNodes_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphNodeGetDependentNodes_v2"),
                 Entry::new(
                     "cuGraphNodeGetEnabled",
                     11060,
                     false,
                     "cuGraphNodeGetEnabled",
                     cuGraphNodeGetEnabled as *const (),
-                ),
-                Entry::new("cuGraphNodeGetType", 10000, false, "cuGraphNodeGetType", cuGraphNodeGetType as *const ()),
+                )
+                .needs("cuGraphNodeGetEnabled"),
+                Entry::new("cuGraphNodeGetType", 10000, false, "cuGraphNodeGetType", cuGraphNodeGetType as *const ())
+                    .needs("cuGraphNodeGetType"),
                 Entry::new(
                     "cuGraphNodeSetEnabled",
                     11060,
                     false,
                     "cuGraphNodeSetEnabled",
                     cuGraphNodeSetEnabled as *const (),
-                ),
+                )
+                .needs("cuGraphNodeSetEnabled"),
                 Entry::new(
                     "cuGraphNodeSetParams",
                     12020,
                     false,
                     "cuGraphNodeSetParams",
                     cuGraphNodeSetParams as *const (),
-                ),
+                )
+                .needs("cuGraphNodeSetParams"),
                 Entry::new(
                     "cuGraphReleaseUserObject",
                     11030,
                     false,
                     "cuGraphReleaseUserObject",
                     cuGraphReleaseUserObject as *const (),
-                ),
+                )
+                .needs("cuGraphReleaseUserObject"),
                 Entry::new(
                     "cuGraphRemoveDependencies",
                     10000,
                     false,
                     "cuGraphRemoveDependencies",
                     cuGraphRemoveDependencies as *const (),
-                ),
+                )
+                .needs("cuGraphRemoveDependencies"),
                 Entry::new(
                     "cuGraphRemoveDependencies",
                     12030,
                     false,
                     "cuGraphRemoveDependencies_v2",
                     cuGraphRemoveDependencies_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphRemoveDependencies_v2"),
                 Entry::new(
                     "cuGraphRetainUserObject",
                     11030,
                     false,
                     "cuGraphRetainUserObject",
                     cuGraphRetainUserObject as *const (),
-                ),
-                Entry::new("cuGraphUpload", 11010, false, "cuGraphUpload", cuGraphUpload as *const ()),
-                Entry::new("cuGraphUpload", 11010, true, "cuGraphUpload_ptsz", cuGraphUpload_ptsz as *const ()),
+                )
+                .needs("cuGraphRetainUserObject"),
+                Entry::new("cuGraphUpload", 11010, false, "cuGraphUpload", cuGraphUpload as *const ())
+                    .needs("cuGraphUpload"),
+                Entry::new("cuGraphUpload", 11010, true, "cuGraphUpload_ptsz", cuGraphUpload_ptsz as *const ())
+                    .needs("cuGraphUpload"),
                 Entry::new(
                     "cuGraphicsEGLRegisterImage",
                     7000,
                     false,
                     "cuGraphicsEGLRegisterImage",
                     cuGraphicsEGLRegisterImage as *const (),
-                ),
+                )
+                .needs("cuGraphicsEGLRegisterImage"),
                 Entry::new(
                     "cuGraphicsGLRegisterBuffer",
                     3000,
                     false,
                     "cuGraphicsGLRegisterBuffer",
                     cuGraphicsGLRegisterBuffer as *const (),
-                ),
+                )
+                .needs("cuGraphicsGLRegisterBuffer"),
                 Entry::new(
                     "cuGraphicsGLRegisterImage",
                     3000,
                     false,
                     "cuGraphicsGLRegisterImage",
                     cuGraphicsGLRegisterImage as *const (),
-                ),
+                )
+                .needs("cuGraphicsGLRegisterImage"),
                 Entry::new(
                     "cuGraphicsMapResources",
                     3000,
                     false,
                     "cuGraphicsMapResources",
                     cuGraphicsMapResources as *const (),
-                ),
+                )
+                .needs("cuGraphicsMapResources"),
                 Entry::new(
                     "cuGraphicsMapResources",
                     7000,
                     true,
                     "cuGraphicsMapResources_ptsz",
                     cuGraphicsMapResources_ptsz as *const (),
-                ),
+                )
+                .needs("cuGraphicsMapResources"),
                 Entry::new(
                     "cuGraphicsResourceGetMappedEglFrame",
                     7000,
                     false,
                     "cuGraphicsResourceGetMappedEglFrame",
                     cuGraphicsResourceGetMappedEglFrame as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceGetMappedEglFrame"),
                 Entry::new(
                     "cuGraphicsResourceGetMappedMipmappedArray",
                     5000,
                     false,
                     "cuGraphicsResourceGetMappedMipmappedArray",
                     cuGraphicsResourceGetMappedMipmappedArray as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceGetMappedMipmappedArray"),
                 Entry::new(
                     "cuGraphicsResourceGetMappedPointer",
                     3000,
                     false,
                     "cuGraphicsResourceGetMappedPointer",
                     cuGraphicsResourceGetMappedPointer as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceGetMappedPointer"),
                 Entry::new(
                     "cuGraphicsResourceGetMappedPointer",
                     3020,
                     false,
                     "cuGraphicsResourceGetMappedPointer_v2",
                     cuGraphicsResourceGetMappedPointer_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceGetMappedPointer_v2"),
                 Entry::new(
                     "cuGraphicsResourceSetMapFlags",
                     3000,
                     false,
                     "cuGraphicsResourceSetMapFlags",
                     cuGraphicsResourceSetMapFlags as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceSetMapFlags"),
                 Entry::new(
                     "cuGraphicsResourceSetMapFlags",
                     6050,
                     false,
                     "cuGraphicsResourceSetMapFlags_v2",
                     cuGraphicsResourceSetMapFlags_v2 as *const (),
-                ),
+                )
+                .needs("cuGraphicsResourceSetMapFlags_v2"),
                 Entry::new(
                     "cuGraphicsSubResourceGetMappedArray",
                     3000,
                     false,
                     "cuGraphicsSubResourceGetMappedArray",
                     cuGraphicsSubResourceGetMappedArray as *const (),
-                ),
+                )
+                .needs("cuGraphicsSubResourceGetMappedArray"),
                 Entry::new(
                     "cuGraphicsUnmapResources",
                     3000,
                     false,
                     "cuGraphicsUnmapResources",
                     cuGraphicsUnmapResources as *const (),
-                ),
+                )
+                .needs("cuGraphicsUnmapResources"),
                 Entry::new(
                     "cuGraphicsUnmapResources",
                     7000,
                     true,
                     "cuGraphicsUnmapResources_ptsz",
                     cuGraphicsUnmapResources_ptsz as *const (),
-                ),
+                )
+                .needs("cuGraphicsUnmapResources"),
                 Entry::new(
                     "cuGraphicsUnregisterResource",
                     3000,
                     false,
                     "cuGraphicsUnregisterResource",
                     cuGraphicsUnregisterResource as *const (),
-                ),
+                )
+                .needs("cuGraphicsUnregisterResource"),
                 Entry::new(
                     "cuGraphicsVDPAURegisterOutputSurface",
                     3010,
                     false,
                     "cuGraphicsVDPAURegisterOutputSurface",
                     cuGraphicsVDPAURegisterOutputSurface as *const (),
-                ),
+                )
+                .needs("cuGraphicsVDPAURegisterOutputSurface"),
                 Entry::new(
                     "cuGraphicsVDPAURegisterVideoSurface",
                     3010,
                     false,
                     "cuGraphicsVDPAURegisterVideoSurface",
                     cuGraphicsVDPAURegisterVideoSurface as *const (),
-                ),
-                Entry::new("cuGreenCtxCreate", 12040, false, "cuGreenCtxCreate", cuGreenCtxCreate as *const ()),
-                Entry::new("cuGreenCtxDestroy", 12040, false, "cuGreenCtxDestroy", cuGreenCtxDestroy as *const ()),
+                )
+                .needs("cuGraphicsVDPAURegisterVideoSurface"),
+                Entry::new("cuGreenCtxCreate", 12040, false, "cuGreenCtxCreate", cuGreenCtxCreate as *const ())
+                    .needs("cuGreenCtxCreate"),
+                Entry::new("cuGreenCtxDestroy", 12040, false, "cuGreenCtxDestroy", cuGreenCtxDestroy as *const ())
+                    .needs("cuGreenCtxDestroy"),
                 Entry::new(
                     "cuGreenCtxGetDevResource",
                     12040,
                     false,
                     "cuGreenCtxGetDevResource",
                     cuGreenCtxGetDevResource as *const (),
-                ),
-                Entry::new("cuGreenCtxGetId", 12090, false, "cuGreenCtxGetId", cuGreenCtxGetId as *const ()),
+                )
+                .needs("cuGreenCtxGetDevResource"),
+                Entry::new("cuGreenCtxGetId", 12090, false, "cuGreenCtxGetId", cuGreenCtxGetId as *const ())
+                    .needs("cuGreenCtxGetId"),
                 Entry::new(
                     "cuGreenCtxRecordEvent",
                     12040,
                     false,
                     "cuGreenCtxRecordEvent",
                     cuGreenCtxRecordEvent as *const (),
-                ),
+                )
+                .needs("cuGreenCtxRecordEvent"),
                 Entry::new(
                     "cuGreenCtxStreamCreate",
                     12050,
                     false,
                     "cuGreenCtxStreamCreate",
                     cuGreenCtxStreamCreate as *const (),
-                ),
+                )
+                .needs("cuGreenCtxStreamCreate"),
                 Entry::new(
                     "cuGreenCtxWaitEvent",
                     12040,
                     false,
                     "cuGreenCtxWaitEvent",
                     cuGreenCtxWaitEvent as *const (),
-                ),
+                )
+                .needs("cuGreenCtxWaitEvent"),
                 Entry::new(
                     "cuImportExternalMemory",
                     10000,
                     false,
                     "cuImportExternalMemory",
                     cuImportExternalMemory as *const (),
-                ),
+                )
+                .needs("cuImportExternalMemory"),
                 Entry::new(
                     "cuImportExternalSemaphore",
                     10000,
                     false,
                     "cuImportExternalSemaphore",
                     cuImportExternalSemaphore as *const (),
-                ),
+                )
+                .needs("cuImportExternalSemaphore"),
                 Entry::new("cuInit", 2000, false, "cuInit", cuInit as *const ()),
-                Entry::new("cuIpcCloseMemHandle", 4010, false, "cuIpcCloseMemHandle", cuIpcCloseMemHandle as *const ()),
-                Entry::new("cuIpcGetEventHandle", 4010, false, "cuIpcGetEventHandle", cuIpcGetEventHandle as *const ()),
-                Entry::new("cuIpcGetMemHandle", 4010, false, "cuIpcGetMemHandle", cuIpcGetMemHandle as *const ()),
+                Entry::new("cuIpcCloseMemHandle", 4010, false, "cuIpcCloseMemHandle", cuIpcCloseMemHandle as *const ())
+                    .needs("cuIpcCloseMemHandle"),
+                Entry::new("cuIpcGetEventHandle", 4010, false, "cuIpcGetEventHandle", cuIpcGetEventHandle as *const ())
+                    .needs("cuIpcGetEventHandle"),
+                Entry::new("cuIpcGetMemHandle", 4010, false, "cuIpcGetMemHandle", cuIpcGetMemHandle as *const ())
+                    .needs("cuIpcGetMemHandle"),
                 Entry::new(
                     "cuIpcOpenEventHandle",
                     4010,
                     false,
                     "cuIpcOpenEventHandle",
                     cuIpcOpenEventHandle as *const (),
-                ),
-                Entry::new("cuIpcOpenMemHandle", 4010, false, "cuIpcOpenMemHandle", cuIpcOpenMemHandle as *const ()),
+                )
+                .needs("cuIpcOpenEventHandle"),
+                Entry::new("cuIpcOpenMemHandle", 4010, false, "cuIpcOpenMemHandle", cuIpcOpenMemHandle as *const ())
+                    .needs("cuIpcOpenMemHandle"),
                 Entry::new(
                     "cuIpcOpenMemHandle",
                     11000,
                     false,
                     "cuIpcOpenMemHandle_v2",
                     cuIpcOpenMemHandle_v2 as *const (),
-                ),
+                )
+                .needs("cuIpcOpenMemHandle_v2"),
                 Entry::new(
                     "cuKernelGetAttribute",
                     12000,
                     false,
                     "cuKernelGetAttribute",
                     cuKernelGetAttribute as *const (),
-                ),
+                )
+                .needs("cuKernelGetAttribute"),
                 Entry::new(
                     "cuKernelGetFunction",
                     12000,
                     false,
                     "cuKernelGetFunction",
                     cuKernelGetFunction as *const (),
-                ),
+                )
+                .needs("cuKernelGetFunction"),
                 Entry::new("cuKernelGetLibrary", 12050, false, "cuKernelGetLibrary", cuKernelGetLibrary as *const ()),
                 Entry::new("cuKernelGetName", 12030, false, "cuKernelGetName", cuKernelGetName as *const ()),
                 Entry::new(
@@ -10058,87 +10284,107 @@ macro_rules! driver_exports {
                     false,
                     "cuKernelGetParamInfo",
                     cuKernelGetParamInfo as *const (),
-                ),
+                )
+                .needs("cuKernelGetParamInfo"),
                 Entry::new(
                     "cuKernelSetAttribute",
                     12000,
                     false,
                     "cuKernelSetAttribute",
                     cuKernelSetAttribute as *const (),
-                ),
+                )
+                .needs("cuKernelSetAttribute"),
                 Entry::new(
                     "cuKernelSetCacheConfig",
                     12000,
                     false,
                     "cuKernelSetCacheConfig",
                     cuKernelSetCacheConfig as *const (),
-                ),
-                Entry::new("cuLaunch", 2000, false, "cuLaunch", cuLaunch as *const ()),
+                )
+                .needs("cuKernelSetCacheConfig"),
+                Entry::new("cuLaunch", 2000, false, "cuLaunch", cuLaunch as *const ()).needs("cuLaunch"),
                 Entry::new(
                     "cuLaunchCooperativeKernel",
                     9000,
                     false,
                     "cuLaunchCooperativeKernel",
                     cuLaunchCooperativeKernel as *const (),
-                ),
+                )
+                .needs("cuLaunchCooperativeKernel"),
                 Entry::new(
                     "cuLaunchCooperativeKernel",
                     9000,
                     true,
                     "cuLaunchCooperativeKernel_ptsz",
                     cuLaunchCooperativeKernel_ptsz as *const (),
-                ),
+                )
+                .needs("cuLaunchCooperativeKernel"),
                 Entry::new(
                     "cuLaunchCooperativeKernelMultiDevice",
                     9000,
                     false,
                     "cuLaunchCooperativeKernelMultiDevice",
                     cuLaunchCooperativeKernelMultiDevice as *const (),
-                ),
-                Entry::new("cuLaunchGrid", 2000, false, "cuLaunchGrid", cuLaunchGrid as *const ()),
-                Entry::new("cuLaunchGridAsync", 2000, false, "cuLaunchGridAsync", cuLaunchGridAsync as *const ()),
-                Entry::new("cuLaunchHostFunc", 10000, false, "cuLaunchHostFunc", cuLaunchHostFunc as *const ()),
+                )
+                .needs("cuLaunchCooperativeKernelMultiDevice"),
+                Entry::new("cuLaunchGrid", 2000, false, "cuLaunchGrid", cuLaunchGrid as *const ())
+                    .needs("cuLaunchGrid"),
+                Entry::new("cuLaunchGridAsync", 2000, false, "cuLaunchGridAsync", cuLaunchGridAsync as *const ())
+                    .needs("cuLaunchGridAsync"),
+                Entry::new("cuLaunchHostFunc", 10000, false, "cuLaunchHostFunc", cuLaunchHostFunc as *const ())
+                    .needs("cuLaunchHostFunc"),
                 Entry::new(
                     "cuLaunchHostFunc",
                     10000,
                     true,
                     "cuLaunchHostFunc_ptsz",
                     cuLaunchHostFunc_ptsz as *const (),
-                ),
-                Entry::new("cuLaunchKernel", 4000, false, "cuLaunchKernel", cuLaunchKernel as *const ()),
-                Entry::new("cuLaunchKernel", 7000, true, "cuLaunchKernel_ptsz", cuLaunchKernel_ptsz as *const ()),
-                Entry::new("cuLaunchKernelEx", 11060, false, "cuLaunchKernelEx", cuLaunchKernelEx as *const ()),
+                )
+                .needs("cuLaunchHostFunc"),
+                Entry::new("cuLaunchKernel", 4000, false, "cuLaunchKernel", cuLaunchKernel as *const ())
+                    .needs("cuLaunchKernel"),
+                Entry::new("cuLaunchKernel", 7000, true, "cuLaunchKernel_ptsz", cuLaunchKernel_ptsz as *const ())
+                    .needs("cuLaunchKernel"),
+                Entry::new("cuLaunchKernelEx", 11060, false, "cuLaunchKernelEx", cuLaunchKernelEx as *const ())
+                    .needs("cuLaunchKernelEx"),
                 Entry::new(
                     "cuLaunchKernelEx",
                     11060,
                     true,
                     "cuLaunchKernelEx_ptsz",
                     cuLaunchKernelEx_ptsz as *const (),
-                ),
+                )
+                .needs("cuLaunchKernelEx"),
                 Entry::new(
                     "cuLibraryEnumerateKernels",
                     12040,
                     false,
                     "cuLibraryEnumerateKernels",
                     cuLibraryEnumerateKernels as *const (),
-                ),
-                Entry::new("cuLibraryGetGlobal", 12000, false, "cuLibraryGetGlobal", cuLibraryGetGlobal as *const ()),
-                Entry::new("cuLibraryGetKernel", 12000, false, "cuLibraryGetKernel", cuLibraryGetKernel as *const ()),
+                )
+                .needs("cuLibraryEnumerateKernels"),
+                Entry::new("cuLibraryGetGlobal", 12000, false, "cuLibraryGetGlobal", cuLibraryGetGlobal as *const ())
+                    .needs("cuLibraryGetGlobal"),
+                Entry::new("cuLibraryGetKernel", 12000, false, "cuLibraryGetKernel", cuLibraryGetKernel as *const ())
+                    .needs("cuLibraryGetKernel"),
                 Entry::new(
                     "cuLibraryGetKernelCount",
                     12040,
                     false,
                     "cuLibraryGetKernelCount",
                     cuLibraryGetKernelCount as *const (),
-                ),
+                )
+                .needs("cuLibraryGetKernelCount"),
                 Entry::new(
                     "cuLibraryGetManaged",
                     12000,
                     false,
                     "cuLibraryGetManaged",
                     cuLibraryGetManaged as *const (),
-                ),
-                Entry::new("cuLibraryGetModule", 12000, false, "cuLibraryGetModule", cuLibraryGetModule as *const ()),
+                )
+                .needs("cuLibraryGetManaged"),
+                Entry::new("cuLibraryGetModule", 12000, false, "cuLibraryGetModule", cuLibraryGetModule as *const ())
+                    .needs("cuLibraryGetModule"),
                 Entry::new(
                     "cuLibraryGetUnifiedFunction",
                     12000,
@@ -10154,119 +10400,154 @@ macro_rules! driver_exports {
                     "cuLibraryLoadFromFile",
                     cuLibraryLoadFromFile as *const (),
                 ),
-                Entry::new("cuLibraryUnload", 12000, false, "cuLibraryUnload", cuLibraryUnload as *const ()),
-                Entry::new("cuLinkAddData", 5050, false, "cuLinkAddData", cuLinkAddData as *const ()),
-                Entry::new("cuLinkAddData", 6050, false, "cuLinkAddData_v2", cuLinkAddData_v2 as *const ()),
-                Entry::new("cuLinkAddFile", 5050, false, "cuLinkAddFile", cuLinkAddFile as *const ()),
-                Entry::new("cuLinkAddFile", 6050, false, "cuLinkAddFile_v2", cuLinkAddFile_v2 as *const ()),
-                Entry::new("cuLinkComplete", 5050, false, "cuLinkComplete", cuLinkComplete as *const ()),
-                Entry::new("cuLinkCreate", 5050, false, "cuLinkCreate", cuLinkCreate as *const ()),
-                Entry::new("cuLinkCreate", 6050, false, "cuLinkCreate_v2", cuLinkCreate_v2 as *const ()),
-                Entry::new("cuLinkDestroy", 5050, false, "cuLinkDestroy", cuLinkDestroy as *const ()),
-                Entry::new("cuLogsCurrent", 12090, false, "cuLogsCurrent", cuLogsCurrent as *const ()),
-                Entry::new("cuLogsDumpToFile", 12090, false, "cuLogsDumpToFile", cuLogsDumpToFile as *const ()),
-                Entry::new("cuLogsDumpToMemory", 12090, false, "cuLogsDumpToMemory", cuLogsDumpToMemory as *const ()),
+                Entry::new("cuLibraryUnload", 12000, false, "cuLibraryUnload", cuLibraryUnload as *const ())
+                    .needs("cuLibraryUnload"),
+                Entry::new("cuLinkAddData", 5050, false, "cuLinkAddData", cuLinkAddData as *const ())
+                    .needs("cuLinkAddData"),
+                Entry::new("cuLinkAddData", 6050, false, "cuLinkAddData_v2", cuLinkAddData_v2 as *const ())
+                    .needs("cuLinkAddData_v2"),
+                Entry::new("cuLinkAddFile", 5050, false, "cuLinkAddFile", cuLinkAddFile as *const ())
+                    .needs("cuLinkAddFile"),
+                Entry::new("cuLinkAddFile", 6050, false, "cuLinkAddFile_v2", cuLinkAddFile_v2 as *const ())
+                    .needs("cuLinkAddFile_v2"),
+                Entry::new("cuLinkComplete", 5050, false, "cuLinkComplete", cuLinkComplete as *const ())
+                    .needs("cuLinkComplete"),
+                Entry::new("cuLinkCreate", 5050, false, "cuLinkCreate", cuLinkCreate as *const ())
+                    .needs("cuLinkCreate"),
+                Entry::new("cuLinkCreate", 6050, false, "cuLinkCreate_v2", cuLinkCreate_v2 as *const ())
+                    .needs("cuLinkCreate_v2"),
+                Entry::new("cuLinkDestroy", 5050, false, "cuLinkDestroy", cuLinkDestroy as *const ())
+                    .needs("cuLinkDestroy"),
+                Entry::new("cuLogsCurrent", 12090, false, "cuLogsCurrent", cuLogsCurrent as *const ())
+                    .needs("cuLogsCurrent"),
+                Entry::new("cuLogsDumpToFile", 12090, false, "cuLogsDumpToFile", cuLogsDumpToFile as *const ())
+                    .needs("cuLogsDumpToFile"),
+                Entry::new("cuLogsDumpToMemory", 12090, false, "cuLogsDumpToMemory", cuLogsDumpToMemory as *const ())
+                    .needs("cuLogsDumpToMemory"),
                 Entry::new(
                     "cuLogsRegisterCallback",
                     12090,
                     false,
                     "cuLogsRegisterCallback",
                     cuLogsRegisterCallback as *const (),
-                ),
+                )
+                .needs("cuLogsRegisterCallback"),
                 Entry::new(
                     "cuLogsUnregisterCallback",
                     12090,
                     false,
                     "cuLogsUnregisterCallback",
                     cuLogsUnregisterCallback as *const (),
-                ),
-                Entry::new("cuMemAddressFree", 10020, false, "cuMemAddressFree", cuMemAddressFree as *const ()),
+                )
+                .needs("cuLogsUnregisterCallback"),
+                Entry::new("cuMemAddressFree", 10020, false, "cuMemAddressFree", cuMemAddressFree as *const ())
+                    .needs("cuMemAddressFree"),
                 Entry::new(
                     "cuMemAddressReserve",
                     10020,
                     false,
                     "cuMemAddressReserve",
                     cuMemAddressReserve as *const (),
-                ),
-                Entry::new("cuMemAdvise", 8000, false, "cuMemAdvise", cuMemAdvise as *const ()),
-                Entry::new("cuMemAdvise", 12020, false, "cuMemAdvise_v2", cuMemAdvise_v2 as *const ()),
-                Entry::new("cuMemAlloc", 2000, false, "cuMemAlloc", cuMemAlloc as *const ()),
-                Entry::new("cuMemAlloc", 3020, false, "cuMemAlloc_v2", cuMemAlloc_v2 as *const ()),
-                Entry::new("cuMemAllocAsync", 11020, false, "cuMemAllocAsync", cuMemAllocAsync as *const ()),
-                Entry::new("cuMemAllocAsync", 11020, true, "cuMemAllocAsync_ptsz", cuMemAllocAsync_ptsz as *const ()),
+                )
+                .needs("cuMemAddressReserve"),
+                Entry::new("cuMemAdvise", 8000, false, "cuMemAdvise", cuMemAdvise as *const ()).needs("cuMemAdvise"),
+                Entry::new("cuMemAdvise", 12020, false, "cuMemAdvise_v2", cuMemAdvise_v2 as *const ())
+                    .needs("cuMemAdvise_v2"),
+                Entry::new("cuMemAlloc", 2000, false, "cuMemAlloc", cuMemAlloc as *const ()).needs("cuMemAlloc"),
+                Entry::new("cuMemAlloc", 3020, false, "cuMemAlloc_v2", cuMemAlloc_v2 as *const ())
+                    .needs("cuMemAlloc_v2"),
+                Entry::new("cuMemAllocAsync", 11020, false, "cuMemAllocAsync", cuMemAllocAsync as *const ())
+                    .needs("cuMemAllocAsync"),
+                Entry::new("cuMemAllocAsync", 11020, true, "cuMemAllocAsync_ptsz", cuMemAllocAsync_ptsz as *const ())
+                    .needs("cuMemAllocAsync"),
                 Entry::new(
                     "cuMemAllocFromPoolAsync",
                     11020,
                     false,
                     "cuMemAllocFromPoolAsync",
                     cuMemAllocFromPoolAsync as *const (),
-                ),
+                )
+                .needs("cuMemAllocFromPoolAsync"),
                 Entry::new(
                     "cuMemAllocFromPoolAsync",
                     11020,
                     true,
                     "cuMemAllocFromPoolAsync_ptsz",
                     cuMemAllocFromPoolAsync_ptsz as *const (),
-                ),
-                Entry::new("cuMemAllocHost", 2000, false, "cuMemAllocHost", cuMemAllocHost as *const ()),
+                )
+                .needs("cuMemAllocFromPoolAsync"),
+                Entry::new("cuMemAllocHost", 2000, false, "cuMemAllocHost", cuMemAllocHost as *const ())
+                    .needs("cuMemAllocHost"),
                 Entry::new("cuMemAllocHost", 3020, false, "cuMemAllocHost_v2", cuMemAllocHost_v2 as *const ()),
-                Entry::new("cuMemAllocManaged", 6000, false, "cuMemAllocManaged", cuMemAllocManaged as *const ()),
-                Entry::new("cuMemAllocPitch", 2000, false, "cuMemAllocPitch", cuMemAllocPitch as *const ()),
-                Entry::new("cuMemAllocPitch", 3020, false, "cuMemAllocPitch_v2", cuMemAllocPitch_v2 as *const ()),
+                Entry::new("cuMemAllocManaged", 6000, false, "cuMemAllocManaged", cuMemAllocManaged as *const ())
+                    .needs("cuMemAllocManaged"),
+                Entry::new("cuMemAllocPitch", 2000, false, "cuMemAllocPitch", cuMemAllocPitch as *const ())
+                    .needs("cuMemAllocPitch"),
+                Entry::new("cuMemAllocPitch", 3020, false, "cuMemAllocPitch_v2", cuMemAllocPitch_v2 as *const ())
+                    .needs("cuMemAllocPitch_v2"),
                 Entry::new(
                     "cuMemBatchDecompressAsync",
                     12060,
                     false,
                     "cuMemBatchDecompressAsync",
                     cuMemBatchDecompressAsync as *const (),
-                ),
+                )
+                .needs("cuMemBatchDecompressAsync"),
                 Entry::new(
                     "cuMemBatchDecompressAsync",
                     12060,
                     true,
                     "cuMemBatchDecompressAsync_ptsz",
                     cuMemBatchDecompressAsync_ptsz as *const (),
-                ),
-                Entry::new("cuMemCreate", 10020, false, "cuMemCreate", cuMemCreate as *const ()),
+                )
+                .needs("cuMemBatchDecompressAsync"),
+                Entry::new("cuMemCreate", 10020, false, "cuMemCreate", cuMemCreate as *const ()).needs("cuMemCreate"),
                 Entry::new(
                     "cuMemDiscardAndPrefetchBatchAsync",
                     13000,
                     false,
                     "cuMemDiscardAndPrefetchBatchAsync",
                     cuMemDiscardAndPrefetchBatchAsync as *const (),
-                ),
+                )
+                .needs("cuMemDiscardAndPrefetchBatchAsync"),
                 Entry::new(
                     "cuMemDiscardAndPrefetchBatchAsync",
                     13000,
                     true,
                     "cuMemDiscardAndPrefetchBatchAsync_ptsz",
                     cuMemDiscardAndPrefetchBatchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemDiscardAndPrefetchBatchAsync"),
                 Entry::new(
                     "cuMemDiscardBatchAsync",
                     13000,
                     false,
                     "cuMemDiscardBatchAsync",
                     cuMemDiscardBatchAsync as *const (),
-                ),
+                )
+                .needs("cuMemDiscardBatchAsync"),
                 Entry::new(
                     "cuMemDiscardBatchAsync",
                     13000,
                     true,
                     "cuMemDiscardBatchAsync_ptsz",
                     cuMemDiscardBatchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemDiscardBatchAsync"),
                 Entry::new(
                     "cuMemExportToShareableHandle",
                     10020,
                     false,
                     "cuMemExportToShareableHandle",
                     cuMemExportToShareableHandle as *const (),
-                ),
-                Entry::new("cuMemFree", 2000, false, "cuMemFree", cuMemFree as *const ()),
-                Entry::new("cuMemFree", 3020, false, "cuMemFree_v2", cuMemFree_v2 as *const ()),
-                Entry::new("cuMemFreeAsync", 11020, false, "cuMemFreeAsync", cuMemFreeAsync as *const ()),
-                Entry::new("cuMemFreeAsync", 11020, true, "cuMemFreeAsync_ptsz", cuMemFreeAsync_ptsz as *const ()),
+                )
+                .needs("cuMemExportToShareableHandle"),
+                Entry::new("cuMemFree", 2000, false, "cuMemFree", cuMemFree as *const ()).needs("cuMemFree"),
+                Entry::new("cuMemFree", 3020, false, "cuMemFree_v2", cuMemFree_v2 as *const ()).needs("cuMemFree_v2"),
+                Entry::new("cuMemFreeAsync", 11020, false, "cuMemFreeAsync", cuMemFreeAsync as *const ())
+                    .needs("cuMemFreeAsync"),
+                Entry::new("cuMemFreeAsync", 11020, true, "cuMemFreeAsync_ptsz", cuMemFreeAsync_ptsz as *const ())
+                    .needs("cuMemFreeAsync"),
                 Entry::new("cuMemFreeHost", 2000, false, "cuMemFreeHost", cuMemFreeHost as *const ()),
                 Entry::new("cuMemGetAccess", 10020, false, "cuMemGetAccess", cuMemGetAccess as *const ()),
                 Entry::new(
@@ -10275,7 +10556,8 @@ macro_rules! driver_exports {
                     false,
                     "cuMemGetAddressRange",
                     cuMemGetAddressRange as *const (),
-                ),
+                )
+                .needs("cuMemGetAddressRange"),
                 Entry::new(
                     "cuMemGetAddressRange",
                     3020,
@@ -10289,7 +10571,8 @@ macro_rules! driver_exports {
                     false,
                     "cuMemGetAllocationGranularity",
                     cuMemGetAllocationGranularity as *const (),
-                ),
+                )
+                .needs("cuMemGetAllocationGranularity"),
                 Entry::new(
                     "cuMemGetAllocationPropertiesFromHandle",
                     10020,
@@ -10303,17 +10586,22 @@ macro_rules! driver_exports {
                     false,
                     "cuMemGetDefaultMemPool",
                     cuMemGetDefaultMemPool as *const (),
-                ),
+                )
+                .needs("cuMemGetDefaultMemPool"),
                 Entry::new(
                     "cuMemGetHandleForAddressRange",
                     11070,
                     false,
                     "cuMemGetHandleForAddressRange",
                     cuMemGetHandleForAddressRange as *const (),
-                ),
-                Entry::new("cuMemGetInfo", 2000, false, "cuMemGetInfo", cuMemGetInfo as *const ()),
-                Entry::new("cuMemGetInfo", 3020, false, "cuMemGetInfo_v2", cuMemGetInfo_v2 as *const ()),
-                Entry::new("cuMemGetMemPool", 13000, false, "cuMemGetMemPool", cuMemGetMemPool as *const ()),
+                )
+                .needs("cuMemGetHandleForAddressRange"),
+                Entry::new("cuMemGetInfo", 2000, false, "cuMemGetInfo", cuMemGetInfo as *const ())
+                    .needs("cuMemGetInfo"),
+                Entry::new("cuMemGetInfo", 3020, false, "cuMemGetInfo_v2", cuMemGetInfo_v2 as *const ())
+                    .needs("cuMemGetInfo_v2"),
+                Entry::new("cuMemGetMemPool", 13000, false, "cuMemGetMemPool", cuMemGetMemPool as *const ())
+                    .needs("cuMemGetMemPool"),
                 Entry::new("cuMemHostAlloc", 2020, false, "cuMemHostAlloc", cuMemHostAlloc as *const ()),
                 Entry::new(
                     "cuMemHostGetDevicePointer",
@@ -10321,7 +10609,8 @@ macro_rules! driver_exports {
                     false,
                     "cuMemHostGetDevicePointer",
                     cuMemHostGetDevicePointer as *const (),
-                ),
+                )
+                .needs("cuMemHostGetDevicePointer"),
                 Entry::new(
                     "cuMemHostGetDevicePointer",
                     3020,
@@ -10339,114 +10628,137 @@ macro_rules! driver_exports {
                     false,
                     "cuMemImportFromShareableHandle",
                     cuMemImportFromShareableHandle as *const (),
-                ),
-                Entry::new("cuMemMap", 10020, false, "cuMemMap", cuMemMap as *const ()),
-                Entry::new("cuMemMapArrayAsync", 11010, false, "cuMemMapArrayAsync", cuMemMapArrayAsync as *const ()),
+                )
+                .needs("cuMemImportFromShareableHandle"),
+                Entry::new("cuMemMap", 10020, false, "cuMemMap", cuMemMap as *const ()).needs("cuMemMap"),
+                Entry::new("cuMemMapArrayAsync", 11010, false, "cuMemMapArrayAsync", cuMemMapArrayAsync as *const ())
+                    .needs("cuMemMapArrayAsync"),
                 Entry::new(
                     "cuMemMapArrayAsync",
                     11010,
                     true,
                     "cuMemMapArrayAsync_ptsz",
                     cuMemMapArrayAsync_ptsz as *const (),
-                ),
-                Entry::new("cuMemPoolCreate", 11020, false, "cuMemPoolCreate", cuMemPoolCreate as *const ()),
-                Entry::new("cuMemPoolDestroy", 11020, false, "cuMemPoolDestroy", cuMemPoolDestroy as *const ()),
+                )
+                .needs("cuMemMapArrayAsync"),
+                Entry::new("cuMemPoolCreate", 11020, false, "cuMemPoolCreate", cuMemPoolCreate as *const ())
+                    .needs("cuMemPoolCreate"),
+                Entry::new("cuMemPoolDestroy", 11020, false, "cuMemPoolDestroy", cuMemPoolDestroy as *const ())
+                    .needs("cuMemPoolDestroy"),
                 Entry::new(
                     "cuMemPoolExportPointer",
                     11020,
                     false,
                     "cuMemPoolExportPointer",
                     cuMemPoolExportPointer as *const (),
-                ),
+                )
+                .needs("cuMemPoolExportPointer"),
                 Entry::new(
                     "cuMemPoolExportToShareableHandle",
                     11020,
                     false,
                     "cuMemPoolExportToShareableHandle",
                     cuMemPoolExportToShareableHandle as *const (),
-                ),
-                Entry::new("cuMemPoolGetAccess", 11020, false, "cuMemPoolGetAccess", cuMemPoolGetAccess as *const ()),
+                )
+                .needs("cuMemPoolExportToShareableHandle"),
+                Entry::new("cuMemPoolGetAccess", 11020, false, "cuMemPoolGetAccess", cuMemPoolGetAccess as *const ())
+                    .needs("cuMemPoolGetAccess"),
                 Entry::new(
                     "cuMemPoolGetAttribute",
                     11020,
                     false,
                     "cuMemPoolGetAttribute",
                     cuMemPoolGetAttribute as *const (),
-                ),
+                )
+                .needs("cuMemPoolGetAttribute"),
                 Entry::new(
                     "cuMemPoolImportFromShareableHandle",
                     11020,
                     false,
                     "cuMemPoolImportFromShareableHandle",
                     cuMemPoolImportFromShareableHandle as *const (),
-                ),
+                )
+                .needs("cuMemPoolImportFromShareableHandle"),
                 Entry::new(
                     "cuMemPoolImportPointer",
                     11020,
                     false,
                     "cuMemPoolImportPointer",
                     cuMemPoolImportPointer as *const (),
-                ),
-                Entry::new("cuMemPoolSetAccess", 11020, false, "cuMemPoolSetAccess", cuMemPoolSetAccess as *const ()),
+                )
+                .needs("cuMemPoolImportPointer"),
+                Entry::new("cuMemPoolSetAccess", 11020, false, "cuMemPoolSetAccess", cuMemPoolSetAccess as *const ())
+                    .needs("cuMemPoolSetAccess"),
                 Entry::new(
                     "cuMemPoolSetAttribute",
                     11020,
                     false,
                     "cuMemPoolSetAttribute",
                     cuMemPoolSetAttribute as *const (),
-                ),
-                Entry::new("cuMemPoolTrimTo", 11020, false, "cuMemPoolTrimTo", cuMemPoolTrimTo as *const ()),
-                Entry::new("cuMemPrefetchAsync", 8000, false, "cuMemPrefetchAsync", cuMemPrefetchAsync as *const ()),
+                )
+                .needs("cuMemPoolSetAttribute"),
+                Entry::new("cuMemPoolTrimTo", 11020, false, "cuMemPoolTrimTo", cuMemPoolTrimTo as *const ())
+                    .needs("cuMemPoolTrimTo"),
+                Entry::new("cuMemPrefetchAsync", 8000, false, "cuMemPrefetchAsync", cuMemPrefetchAsync as *const ())
+                    .needs("cuMemPrefetchAsync"),
                 Entry::new(
                     "cuMemPrefetchAsync",
                     8000,
                     true,
                     "cuMemPrefetchAsync_ptsz",
                     cuMemPrefetchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemPrefetchAsync"),
                 Entry::new(
                     "cuMemPrefetchAsync",
                     12020,
                     false,
                     "cuMemPrefetchAsync_v2",
                     cuMemPrefetchAsync_v2 as *const (),
-                ),
+                )
+                .needs("cuMemPrefetchAsync_v2"),
                 Entry::new(
                     "cuMemPrefetchAsync",
                     12020,
                     true,
                     "cuMemPrefetchAsync_v2_ptsz",
                     cuMemPrefetchAsync_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemPrefetchAsync_v2"),
                 Entry::new(
                     "cuMemPrefetchBatchAsync",
                     13000,
                     false,
                     "cuMemPrefetchBatchAsync",
                     cuMemPrefetchBatchAsync as *const (),
-                ),
+                )
+                .needs("cuMemPrefetchBatchAsync"),
                 Entry::new(
                     "cuMemPrefetchBatchAsync",
                     13000,
                     true,
                     "cuMemPrefetchBatchAsync_ptsz",
                     cuMemPrefetchBatchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemPrefetchBatchAsync"),
                 Entry::new(
                     "cuMemRangeGetAttribute",
                     8000,
                     false,
                     "cuMemRangeGetAttribute",
                     cuMemRangeGetAttribute as *const (),
-                ),
+                )
+                .needs("cuMemRangeGetAttribute"),
                 Entry::new(
                     "cuMemRangeGetAttributes",
                     8000,
                     false,
                     "cuMemRangeGetAttributes",
                     cuMemRangeGetAttributes as *const (),
-                ),
-                Entry::new("cuMemRelease", 10020, false, "cuMemRelease", cuMemRelease as *const ()),
+                )
+                .needs("cuMemRangeGetAttributes"),
+                Entry::new("cuMemRelease", 10020, false, "cuMemRelease", cuMemRelease as *const ())
+                    .needs("cuMemRelease"),
                 Entry::new(
                     "cuMemRetainAllocationHandle",
                     11000,
@@ -10454,291 +10766,400 @@ macro_rules! driver_exports {
                     "cuMemRetainAllocationHandle",
                     cuMemRetainAllocationHandle as *const (),
                 ),
-                Entry::new("cuMemSetAccess", 10020, false, "cuMemSetAccess", cuMemSetAccess as *const ()),
-                Entry::new("cuMemSetMemPool", 13000, false, "cuMemSetMemPool", cuMemSetMemPool as *const ()),
-                Entry::new("cuMemUnmap", 10020, false, "cuMemUnmap", cuMemUnmap as *const ()),
-                Entry::new("cuMemcpy", 4000, false, "cuMemcpy", cuMemcpy as *const ()),
-                Entry::new("cuMemcpy", 7000, true, "cuMemcpy_ptds", cuMemcpy_ptds as *const ()),
-                Entry::new("cuMemcpy2D", 2000, false, "cuMemcpy2D", cuMemcpy2D as *const ()),
-                Entry::new("cuMemcpy2D", 3020, false, "cuMemcpy2D_v2", cuMemcpy2D_v2 as *const ()),
-                Entry::new("cuMemcpy2D", 7000, true, "cuMemcpy2D_v2_ptds", cuMemcpy2D_v2_ptds as *const ()),
-                Entry::new("cuMemcpy2DAsync", 2000, false, "cuMemcpy2DAsync", cuMemcpy2DAsync as *const ()),
-                Entry::new("cuMemcpy2DAsync", 3020, false, "cuMemcpy2DAsync_v2", cuMemcpy2DAsync_v2 as *const ()),
+                Entry::new("cuMemSetAccess", 10020, false, "cuMemSetAccess", cuMemSetAccess as *const ())
+                    .needs("cuMemSetAccess"),
+                Entry::new("cuMemSetMemPool", 13000, false, "cuMemSetMemPool", cuMemSetMemPool as *const ())
+                    .needs("cuMemSetMemPool"),
+                Entry::new("cuMemUnmap", 10020, false, "cuMemUnmap", cuMemUnmap as *const ()).needs("cuMemUnmap"),
+                Entry::new("cuMemcpy", 4000, false, "cuMemcpy", cuMemcpy as *const ()).needs("cuMemcpy"),
+                Entry::new("cuMemcpy", 7000, true, "cuMemcpy_ptds", cuMemcpy_ptds as *const ()).needs("cuMemcpy"),
+                Entry::new("cuMemcpy2D", 2000, false, "cuMemcpy2D", cuMemcpy2D as *const ()).needs("cuMemcpy2D"),
+                Entry::new("cuMemcpy2D", 3020, false, "cuMemcpy2D_v2", cuMemcpy2D_v2 as *const ())
+                    .needs("cuMemcpy2D_v2"),
+                Entry::new("cuMemcpy2D", 7000, true, "cuMemcpy2D_v2_ptds", cuMemcpy2D_v2_ptds as *const ())
+                    .needs("cuMemcpy2D_v2"),
+                Entry::new("cuMemcpy2DAsync", 2000, false, "cuMemcpy2DAsync", cuMemcpy2DAsync as *const ())
+                    .needs("cuMemcpy2DAsync"),
+                Entry::new("cuMemcpy2DAsync", 3020, false, "cuMemcpy2DAsync_v2", cuMemcpy2DAsync_v2 as *const ())
+                    .needs("cuMemcpy2DAsync_v2"),
                 Entry::new(
                     "cuMemcpy2DAsync",
                     7000,
                     true,
                     "cuMemcpy2DAsync_v2_ptsz",
                     cuMemcpy2DAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpy2DUnaligned", 2000, false, "cuMemcpy2DUnaligned", cuMemcpy2DUnaligned as *const ()),
+                )
+                .needs("cuMemcpy2DAsync_v2"),
+                Entry::new("cuMemcpy2DUnaligned", 2000, false, "cuMemcpy2DUnaligned", cuMemcpy2DUnaligned as *const ())
+                    .needs("cuMemcpy2DUnaligned"),
                 Entry::new(
                     "cuMemcpy2DUnaligned",
                     3020,
                     false,
                     "cuMemcpy2DUnaligned_v2",
                     cuMemcpy2DUnaligned_v2 as *const (),
-                ),
+                )
+                .needs("cuMemcpy2DUnaligned_v2"),
                 Entry::new(
                     "cuMemcpy2DUnaligned",
                     7000,
                     true,
                     "cuMemcpy2DUnaligned_v2_ptds",
                     cuMemcpy2DUnaligned_v2_ptds as *const (),
-                ),
-                Entry::new("cuMemcpy3D", 2000, false, "cuMemcpy3D", cuMemcpy3D as *const ()),
-                Entry::new("cuMemcpy3D", 3020, false, "cuMemcpy3D_v2", cuMemcpy3D_v2 as *const ()),
-                Entry::new("cuMemcpy3D", 7000, true, "cuMemcpy3D_v2_ptds", cuMemcpy3D_v2_ptds as *const ()),
-                Entry::new("cuMemcpy3DAsync", 2000, false, "cuMemcpy3DAsync", cuMemcpy3DAsync as *const ()),
-                Entry::new("cuMemcpy3DAsync", 3020, false, "cuMemcpy3DAsync_v2", cuMemcpy3DAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpy2DUnaligned_v2"),
+                Entry::new("cuMemcpy3D", 2000, false, "cuMemcpy3D", cuMemcpy3D as *const ()).needs("cuMemcpy3D"),
+                Entry::new("cuMemcpy3D", 3020, false, "cuMemcpy3D_v2", cuMemcpy3D_v2 as *const ())
+                    .needs("cuMemcpy3D_v2"),
+                Entry::new("cuMemcpy3D", 7000, true, "cuMemcpy3D_v2_ptds", cuMemcpy3D_v2_ptds as *const ())
+                    .needs("cuMemcpy3D_v2"),
+                Entry::new("cuMemcpy3DAsync", 2000, false, "cuMemcpy3DAsync", cuMemcpy3DAsync as *const ())
+                    .needs("cuMemcpy3DAsync"),
+                Entry::new("cuMemcpy3DAsync", 3020, false, "cuMemcpy3DAsync_v2", cuMemcpy3DAsync_v2 as *const ())
+                    .needs("cuMemcpy3DAsync_v2"),
                 Entry::new(
                     "cuMemcpy3DAsync",
                     7000,
                     true,
                     "cuMemcpy3DAsync_v2_ptsz",
                     cuMemcpy3DAsync_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemcpy3DAsync_v2"),
                 Entry::new(
                     "cuMemcpy3DBatchAsync",
                     12080,
                     false,
                     "cuMemcpy3DBatchAsync",
                     cuMemcpy3DBatchAsync as *const (),
-                ),
+                )
+                .needs("cuMemcpy3DBatchAsync"),
                 Entry::new(
                     "cuMemcpy3DBatchAsync",
                     12080,
                     true,
                     "cuMemcpy3DBatchAsync_ptsz",
                     cuMemcpy3DBatchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemcpy3DBatchAsync"),
                 Entry::new(
                     "cuMemcpy3DBatchAsync",
                     13000,
                     false,
                     "cuMemcpy3DBatchAsync_v2",
                     cuMemcpy3DBatchAsync_v2 as *const (),
-                ),
+                )
+                .needs("cuMemcpy3DBatchAsync_v2"),
                 Entry::new(
                     "cuMemcpy3DBatchAsync",
                     13000,
                     true,
                     "cuMemcpy3DBatchAsync_v2_ptsz",
                     cuMemcpy3DBatchAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpy3DPeer", 4000, false, "cuMemcpy3DPeer", cuMemcpy3DPeer as *const ()),
-                Entry::new("cuMemcpy3DPeer", 7000, true, "cuMemcpy3DPeer_ptds", cuMemcpy3DPeer_ptds as *const ()),
-                Entry::new("cuMemcpy3DPeerAsync", 4000, false, "cuMemcpy3DPeerAsync", cuMemcpy3DPeerAsync as *const ()),
+                )
+                .needs("cuMemcpy3DBatchAsync_v2"),
+                Entry::new("cuMemcpy3DPeer", 4000, false, "cuMemcpy3DPeer", cuMemcpy3DPeer as *const ())
+                    .needs("cuMemcpy3DPeer"),
+                Entry::new("cuMemcpy3DPeer", 7000, true, "cuMemcpy3DPeer_ptds", cuMemcpy3DPeer_ptds as *const ())
+                    .needs("cuMemcpy3DPeer"),
+                Entry::new("cuMemcpy3DPeerAsync", 4000, false, "cuMemcpy3DPeerAsync", cuMemcpy3DPeerAsync as *const ())
+                    .needs("cuMemcpy3DPeerAsync"),
                 Entry::new(
                     "cuMemcpy3DPeerAsync",
                     7000,
                     true,
                     "cuMemcpy3DPeerAsync_ptsz",
                     cuMemcpy3DPeerAsync_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyAsync", 4000, false, "cuMemcpyAsync", cuMemcpyAsync as *const ()),
-                Entry::new("cuMemcpyAsync", 7000, true, "cuMemcpyAsync_ptsz", cuMemcpyAsync_ptsz as *const ()),
-                Entry::new("cuMemcpyAtoA", 2000, false, "cuMemcpyAtoA", cuMemcpyAtoA as *const ()),
-                Entry::new("cuMemcpyAtoA", 3020, false, "cuMemcpyAtoA_v2", cuMemcpyAtoA_v2 as *const ()),
-                Entry::new("cuMemcpyAtoA", 7000, true, "cuMemcpyAtoA_v2_ptds", cuMemcpyAtoA_v2_ptds as *const ()),
-                Entry::new("cuMemcpyAtoD", 2000, false, "cuMemcpyAtoD", cuMemcpyAtoD as *const ()),
-                Entry::new("cuMemcpyAtoD", 3020, false, "cuMemcpyAtoD_v2", cuMemcpyAtoD_v2 as *const ()),
-                Entry::new("cuMemcpyAtoD", 7000, true, "cuMemcpyAtoD_v2_ptds", cuMemcpyAtoD_v2_ptds as *const ()),
-                Entry::new("cuMemcpyAtoH", 2000, false, "cuMemcpyAtoH", cuMemcpyAtoH as *const ()),
-                Entry::new("cuMemcpyAtoH", 3020, false, "cuMemcpyAtoH_v2", cuMemcpyAtoH_v2 as *const ()),
-                Entry::new("cuMemcpyAtoH", 7000, true, "cuMemcpyAtoH_v2_ptds", cuMemcpyAtoH_v2_ptds as *const ()),
-                Entry::new("cuMemcpyAtoHAsync", 2000, false, "cuMemcpyAtoHAsync", cuMemcpyAtoHAsync as *const ()),
-                Entry::new("cuMemcpyAtoHAsync", 3020, false, "cuMemcpyAtoHAsync_v2", cuMemcpyAtoHAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpy3DPeerAsync"),
+                Entry::new("cuMemcpyAsync", 4000, false, "cuMemcpyAsync", cuMemcpyAsync as *const ())
+                    .needs("cuMemcpyAsync"),
+                Entry::new("cuMemcpyAsync", 7000, true, "cuMemcpyAsync_ptsz", cuMemcpyAsync_ptsz as *const ())
+                    .needs("cuMemcpyAsync"),
+                Entry::new("cuMemcpyAtoA", 2000, false, "cuMemcpyAtoA", cuMemcpyAtoA as *const ())
+                    .needs("cuMemcpyAtoA"),
+                Entry::new("cuMemcpyAtoA", 3020, false, "cuMemcpyAtoA_v2", cuMemcpyAtoA_v2 as *const ())
+                    .needs("cuMemcpyAtoA_v2"),
+                Entry::new("cuMemcpyAtoA", 7000, true, "cuMemcpyAtoA_v2_ptds", cuMemcpyAtoA_v2_ptds as *const ())
+                    .needs("cuMemcpyAtoA_v2"),
+                Entry::new("cuMemcpyAtoD", 2000, false, "cuMemcpyAtoD", cuMemcpyAtoD as *const ())
+                    .needs("cuMemcpyAtoD"),
+                Entry::new("cuMemcpyAtoD", 3020, false, "cuMemcpyAtoD_v2", cuMemcpyAtoD_v2 as *const ())
+                    .needs("cuMemcpyAtoD_v2"),
+                Entry::new("cuMemcpyAtoD", 7000, true, "cuMemcpyAtoD_v2_ptds", cuMemcpyAtoD_v2_ptds as *const ())
+                    .needs("cuMemcpyAtoD_v2"),
+                Entry::new("cuMemcpyAtoH", 2000, false, "cuMemcpyAtoH", cuMemcpyAtoH as *const ())
+                    .needs("cuMemcpyAtoH"),
+                Entry::new("cuMemcpyAtoH", 3020, false, "cuMemcpyAtoH_v2", cuMemcpyAtoH_v2 as *const ())
+                    .needs("cuMemcpyAtoH_v2"),
+                Entry::new("cuMemcpyAtoH", 7000, true, "cuMemcpyAtoH_v2_ptds", cuMemcpyAtoH_v2_ptds as *const ())
+                    .needs("cuMemcpyAtoH_v2"),
+                Entry::new("cuMemcpyAtoHAsync", 2000, false, "cuMemcpyAtoHAsync", cuMemcpyAtoHAsync as *const ())
+                    .needs("cuMemcpyAtoHAsync"),
+                Entry::new("cuMemcpyAtoHAsync", 3020, false, "cuMemcpyAtoHAsync_v2", cuMemcpyAtoHAsync_v2 as *const ())
+                    .needs("cuMemcpyAtoHAsync_v2"),
                 Entry::new(
                     "cuMemcpyAtoHAsync",
                     7000,
                     true,
                     "cuMemcpyAtoHAsync_v2_ptsz",
                     cuMemcpyAtoHAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyBatchAsync", 12080, false, "cuMemcpyBatchAsync", cuMemcpyBatchAsync as *const ()),
+                )
+                .needs("cuMemcpyAtoHAsync_v2"),
+                Entry::new("cuMemcpyBatchAsync", 12080, false, "cuMemcpyBatchAsync", cuMemcpyBatchAsync as *const ())
+                    .needs("cuMemcpyBatchAsync"),
                 Entry::new(
                     "cuMemcpyBatchAsync",
                     12080,
                     true,
                     "cuMemcpyBatchAsync_ptsz",
                     cuMemcpyBatchAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuMemcpyBatchAsync"),
                 Entry::new(
                     "cuMemcpyBatchAsync",
                     13000,
                     false,
                     "cuMemcpyBatchAsync_v2",
                     cuMemcpyBatchAsync_v2 as *const (),
-                ),
+                )
+                .needs("cuMemcpyBatchAsync_v2"),
                 Entry::new(
                     "cuMemcpyBatchAsync",
                     13000,
                     true,
                     "cuMemcpyBatchAsync_v2_ptsz",
                     cuMemcpyBatchAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyDtoA", 2000, false, "cuMemcpyDtoA", cuMemcpyDtoA as *const ()),
-                Entry::new("cuMemcpyDtoA", 3020, false, "cuMemcpyDtoA_v2", cuMemcpyDtoA_v2 as *const ()),
-                Entry::new("cuMemcpyDtoA", 7000, true, "cuMemcpyDtoA_v2_ptds", cuMemcpyDtoA_v2_ptds as *const ()),
-                Entry::new("cuMemcpyDtoD", 2000, false, "cuMemcpyDtoD", cuMemcpyDtoD as *const ()),
-                Entry::new("cuMemcpyDtoD", 3020, false, "cuMemcpyDtoD_v2", cuMemcpyDtoD_v2 as *const ()),
-                Entry::new("cuMemcpyDtoD", 7000, true, "cuMemcpyDtoD_v2_ptds", cuMemcpyDtoD_v2_ptds as *const ()),
-                Entry::new("cuMemcpyDtoDAsync", 3000, false, "cuMemcpyDtoDAsync", cuMemcpyDtoDAsync as *const ()),
-                Entry::new("cuMemcpyDtoDAsync", 3020, false, "cuMemcpyDtoDAsync_v2", cuMemcpyDtoDAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpyBatchAsync_v2"),
+                Entry::new("cuMemcpyDtoA", 2000, false, "cuMemcpyDtoA", cuMemcpyDtoA as *const ())
+                    .needs("cuMemcpyDtoA"),
+                Entry::new("cuMemcpyDtoA", 3020, false, "cuMemcpyDtoA_v2", cuMemcpyDtoA_v2 as *const ())
+                    .needs("cuMemcpyDtoA_v2"),
+                Entry::new("cuMemcpyDtoA", 7000, true, "cuMemcpyDtoA_v2_ptds", cuMemcpyDtoA_v2_ptds as *const ())
+                    .needs("cuMemcpyDtoA_v2"),
+                Entry::new("cuMemcpyDtoD", 2000, false, "cuMemcpyDtoD", cuMemcpyDtoD as *const ())
+                    .needs("cuMemcpyDtoD"),
+                Entry::new("cuMemcpyDtoD", 3020, false, "cuMemcpyDtoD_v2", cuMemcpyDtoD_v2 as *const ())
+                    .needs("cuMemcpyDtoD_v2"),
+                Entry::new("cuMemcpyDtoD", 7000, true, "cuMemcpyDtoD_v2_ptds", cuMemcpyDtoD_v2_ptds as *const ())
+                    .needs("cuMemcpyDtoD_v2"),
+                Entry::new("cuMemcpyDtoDAsync", 3000, false, "cuMemcpyDtoDAsync", cuMemcpyDtoDAsync as *const ())
+                    .needs("cuMemcpyDtoDAsync"),
+                Entry::new("cuMemcpyDtoDAsync", 3020, false, "cuMemcpyDtoDAsync_v2", cuMemcpyDtoDAsync_v2 as *const ())
+                    .needs("cuMemcpyDtoDAsync_v2"),
                 Entry::new(
                     "cuMemcpyDtoDAsync",
                     7000,
                     true,
                     "cuMemcpyDtoDAsync_v2_ptsz",
                     cuMemcpyDtoDAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyDtoH", 2000, false, "cuMemcpyDtoH", cuMemcpyDtoH as *const ()),
-                Entry::new("cuMemcpyDtoH", 3020, false, "cuMemcpyDtoH_v2", cuMemcpyDtoH_v2 as *const ()),
-                Entry::new("cuMemcpyDtoH", 7000, true, "cuMemcpyDtoH_v2_ptds", cuMemcpyDtoH_v2_ptds as *const ()),
-                Entry::new("cuMemcpyDtoHAsync", 2000, false, "cuMemcpyDtoHAsync", cuMemcpyDtoHAsync as *const ()),
-                Entry::new("cuMemcpyDtoHAsync", 3020, false, "cuMemcpyDtoHAsync_v2", cuMemcpyDtoHAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpyDtoDAsync_v2"),
+                Entry::new("cuMemcpyDtoH", 2000, false, "cuMemcpyDtoH", cuMemcpyDtoH as *const ())
+                    .needs("cuMemcpyDtoH"),
+                Entry::new("cuMemcpyDtoH", 3020, false, "cuMemcpyDtoH_v2", cuMemcpyDtoH_v2 as *const ())
+                    .needs("cuMemcpyDtoH_v2"),
+                Entry::new("cuMemcpyDtoH", 7000, true, "cuMemcpyDtoH_v2_ptds", cuMemcpyDtoH_v2_ptds as *const ())
+                    .needs("cuMemcpyDtoH_v2"),
+                Entry::new("cuMemcpyDtoHAsync", 2000, false, "cuMemcpyDtoHAsync", cuMemcpyDtoHAsync as *const ())
+                    .needs("cuMemcpyDtoHAsync"),
+                Entry::new("cuMemcpyDtoHAsync", 3020, false, "cuMemcpyDtoHAsync_v2", cuMemcpyDtoHAsync_v2 as *const ())
+                    .needs("cuMemcpyDtoHAsync_v2"),
                 Entry::new(
                     "cuMemcpyDtoHAsync",
                     7000,
                     true,
                     "cuMemcpyDtoHAsync_v2_ptsz",
                     cuMemcpyDtoHAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyHtoA", 2000, false, "cuMemcpyHtoA", cuMemcpyHtoA as *const ()),
-                Entry::new("cuMemcpyHtoA", 3020, false, "cuMemcpyHtoA_v2", cuMemcpyHtoA_v2 as *const ()),
-                Entry::new("cuMemcpyHtoA", 7000, true, "cuMemcpyHtoA_v2_ptds", cuMemcpyHtoA_v2_ptds as *const ()),
-                Entry::new("cuMemcpyHtoAAsync", 2000, false, "cuMemcpyHtoAAsync", cuMemcpyHtoAAsync as *const ()),
-                Entry::new("cuMemcpyHtoAAsync", 3020, false, "cuMemcpyHtoAAsync_v2", cuMemcpyHtoAAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpyDtoHAsync_v2"),
+                Entry::new("cuMemcpyHtoA", 2000, false, "cuMemcpyHtoA", cuMemcpyHtoA as *const ())
+                    .needs("cuMemcpyHtoA"),
+                Entry::new("cuMemcpyHtoA", 3020, false, "cuMemcpyHtoA_v2", cuMemcpyHtoA_v2 as *const ())
+                    .needs("cuMemcpyHtoA_v2"),
+                Entry::new("cuMemcpyHtoA", 7000, true, "cuMemcpyHtoA_v2_ptds", cuMemcpyHtoA_v2_ptds as *const ())
+                    .needs("cuMemcpyHtoA_v2"),
+                Entry::new("cuMemcpyHtoAAsync", 2000, false, "cuMemcpyHtoAAsync", cuMemcpyHtoAAsync as *const ())
+                    .needs("cuMemcpyHtoAAsync"),
+                Entry::new("cuMemcpyHtoAAsync", 3020, false, "cuMemcpyHtoAAsync_v2", cuMemcpyHtoAAsync_v2 as *const ())
+                    .needs("cuMemcpyHtoAAsync_v2"),
                 Entry::new(
                     "cuMemcpyHtoAAsync",
                     7000,
                     true,
                     "cuMemcpyHtoAAsync_v2_ptsz",
                     cuMemcpyHtoAAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyHtoD", 2000, false, "cuMemcpyHtoD", cuMemcpyHtoD as *const ()),
-                Entry::new("cuMemcpyHtoD", 3020, false, "cuMemcpyHtoD_v2", cuMemcpyHtoD_v2 as *const ()),
-                Entry::new("cuMemcpyHtoD", 7000, true, "cuMemcpyHtoD_v2_ptds", cuMemcpyHtoD_v2_ptds as *const ()),
-                Entry::new("cuMemcpyHtoDAsync", 2000, false, "cuMemcpyHtoDAsync", cuMemcpyHtoDAsync as *const ()),
-                Entry::new("cuMemcpyHtoDAsync", 3020, false, "cuMemcpyHtoDAsync_v2", cuMemcpyHtoDAsync_v2 as *const ()),
+                )
+                .needs("cuMemcpyHtoAAsync_v2"),
+                Entry::new("cuMemcpyHtoD", 2000, false, "cuMemcpyHtoD", cuMemcpyHtoD as *const ())
+                    .needs("cuMemcpyHtoD"),
+                Entry::new("cuMemcpyHtoD", 3020, false, "cuMemcpyHtoD_v2", cuMemcpyHtoD_v2 as *const ())
+                    .needs("cuMemcpyHtoD_v2"),
+                Entry::new("cuMemcpyHtoD", 7000, true, "cuMemcpyHtoD_v2_ptds", cuMemcpyHtoD_v2_ptds as *const ())
+                    .needs("cuMemcpyHtoD_v2"),
+                Entry::new("cuMemcpyHtoDAsync", 2000, false, "cuMemcpyHtoDAsync", cuMemcpyHtoDAsync as *const ())
+                    .needs("cuMemcpyHtoDAsync"),
+                Entry::new("cuMemcpyHtoDAsync", 3020, false, "cuMemcpyHtoDAsync_v2", cuMemcpyHtoDAsync_v2 as *const ())
+                    .needs("cuMemcpyHtoDAsync_v2"),
                 Entry::new(
                     "cuMemcpyHtoDAsync",
                     7000,
                     true,
                     "cuMemcpyHtoDAsync_v2_ptsz",
                     cuMemcpyHtoDAsync_v2_ptsz as *const (),
-                ),
-                Entry::new("cuMemcpyPeer", 4000, false, "cuMemcpyPeer", cuMemcpyPeer as *const ()),
-                Entry::new("cuMemcpyPeer", 7000, true, "cuMemcpyPeer_ptds", cuMemcpyPeer_ptds as *const ()),
-                Entry::new("cuMemcpyPeerAsync", 4000, false, "cuMemcpyPeerAsync", cuMemcpyPeerAsync as *const ()),
+                )
+                .needs("cuMemcpyHtoDAsync_v2"),
+                Entry::new("cuMemcpyPeer", 4000, false, "cuMemcpyPeer", cuMemcpyPeer as *const ())
+                    .needs("cuMemcpyPeer"),
+                Entry::new("cuMemcpyPeer", 7000, true, "cuMemcpyPeer_ptds", cuMemcpyPeer_ptds as *const ())
+                    .needs("cuMemcpyPeer"),
+                Entry::new("cuMemcpyPeerAsync", 4000, false, "cuMemcpyPeerAsync", cuMemcpyPeerAsync as *const ())
+                    .needs("cuMemcpyPeerAsync"),
                 Entry::new(
                     "cuMemcpyPeerAsync",
                     7000,
                     true,
                     "cuMemcpyPeerAsync_ptsz",
                     cuMemcpyPeerAsync_ptsz as *const (),
-                ),
-                Entry::new("cuMemsetD16", 2000, false, "cuMemsetD16", cuMemsetD16 as *const ()),
-                Entry::new("cuMemsetD16", 3020, false, "cuMemsetD16_v2", cuMemsetD16_v2 as *const ()),
-                Entry::new("cuMemsetD16", 7000, true, "cuMemsetD16_v2_ptds", cuMemsetD16_v2_ptds as *const ()),
-                Entry::new("cuMemsetD16Async", 3020, false, "cuMemsetD16Async", cuMemsetD16Async as *const ()),
-                Entry::new("cuMemsetD16Async", 7000, true, "cuMemsetD16Async_ptsz", cuMemsetD16Async_ptsz as *const ()),
-                Entry::new("cuMemsetD2D16", 2000, false, "cuMemsetD2D16", cuMemsetD2D16 as *const ()),
-                Entry::new("cuMemsetD2D16", 3020, false, "cuMemsetD2D16_v2", cuMemsetD2D16_v2 as *const ()),
-                Entry::new("cuMemsetD2D16", 7000, true, "cuMemsetD2D16_v2_ptds", cuMemsetD2D16_v2_ptds as *const ()),
-                Entry::new("cuMemsetD2D16Async", 3020, false, "cuMemsetD2D16Async", cuMemsetD2D16Async as *const ()),
+                )
+                .needs("cuMemcpyPeerAsync"),
+                Entry::new("cuMemsetD16", 2000, false, "cuMemsetD16", cuMemsetD16 as *const ()).needs("cuMemsetD16"),
+                Entry::new("cuMemsetD16", 3020, false, "cuMemsetD16_v2", cuMemsetD16_v2 as *const ())
+                    .needs("cuMemsetD16_v2"),
+                Entry::new("cuMemsetD16", 7000, true, "cuMemsetD16_v2_ptds", cuMemsetD16_v2_ptds as *const ())
+                    .needs("cuMemsetD16_v2"),
+                Entry::new("cuMemsetD16Async", 3020, false, "cuMemsetD16Async", cuMemsetD16Async as *const ())
+                    .needs("cuMemsetD16Async"),
+                Entry::new("cuMemsetD16Async", 7000, true, "cuMemsetD16Async_ptsz", cuMemsetD16Async_ptsz as *const ())
+                    .needs("cuMemsetD16Async"),
+                Entry::new("cuMemsetD2D16", 2000, false, "cuMemsetD2D16", cuMemsetD2D16 as *const ())
+                    .needs("cuMemsetD2D16"),
+                Entry::new("cuMemsetD2D16", 3020, false, "cuMemsetD2D16_v2", cuMemsetD2D16_v2 as *const ())
+                    .needs("cuMemsetD2D16_v2"),
+                Entry::new("cuMemsetD2D16", 7000, true, "cuMemsetD2D16_v2_ptds", cuMemsetD2D16_v2_ptds as *const ())
+                    .needs("cuMemsetD2D16_v2"),
+                Entry::new("cuMemsetD2D16Async", 3020, false, "cuMemsetD2D16Async", cuMemsetD2D16Async as *const ())
+                    .needs("cuMemsetD2D16Async"),
                 Entry::new(
                     "cuMemsetD2D16Async",
                     7000,
                     true,
                     "cuMemsetD2D16Async_ptsz",
                     cuMemsetD2D16Async_ptsz as *const (),
-                ),
-                Entry::new("cuMemsetD2D32", 2000, false, "cuMemsetD2D32", cuMemsetD2D32 as *const ()),
-                Entry::new("cuMemsetD2D32", 3020, false, "cuMemsetD2D32_v2", cuMemsetD2D32_v2 as *const ()),
-                Entry::new("cuMemsetD2D32", 7000, true, "cuMemsetD2D32_v2_ptds", cuMemsetD2D32_v2_ptds as *const ()),
-                Entry::new("cuMemsetD2D32Async", 3020, false, "cuMemsetD2D32Async", cuMemsetD2D32Async as *const ()),
+                )
+                .needs("cuMemsetD2D16Async"),
+                Entry::new("cuMemsetD2D32", 2000, false, "cuMemsetD2D32", cuMemsetD2D32 as *const ())
+                    .needs("cuMemsetD2D32"),
+                Entry::new("cuMemsetD2D32", 3020, false, "cuMemsetD2D32_v2", cuMemsetD2D32_v2 as *const ())
+                    .needs("cuMemsetD2D32_v2"),
+                Entry::new("cuMemsetD2D32", 7000, true, "cuMemsetD2D32_v2_ptds", cuMemsetD2D32_v2_ptds as *const ())
+                    .needs("cuMemsetD2D32_v2"),
+                Entry::new("cuMemsetD2D32Async", 3020, false, "cuMemsetD2D32Async", cuMemsetD2D32Async as *const ())
+                    .needs("cuMemsetD2D32Async"),
                 Entry::new(
                     "cuMemsetD2D32Async",
                     7000,
                     true,
                     "cuMemsetD2D32Async_ptsz",
                     cuMemsetD2D32Async_ptsz as *const (),
-                ),
-                Entry::new("cuMemsetD2D8", 2000, false, "cuMemsetD2D8", cuMemsetD2D8 as *const ()),
-                Entry::new("cuMemsetD2D8", 3020, false, "cuMemsetD2D8_v2", cuMemsetD2D8_v2 as *const ()),
-                Entry::new("cuMemsetD2D8", 7000, true, "cuMemsetD2D8_v2_ptds", cuMemsetD2D8_v2_ptds as *const ()),
-                Entry::new("cuMemsetD2D8Async", 3020, false, "cuMemsetD2D8Async", cuMemsetD2D8Async as *const ()),
+                )
+                .needs("cuMemsetD2D32Async"),
+                Entry::new("cuMemsetD2D8", 2000, false, "cuMemsetD2D8", cuMemsetD2D8 as *const ())
+                    .needs("cuMemsetD2D8"),
+                Entry::new("cuMemsetD2D8", 3020, false, "cuMemsetD2D8_v2", cuMemsetD2D8_v2 as *const ())
+                    .needs("cuMemsetD2D8_v2"),
+                Entry::new("cuMemsetD2D8", 7000, true, "cuMemsetD2D8_v2_ptds", cuMemsetD2D8_v2_ptds as *const ())
+                    .needs("cuMemsetD2D8_v2"),
+                Entry::new("cuMemsetD2D8Async", 3020, false, "cuMemsetD2D8Async", cuMemsetD2D8Async as *const ())
+                    .needs("cuMemsetD2D8Async"),
                 Entry::new(
                     "cuMemsetD2D8Async",
                     7000,
                     true,
                     "cuMemsetD2D8Async_ptsz",
                     cuMemsetD2D8Async_ptsz as *const (),
-                ),
-                Entry::new("cuMemsetD32", 2000, false, "cuMemsetD32", cuMemsetD32 as *const ()),
-                Entry::new("cuMemsetD32", 3020, false, "cuMemsetD32_v2", cuMemsetD32_v2 as *const ()),
-                Entry::new("cuMemsetD32", 7000, true, "cuMemsetD32_v2_ptds", cuMemsetD32_v2_ptds as *const ()),
-                Entry::new("cuMemsetD32Async", 3020, false, "cuMemsetD32Async", cuMemsetD32Async as *const ()),
-                Entry::new("cuMemsetD32Async", 7000, true, "cuMemsetD32Async_ptsz", cuMemsetD32Async_ptsz as *const ()),
-                Entry::new("cuMemsetD8", 2000, false, "cuMemsetD8", cuMemsetD8 as *const ()),
-                Entry::new("cuMemsetD8", 3020, false, "cuMemsetD8_v2", cuMemsetD8_v2 as *const ()),
-                Entry::new("cuMemsetD8", 7000, true, "cuMemsetD8_v2_ptds", cuMemsetD8_v2_ptds as *const ()),
-                Entry::new("cuMemsetD8Async", 3020, false, "cuMemsetD8Async", cuMemsetD8Async as *const ()),
-                Entry::new("cuMemsetD8Async", 7000, true, "cuMemsetD8Async_ptsz", cuMemsetD8Async_ptsz as *const ()),
+                )
+                .needs("cuMemsetD2D8Async"),
+                Entry::new("cuMemsetD32", 2000, false, "cuMemsetD32", cuMemsetD32 as *const ()).needs("cuMemsetD32"),
+                Entry::new("cuMemsetD32", 3020, false, "cuMemsetD32_v2", cuMemsetD32_v2 as *const ())
+                    .needs("cuMemsetD32_v2"),
+                Entry::new("cuMemsetD32", 7000, true, "cuMemsetD32_v2_ptds", cuMemsetD32_v2_ptds as *const ())
+                    .needs("cuMemsetD32_v2"),
+                Entry::new("cuMemsetD32Async", 3020, false, "cuMemsetD32Async", cuMemsetD32Async as *const ())
+                    .needs("cuMemsetD32Async"),
+                Entry::new("cuMemsetD32Async", 7000, true, "cuMemsetD32Async_ptsz", cuMemsetD32Async_ptsz as *const ())
+                    .needs("cuMemsetD32Async"),
+                Entry::new("cuMemsetD8", 2000, false, "cuMemsetD8", cuMemsetD8 as *const ()).needs("cuMemsetD8"),
+                Entry::new("cuMemsetD8", 3020, false, "cuMemsetD8_v2", cuMemsetD8_v2 as *const ())
+                    .needs("cuMemsetD8_v2"),
+                Entry::new("cuMemsetD8", 7000, true, "cuMemsetD8_v2_ptds", cuMemsetD8_v2_ptds as *const ())
+                    .needs("cuMemsetD8_v2"),
+                Entry::new("cuMemsetD8Async", 3020, false, "cuMemsetD8Async", cuMemsetD8Async as *const ())
+                    .needs("cuMemsetD8Async"),
+                Entry::new("cuMemsetD8Async", 7000, true, "cuMemsetD8Async_ptsz", cuMemsetD8Async_ptsz as *const ())
+                    .needs("cuMemsetD8Async"),
                 Entry::new(
                     "cuMipmappedArrayCreate",
                     5000,
                     false,
                     "cuMipmappedArrayCreate",
                     cuMipmappedArrayCreate as *const (),
-                ),
+                )
+                .needs("cuMipmappedArrayCreate"),
                 Entry::new(
                     "cuMipmappedArrayDestroy",
                     5000,
                     false,
                     "cuMipmappedArrayDestroy",
                     cuMipmappedArrayDestroy as *const (),
-                ),
+                )
+                .needs("cuMipmappedArrayDestroy"),
                 Entry::new(
                     "cuMipmappedArrayGetLevel",
                     5000,
                     false,
                     "cuMipmappedArrayGetLevel",
                     cuMipmappedArrayGetLevel as *const (),
-                ),
+                )
+                .needs("cuMipmappedArrayGetLevel"),
                 Entry::new(
                     "cuMipmappedArrayGetMemoryRequirements",
                     11060,
                     false,
                     "cuMipmappedArrayGetMemoryRequirements",
                     cuMipmappedArrayGetMemoryRequirements as *const (),
-                ),
+                )
+                .needs("cuMipmappedArrayGetMemoryRequirements"),
                 Entry::new(
                     "cuMipmappedArrayGetSparseProperties",
                     11010,
                     false,
                     "cuMipmappedArrayGetSparseProperties",
                     cuMipmappedArrayGetSparseProperties as *const (),
-                ),
+                )
+                .needs("cuMipmappedArrayGetSparseProperties"),
                 Entry::new(
                     "cuModuleEnumerateFunctions",
                     12040,
                     false,
                     "cuModuleEnumerateFunctions",
                     cuModuleEnumerateFunctions as *const (),
-                ),
-                Entry::new("cuModuleGetFunction", 2000, false, "cuModuleGetFunction", cuModuleGetFunction as *const ()),
+                )
+                .needs("cuModuleEnumerateFunctions"),
+                Entry::new("cuModuleGetFunction", 2000, false, "cuModuleGetFunction", cuModuleGetFunction as *const ())
+                    .needs("cuModuleGetFunction"),
                 Entry::new(
                     "cuModuleGetFunctionCount",
                     12040,
                     false,
                     "cuModuleGetFunctionCount",
                     cuModuleGetFunctionCount as *const (),
-                ),
-                Entry::new("cuModuleGetGlobal", 2000, false, "cuModuleGetGlobal", cuModuleGetGlobal as *const ()),
-                Entry::new("cuModuleGetGlobal", 3020, false, "cuModuleGetGlobal_v2", cuModuleGetGlobal_v2 as *const ()),
+                )
+                .needs("cuModuleGetFunctionCount"),
+                Entry::new("cuModuleGetGlobal", 2000, false, "cuModuleGetGlobal", cuModuleGetGlobal as *const ())
+                    .needs("cuModuleGetGlobal"),
+                Entry::new("cuModuleGetGlobal", 3020, false, "cuModuleGetGlobal_v2", cuModuleGetGlobal_v2 as *const ())
+                    .needs("cuModuleGetGlobal_v2"),
                 Entry::new(
                     "cuModuleGetLoadingMode",
                     11070,
@@ -10746,94 +11167,115 @@ macro_rules! driver_exports {
                     "cuModuleGetLoadingMode",
                     cuModuleGetLoadingMode as *const (),
                 ),
-                Entry::new("cuModuleGetSurfRef", 3000, false, "cuModuleGetSurfRef", cuModuleGetSurfRef as *const ()),
-                Entry::new("cuModuleGetTexRef", 2000, false, "cuModuleGetTexRef", cuModuleGetTexRef as *const ()),
-                Entry::new("cuModuleLoad", 2000, false, "cuModuleLoad", cuModuleLoad as *const ()),
-                Entry::new("cuModuleLoadData", 2000, false, "cuModuleLoadData", cuModuleLoadData as *const ()),
-                Entry::new("cuModuleLoadDataEx", 2010, false, "cuModuleLoadDataEx", cuModuleLoadDataEx as *const ()),
+                Entry::new("cuModuleGetSurfRef", 3000, false, "cuModuleGetSurfRef", cuModuleGetSurfRef as *const ())
+                    .needs("cuModuleGetSurfRef"),
+                Entry::new("cuModuleGetTexRef", 2000, false, "cuModuleGetTexRef", cuModuleGetTexRef as *const ())
+                    .needs("cuModuleGetTexRef"),
+                Entry::new("cuModuleLoad", 2000, false, "cuModuleLoad", cuModuleLoad as *const ())
+                    .needs("cuModuleLoad"),
+                Entry::new("cuModuleLoadData", 2000, false, "cuModuleLoadData", cuModuleLoadData as *const ())
+                    .needs("cuModuleLoadData"),
+                Entry::new("cuModuleLoadDataEx", 2010, false, "cuModuleLoadDataEx", cuModuleLoadDataEx as *const ())
+                    .needs("cuModuleLoadDataEx"),
                 Entry::new(
                     "cuModuleLoadFatBinary",
                     2000,
                     false,
                     "cuModuleLoadFatBinary",
                     cuModuleLoadFatBinary as *const (),
-                ),
-                Entry::new("cuModuleUnload", 2000, false, "cuModuleUnload", cuModuleUnload as *const ()),
+                )
+                .needs("cuModuleLoadFatBinary"),
+                Entry::new("cuModuleUnload", 2000, false, "cuModuleUnload", cuModuleUnload as *const ())
+                    .needs("cuModuleUnload"),
                 Entry::new(
                     "cuMulticastAddDevice",
                     12010,
                     false,
                     "cuMulticastAddDevice",
                     cuMulticastAddDevice as *const (),
-                ),
+                )
+                .needs("cuMulticastAddDevice"),
                 Entry::new(
                     "cuMulticastBindAddr",
                     12010,
                     false,
                     "cuMulticastBindAddr",
                     cuMulticastBindAddr as *const (),
-                ),
-                Entry::new("cuMulticastBindMem", 12010, false, "cuMulticastBindMem", cuMulticastBindMem as *const ()),
-                Entry::new("cuMulticastCreate", 12010, false, "cuMulticastCreate", cuMulticastCreate as *const ()),
+                )
+                .needs("cuMulticastBindAddr"),
+                Entry::new("cuMulticastBindMem", 12010, false, "cuMulticastBindMem", cuMulticastBindMem as *const ())
+                    .needs("cuMulticastBindMem"),
+                Entry::new("cuMulticastCreate", 12010, false, "cuMulticastCreate", cuMulticastCreate as *const ())
+                    .needs("cuMulticastCreate"),
                 Entry::new(
                     "cuMulticastGetGranularity",
                     12010,
                     false,
                     "cuMulticastGetGranularity",
                     cuMulticastGetGranularity as *const (),
-                ),
-                Entry::new("cuMulticastUnbind", 12010, false, "cuMulticastUnbind", cuMulticastUnbind as *const ()),
+                )
+                .needs("cuMulticastGetGranularity"),
+                Entry::new("cuMulticastUnbind", 12010, false, "cuMulticastUnbind", cuMulticastUnbind as *const ())
+                    .needs("cuMulticastUnbind"),
                 Entry::new(
                     "cuOccupancyAvailableDynamicSMemPerBlock",
                     10020,
                     false,
                     "cuOccupancyAvailableDynamicSMemPerBlock",
                     cuOccupancyAvailableDynamicSMemPerBlock as *const (),
-                ),
+                )
+                .needs("cuOccupancyAvailableDynamicSMemPerBlock"),
                 Entry::new(
                     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
                     6050,
                     false,
                     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
                     cuOccupancyMaxActiveBlocksPerMultiprocessor as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxActiveBlocksPerMultiprocessor"),
                 Entry::new(
                     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
                     7000,
                     false,
                     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
                     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"),
                 Entry::new(
                     "cuOccupancyMaxActiveClusters",
                     11070,
                     false,
                     "cuOccupancyMaxActiveClusters",
                     cuOccupancyMaxActiveClusters as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxActiveClusters"),
                 Entry::new(
                     "cuOccupancyMaxPotentialBlockSize",
                     6050,
                     false,
                     "cuOccupancyMaxPotentialBlockSize",
                     cuOccupancyMaxPotentialBlockSize as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxPotentialBlockSize"),
                 Entry::new(
                     "cuOccupancyMaxPotentialBlockSizeWithFlags",
                     7000,
                     false,
                     "cuOccupancyMaxPotentialBlockSizeWithFlags",
                     cuOccupancyMaxPotentialBlockSizeWithFlags as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxPotentialBlockSizeWithFlags"),
                 Entry::new(
                     "cuOccupancyMaxPotentialClusterSize",
                     11070,
                     false,
                     "cuOccupancyMaxPotentialClusterSize",
                     cuOccupancyMaxPotentialClusterSize as *const (),
-                ),
+                )
+                .needs("cuOccupancyMaxPotentialClusterSize"),
                 Entry::new("cuParamSetSize", 2000, false, "cuParamSetSize", cuParamSetSize as *const ()),
-                Entry::new("cuParamSetTexRef", 2000, false, "cuParamSetTexRef", cuParamSetTexRef as *const ()),
+                Entry::new("cuParamSetTexRef", 2000, false, "cuParamSetTexRef", cuParamSetTexRef as *const ())
+                    .needs("cuParamSetTexRef"),
                 Entry::new("cuParamSetf", 2000, false, "cuParamSetf", cuParamSetf as *const ()),
                 Entry::new("cuParamSeti", 2000, false, "cuParamSeti", cuParamSeti as *const ()),
                 Entry::new("cuParamSetv", 2000, false, "cuParamSetv", cuParamSetv as *const ()),
@@ -10857,14 +11299,16 @@ macro_rules! driver_exports {
                     false,
                     "cuPointerSetAttribute",
                     cuPointerSetAttribute as *const (),
-                ),
+                )
+                .needs("cuPointerSetAttribute"),
                 Entry::new(
                     "cuProfilerInitialize",
                     4000,
                     false,
                     "cuProfilerInitialize",
                     cuProfilerInitialize as *const (),
-                ),
+                )
+                .needs("cuProfilerInitialize"),
                 Entry::new("cuProfilerStart", 4000, false, "cuProfilerStart", cuProfilerStart as *const ()),
                 Entry::new("cuProfilerStop", 4000, false, "cuProfilerStop", cuProfilerStop as *const ()),
                 Entry::new(
@@ -10873,146 +11317,172 @@ macro_rules! driver_exports {
                     false,
                     "cuSignalExternalSemaphoresAsync",
                     cuSignalExternalSemaphoresAsync as *const (),
-                ),
+                )
+                .needs("cuSignalExternalSemaphoresAsync"),
                 Entry::new(
                     "cuSignalExternalSemaphoresAsync",
                     10000,
                     true,
                     "cuSignalExternalSemaphoresAsync_ptsz",
                     cuSignalExternalSemaphoresAsync_ptsz as *const (),
-                ),
-                Entry::new("cuStreamAddCallback", 5000, false, "cuStreamAddCallback", cuStreamAddCallback as *const ()),
+                )
+                .needs("cuSignalExternalSemaphoresAsync"),
+                Entry::new("cuStreamAddCallback", 5000, false, "cuStreamAddCallback", cuStreamAddCallback as *const ())
+                    .needs("cuStreamAddCallback"),
                 Entry::new(
                     "cuStreamAddCallback",
                     7000,
                     true,
                     "cuStreamAddCallback_ptsz",
                     cuStreamAddCallback_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamAddCallback"),
                 Entry::new(
                     "cuStreamAttachMemAsync",
                     6000,
                     false,
                     "cuStreamAttachMemAsync",
                     cuStreamAttachMemAsync as *const (),
-                ),
+                )
+                .needs("cuStreamAttachMemAsync"),
                 Entry::new(
                     "cuStreamAttachMemAsync",
                     7000,
                     true,
                     "cuStreamAttachMemAsync_ptsz",
                     cuStreamAttachMemAsync_ptsz as *const (),
-                ),
-                Entry::new("cuStreamBatchMemOp", 8000, false, "cuStreamBatchMemOp", cuStreamBatchMemOp as *const ()),
+                )
+                .needs("cuStreamAttachMemAsync"),
+                Entry::new("cuStreamBatchMemOp", 8000, false, "cuStreamBatchMemOp", cuStreamBatchMemOp as *const ())
+                    .needs("cuStreamBatchMemOp"),
                 Entry::new(
                     "cuStreamBatchMemOp",
                     8000,
                     true,
                     "cuStreamBatchMemOp_ptsz",
                     cuStreamBatchMemOp_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamBatchMemOp"),
                 Entry::new(
                     "cuStreamBatchMemOp",
                     11070,
                     false,
                     "cuStreamBatchMemOp_v2",
                     cuStreamBatchMemOp_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamBatchMemOp_v2"),
                 Entry::new(
                     "cuStreamBatchMemOp",
                     11070,
                     true,
                     "cuStreamBatchMemOp_v2_ptsz",
                     cuStreamBatchMemOp_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamBatchMemOp_v2"),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10000,
                     false,
                     "cuStreamBeginCapture",
                     cuStreamBeginCapture as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCapture"),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10000,
                     true,
                     "cuStreamBeginCapture_ptsz",
                     cuStreamBeginCapture_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCapture"),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10010,
                     false,
                     "cuStreamBeginCapture_v2",
                     cuStreamBeginCapture_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCapture_v2"),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10010,
                     true,
                     "cuStreamBeginCapture_v2_ptsz",
                     cuStreamBeginCapture_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCapture_v2"),
                 Entry::new(
                     "cuStreamBeginCaptureToGraph",
                     12030,
                     false,
                     "cuStreamBeginCaptureToGraph",
                     cuStreamBeginCaptureToGraph as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCaptureToGraph"),
                 Entry::new(
                     "cuStreamBeginCaptureToGraph",
                     12030,
                     true,
                     "cuStreamBeginCaptureToGraph_ptsz",
                     cuStreamBeginCaptureToGraph_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamBeginCaptureToGraph"),
                 Entry::new(
                     "cuStreamCopyAttributes",
                     11000,
                     false,
                     "cuStreamCopyAttributes",
                     cuStreamCopyAttributes as *const (),
-                ),
+                )
+                .needs("cuStreamCopyAttributes"),
                 Entry::new(
                     "cuStreamCopyAttributes",
                     11000,
                     true,
                     "cuStreamCopyAttributes_ptsz",
                     cuStreamCopyAttributes_ptsz as *const (),
-                ),
-                Entry::new("cuStreamCreate", 2000, false, "cuStreamCreate", cuStreamCreate as *const ()),
+                )
+                .needs("cuStreamCopyAttributes"),
+                Entry::new("cuStreamCreate", 2000, false, "cuStreamCreate", cuStreamCreate as *const ())
+                    .needs("cuStreamCreate"),
                 Entry::new(
                     "cuStreamCreateWithPriority",
                     5050,
                     false,
                     "cuStreamCreateWithPriority",
                     cuStreamCreateWithPriority as *const (),
-                ),
-                Entry::new("cuStreamDestroy", 2000, false, "cuStreamDestroy", cuStreamDestroy as *const ()),
-                Entry::new("cuStreamDestroy", 4000, false, "cuStreamDestroy_v2", cuStreamDestroy_v2 as *const ()),
-                Entry::new("cuStreamEndCapture", 10000, false, "cuStreamEndCapture", cuStreamEndCapture as *const ()),
+                )
+                .needs("cuStreamCreateWithPriority"),
+                Entry::new("cuStreamDestroy", 2000, false, "cuStreamDestroy", cuStreamDestroy as *const ())
+                    .needs("cuStreamDestroy"),
+                Entry::new("cuStreamDestroy", 4000, false, "cuStreamDestroy_v2", cuStreamDestroy_v2 as *const ())
+                    .needs("cuStreamDestroy_v2"),
+                Entry::new("cuStreamEndCapture", 10000, false, "cuStreamEndCapture", cuStreamEndCapture as *const ())
+                    .needs("cuStreamEndCapture"),
                 Entry::new(
                     "cuStreamEndCapture",
                     10000,
                     true,
                     "cuStreamEndCapture_ptsz",
                     cuStreamEndCapture_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamEndCapture"),
                 Entry::new(
                     "cuStreamGetAttribute",
                     11000,
                     false,
                     "cuStreamGetAttribute",
                     cuStreamGetAttribute as *const (),
-                ),
+                )
+                .needs("cuStreamGetAttribute"),
                 Entry::new(
                     "cuStreamGetAttribute",
                     11000,
                     true,
                     "cuStreamGetAttribute_ptsz",
                     cuStreamGetAttribute_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamGetAttribute"),
                 Entry::new(
                     "cuStreamGetCaptureInfo",
                     10010,
@@ -11057,14 +11527,16 @@ macro_rules! driver_exports {
                 ),
                 Entry::new("cuStreamGetCtx", 9020, false, "cuStreamGetCtx", cuStreamGetCtx as *const ()),
                 Entry::new("cuStreamGetCtx", 9020, true, "cuStreamGetCtx_ptsz", cuStreamGetCtx_ptsz as *const ()),
-                Entry::new("cuStreamGetCtx", 12050, false, "cuStreamGetCtx_v2", cuStreamGetCtx_v2 as *const ()),
+                Entry::new("cuStreamGetCtx", 12050, false, "cuStreamGetCtx_v2", cuStreamGetCtx_v2 as *const ())
+                    .needs("cuStreamGetCtx_v2"),
                 Entry::new(
                     "cuStreamGetCtx",
                     12050,
                     true,
                     "cuStreamGetCtx_v2_ptsz",
                     cuStreamGetCtx_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamGetCtx_v2"),
                 Entry::new("cuStreamGetDevice", 12080, false, "cuStreamGetDevice", cuStreamGetDevice as *const ()),
                 Entry::new(
                     "cuStreamGetDevice",
@@ -11081,7 +11553,8 @@ macro_rules! driver_exports {
                     false,
                     "cuStreamGetGreenCtx",
                     cuStreamGetGreenCtx as *const (),
-                ),
+                )
+                .needs("cuStreamGetGreenCtx"),
                 Entry::new("cuStreamGetId", 12000, false, "cuStreamGetId", cuStreamGetId as *const ()),
                 Entry::new("cuStreamGetId", 12000, true, "cuStreamGetId_ptsz", cuStreamGetId_ptsz as *const ()),
                 Entry::new("cuStreamGetPriority", 5050, false, "cuStreamGetPriority", cuStreamGetPriority as *const ()),
@@ -11106,385 +11579,458 @@ macro_rules! driver_exports {
                     "cuStreamIsCapturing_ptsz",
                     cuStreamIsCapturing_ptsz as *const (),
                 ),
-                Entry::new("cuStreamQuery", 2000, false, "cuStreamQuery", cuStreamQuery as *const ()),
-                Entry::new("cuStreamQuery", 7000, true, "cuStreamQuery_ptsz", cuStreamQuery_ptsz as *const ()),
+                Entry::new("cuStreamQuery", 2000, false, "cuStreamQuery", cuStreamQuery as *const ())
+                    .needs("cuStreamQuery"),
+                Entry::new("cuStreamQuery", 7000, true, "cuStreamQuery_ptsz", cuStreamQuery_ptsz as *const ())
+                    .needs("cuStreamQuery"),
                 Entry::new(
                     "cuStreamSetAttribute",
                     11000,
                     false,
                     "cuStreamSetAttribute",
                     cuStreamSetAttribute as *const (),
-                ),
+                )
+                .needs("cuStreamSetAttribute"),
                 Entry::new(
                     "cuStreamSetAttribute",
                     11000,
                     true,
                     "cuStreamSetAttribute_ptsz",
                     cuStreamSetAttribute_ptsz as *const (),
-                ),
-                Entry::new("cuStreamSynchronize", 2000, false, "cuStreamSynchronize", cuStreamSynchronize as *const ()),
+                )
+                .needs("cuStreamSetAttribute"),
+                Entry::new("cuStreamSynchronize", 2000, false, "cuStreamSynchronize", cuStreamSynchronize as *const ())
+                    .needs("cuStreamSynchronize"),
                 Entry::new(
                     "cuStreamSynchronize",
                     7000,
                     true,
                     "cuStreamSynchronize_ptsz",
                     cuStreamSynchronize_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamSynchronize"),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     11030,
                     false,
                     "cuStreamUpdateCaptureDependencies",
                     cuStreamUpdateCaptureDependencies as *const (),
-                ),
+                )
+                .needs("cuStreamUpdateCaptureDependencies"),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     11030,
                     true,
                     "cuStreamUpdateCaptureDependencies_ptsz",
                     cuStreamUpdateCaptureDependencies_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamUpdateCaptureDependencies"),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     12030,
                     false,
                     "cuStreamUpdateCaptureDependencies_v2",
                     cuStreamUpdateCaptureDependencies_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamUpdateCaptureDependencies_v2"),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     12030,
                     true,
                     "cuStreamUpdateCaptureDependencies_v2_ptsz",
                     cuStreamUpdateCaptureDependencies_v2_ptsz as *const (),
-                ),
-                Entry::new("cuStreamWaitEvent", 3020, false, "cuStreamWaitEvent", cuStreamWaitEvent as *const ()),
+                )
+                .needs("cuStreamUpdateCaptureDependencies_v2"),
+                Entry::new("cuStreamWaitEvent", 3020, false, "cuStreamWaitEvent", cuStreamWaitEvent as *const ())
+                    .needs("cuStreamWaitEvent"),
                 Entry::new(
                     "cuStreamWaitEvent",
                     7000,
                     true,
                     "cuStreamWaitEvent_ptsz",
                     cuStreamWaitEvent_ptsz as *const (),
-                ),
-                Entry::new("cuStreamWaitValue32", 8000, false, "cuStreamWaitValue32", cuStreamWaitValue32 as *const ()),
+                )
+                .needs("cuStreamWaitEvent"),
+                Entry::new("cuStreamWaitValue32", 8000, false, "cuStreamWaitValue32", cuStreamWaitValue32 as *const ())
+                    .needs("cuStreamWaitValue32"),
                 Entry::new(
                     "cuStreamWaitValue32",
                     8000,
                     true,
                     "cuStreamWaitValue32_ptsz",
                     cuStreamWaitValue32_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWaitValue32"),
                 Entry::new(
                     "cuStreamWaitValue32",
                     11070,
                     false,
                     "cuStreamWaitValue32_v2",
                     cuStreamWaitValue32_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamWaitValue32_v2"),
                 Entry::new(
                     "cuStreamWaitValue32",
                     11070,
                     true,
                     "cuStreamWaitValue32_v2_ptsz",
                     cuStreamWaitValue32_v2_ptsz as *const (),
-                ),
-                Entry::new("cuStreamWaitValue64", 9000, false, "cuStreamWaitValue64", cuStreamWaitValue64 as *const ()),
+                )
+                .needs("cuStreamWaitValue32_v2"),
+                Entry::new("cuStreamWaitValue64", 9000, false, "cuStreamWaitValue64", cuStreamWaitValue64 as *const ())
+                    .needs("cuStreamWaitValue64"),
                 Entry::new(
                     "cuStreamWaitValue64",
                     9000,
                     true,
                     "cuStreamWaitValue64_ptsz",
                     cuStreamWaitValue64_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWaitValue64"),
                 Entry::new(
                     "cuStreamWaitValue64",
                     11070,
                     false,
                     "cuStreamWaitValue64_v2",
                     cuStreamWaitValue64_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamWaitValue64_v2"),
                 Entry::new(
                     "cuStreamWaitValue64",
                     11070,
                     true,
                     "cuStreamWaitValue64_v2_ptsz",
                     cuStreamWaitValue64_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWaitValue64_v2"),
                 Entry::new(
                     "cuStreamWriteValue32",
                     8000,
                     false,
                     "cuStreamWriteValue32",
                     cuStreamWriteValue32 as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue32"),
                 Entry::new(
                     "cuStreamWriteValue32",
                     8000,
                     true,
                     "cuStreamWriteValue32_ptsz",
                     cuStreamWriteValue32_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue32"),
                 Entry::new(
                     "cuStreamWriteValue32",
                     11070,
                     false,
                     "cuStreamWriteValue32_v2",
                     cuStreamWriteValue32_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue32_v2"),
                 Entry::new(
                     "cuStreamWriteValue32",
                     11070,
                     true,
                     "cuStreamWriteValue32_v2_ptsz",
                     cuStreamWriteValue32_v2_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue32_v2"),
                 Entry::new(
                     "cuStreamWriteValue64",
                     9000,
                     false,
                     "cuStreamWriteValue64",
                     cuStreamWriteValue64 as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue64"),
                 Entry::new(
                     "cuStreamWriteValue64",
                     9000,
                     true,
                     "cuStreamWriteValue64_ptsz",
                     cuStreamWriteValue64_ptsz as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue64"),
                 Entry::new(
                     "cuStreamWriteValue64",
                     11070,
                     false,
                     "cuStreamWriteValue64_v2",
                     cuStreamWriteValue64_v2 as *const (),
-                ),
+                )
+                .needs("cuStreamWriteValue64_v2"),
                 Entry::new(
                     "cuStreamWriteValue64",
                     11070,
                     true,
                     "cuStreamWriteValue64_v2_ptsz",
                     cuStreamWriteValue64_v2_ptsz as *const (),
-                ),
-                Entry::new("cuSurfObjectCreate", 5000, false, "cuSurfObjectCreate", cuSurfObjectCreate as *const ()),
-                Entry::new("cuSurfObjectDestroy", 5000, false, "cuSurfObjectDestroy", cuSurfObjectDestroy as *const ()),
+                )
+                .needs("cuStreamWriteValue64_v2"),
+                Entry::new("cuSurfObjectCreate", 5000, false, "cuSurfObjectCreate", cuSurfObjectCreate as *const ())
+                    .needs("cuSurfObjectCreate"),
+                Entry::new("cuSurfObjectDestroy", 5000, false, "cuSurfObjectDestroy", cuSurfObjectDestroy as *const ())
+                    .needs("cuSurfObjectDestroy"),
                 Entry::new(
                     "cuSurfObjectGetResourceDesc",
                     5000,
                     false,
                     "cuSurfObjectGetResourceDesc",
                     cuSurfObjectGetResourceDesc as *const (),
-                ),
-                Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ()),
-                Entry::new("cuSurfRefSetArray", 3000, false, "cuSurfRefSetArray", cuSurfRefSetArray as *const ()),
+                )
+                .needs("cuSurfObjectGetResourceDesc"),
+                Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ())
+                    .needs("cuSurfRefGetArray"),
+                Entry::new("cuSurfRefSetArray", 3000, false, "cuSurfRefSetArray", cuSurfRefSetArray as *const ())
+                    .needs("cuSurfRefSetArray"),
                 Entry::new(
                     "cuTensorMapEncodeIm2col",
                     12000,
                     false,
                     "cuTensorMapEncodeIm2col",
                     cuTensorMapEncodeIm2col as *const (),
-                ),
+                )
+                .needs("cuTensorMapEncodeIm2col"),
                 Entry::new(
                     "cuTensorMapEncodeIm2colWide",
                     12080,
                     false,
                     "cuTensorMapEncodeIm2colWide",
                     cuTensorMapEncodeIm2colWide as *const (),
-                ),
+                )
+                .needs("cuTensorMapEncodeIm2colWide"),
                 Entry::new(
                     "cuTensorMapEncodeTiled",
                     12000,
                     false,
                     "cuTensorMapEncodeTiled",
                     cuTensorMapEncodeTiled as *const (),
-                ),
+                )
+                .needs("cuTensorMapEncodeTiled"),
                 Entry::new(
                     "cuTensorMapReplaceAddress",
                     12000,
                     false,
                     "cuTensorMapReplaceAddress",
                     cuTensorMapReplaceAddress as *const (),
-                ),
-                Entry::new("cuTexObjectCreate", 5000, false, "cuTexObjectCreate", cuTexObjectCreate as *const ()),
-                Entry::new("cuTexObjectDestroy", 5000, false, "cuTexObjectDestroy", cuTexObjectDestroy as *const ()),
+                )
+                .needs("cuTensorMapReplaceAddress"),
+                Entry::new("cuTexObjectCreate", 5000, false, "cuTexObjectCreate", cuTexObjectCreate as *const ())
+                    .needs("cuTexObjectCreate"),
+                Entry::new("cuTexObjectDestroy", 5000, false, "cuTexObjectDestroy", cuTexObjectDestroy as *const ())
+                    .needs("cuTexObjectDestroy"),
                 Entry::new(
                     "cuTexObjectGetResourceDesc",
                     5000,
                     false,
                     "cuTexObjectGetResourceDesc",
                     cuTexObjectGetResourceDesc as *const (),
-                ),
+                )
+                .needs("cuTexObjectGetResourceDesc"),
                 Entry::new(
                     "cuTexObjectGetResourceViewDesc",
                     5000,
                     false,
                     "cuTexObjectGetResourceViewDesc",
                     cuTexObjectGetResourceViewDesc as *const (),
-                ),
+                )
+                .needs("cuTexObjectGetResourceViewDesc"),
                 Entry::new(
                     "cuTexObjectGetTextureDesc",
                     5000,
                     false,
                     "cuTexObjectGetTextureDesc",
                     cuTexObjectGetTextureDesc as *const (),
-                ),
-                Entry::new("cuTexRefCreate", 2000, false, "cuTexRefCreate", cuTexRefCreate as *const ()),
-                Entry::new("cuTexRefDestroy", 2000, false, "cuTexRefDestroy", cuTexRefDestroy as *const ()),
-                Entry::new("cuTexRefGetAddress", 2000, false, "cuTexRefGetAddress", cuTexRefGetAddress as *const ()),
+                )
+                .needs("cuTexObjectGetTextureDesc"),
+                Entry::new("cuTexRefCreate", 2000, false, "cuTexRefCreate", cuTexRefCreate as *const ())
+                    .needs("cuTexRefCreate"),
+                Entry::new("cuTexRefDestroy", 2000, false, "cuTexRefDestroy", cuTexRefDestroy as *const ())
+                    .needs("cuTexRefDestroy"),
+                Entry::new("cuTexRefGetAddress", 2000, false, "cuTexRefGetAddress", cuTexRefGetAddress as *const ())
+                    .needs("cuTexRefGetAddress"),
                 Entry::new(
                     "cuTexRefGetAddress",
                     3020,
                     false,
                     "cuTexRefGetAddress_v2",
                     cuTexRefGetAddress_v2 as *const (),
-                ),
+                )
+                .needs("cuTexRefGetAddress_v2"),
                 Entry::new(
                     "cuTexRefGetAddressMode",
                     2000,
                     false,
                     "cuTexRefGetAddressMode",
                     cuTexRefGetAddressMode as *const (),
-                ),
-                Entry::new("cuTexRefGetArray", 2000, false, "cuTexRefGetArray", cuTexRefGetArray as *const ()),
+                )
+                .needs("cuTexRefGetAddressMode"),
+                Entry::new("cuTexRefGetArray", 2000, false, "cuTexRefGetArray", cuTexRefGetArray as *const ())
+                    .needs("cuTexRefGetArray"),
                 Entry::new(
                     "cuTexRefGetBorderColor",
                     8000,
                     false,
                     "cuTexRefGetBorderColor",
                     cuTexRefGetBorderColor as *const (),
-                ),
+                )
+                .needs("cuTexRefGetBorderColor"),
                 Entry::new(
                     "cuTexRefGetFilterMode",
                     2000,
                     false,
                     "cuTexRefGetFilterMode",
                     cuTexRefGetFilterMode as *const (),
-                ),
-                Entry::new("cuTexRefGetFlags", 2000, false, "cuTexRefGetFlags", cuTexRefGetFlags as *const ()),
-                Entry::new("cuTexRefGetFormat", 2000, false, "cuTexRefGetFormat", cuTexRefGetFormat as *const ()),
+                )
+                .needs("cuTexRefGetFilterMode"),
+                Entry::new("cuTexRefGetFlags", 2000, false, "cuTexRefGetFlags", cuTexRefGetFlags as *const ())
+                    .needs("cuTexRefGetFlags"),
+                Entry::new("cuTexRefGetFormat", 2000, false, "cuTexRefGetFormat", cuTexRefGetFormat as *const ())
+                    .needs("cuTexRefGetFormat"),
                 Entry::new(
                     "cuTexRefGetMaxAnisotropy",
                     5000,
                     false,
                     "cuTexRefGetMaxAnisotropy",
                     cuTexRefGetMaxAnisotropy as *const (),
-                ),
+                )
+                .needs("cuTexRefGetMaxAnisotropy"),
                 Entry::new(
                     "cuTexRefGetMipmapFilterMode",
                     5000,
                     false,
                     "cuTexRefGetMipmapFilterMode",
                     cuTexRefGetMipmapFilterMode as *const (),
-                ),
+                )
+                .needs("cuTexRefGetMipmapFilterMode"),
                 Entry::new(
                     "cuTexRefGetMipmapLevelBias",
                     5000,
                     false,
                     "cuTexRefGetMipmapLevelBias",
                     cuTexRefGetMipmapLevelBias as *const (),
-                ),
+                )
+                .needs("cuTexRefGetMipmapLevelBias"),
                 Entry::new(
                     "cuTexRefGetMipmapLevelClamp",
                     5000,
                     false,
                     "cuTexRefGetMipmapLevelClamp",
                     cuTexRefGetMipmapLevelClamp as *const (),
-                ),
+                )
+                .needs("cuTexRefGetMipmapLevelClamp"),
                 Entry::new(
                     "cuTexRefGetMipmappedArray",
                     5000,
                     false,
                     "cuTexRefGetMipmappedArray",
                     cuTexRefGetMipmappedArray as *const (),
-                ),
-                Entry::new("cuTexRefSetAddress", 2000, false, "cuTexRefSetAddress", cuTexRefSetAddress as *const ()),
+                )
+                .needs("cuTexRefGetMipmappedArray"),
+                Entry::new("cuTexRefSetAddress", 2000, false, "cuTexRefSetAddress", cuTexRefSetAddress as *const ())
+                    .needs("cuTexRefSetAddress"),
                 Entry::new(
                     "cuTexRefSetAddress",
                     3020,
                     false,
                     "cuTexRefSetAddress_v2",
                     cuTexRefSetAddress_v2 as *const (),
-                ),
+                )
+                .needs("cuTexRefSetAddress_v2"),
                 Entry::new(
                     "cuTexRefSetAddress2D",
                     2020,
                     false,
                     "cuTexRefSetAddress2D",
                     cuTexRefSetAddress2D as *const (),
-                ),
+                )
+                .needs("cuTexRefSetAddress2D"),
                 Entry::new(
                     "cuTexRefSetAddress2D",
                     3020,
                     false,
                     "cuTexRefSetAddress2D_v2",
                     cuTexRefSetAddress2D_v2 as *const (),
-                ),
+                )
+                .needs("cuTexRefSetAddress2D_v2"),
                 Entry::new(
                     "cuTexRefSetAddress2D",
                     4010,
                     false,
                     "cuTexRefSetAddress2D_v3",
                     cuTexRefSetAddress2D_v3 as *const (),
-                ),
+                )
+                .needs("cuTexRefSetAddress2D_v3"),
                 Entry::new(
                     "cuTexRefSetAddressMode",
                     2000,
                     false,
                     "cuTexRefSetAddressMode",
                     cuTexRefSetAddressMode as *const (),
-                ),
-                Entry::new("cuTexRefSetArray", 2000, false, "cuTexRefSetArray", cuTexRefSetArray as *const ()),
+                )
+                .needs("cuTexRefSetAddressMode"),
+                Entry::new("cuTexRefSetArray", 2000, false, "cuTexRefSetArray", cuTexRefSetArray as *const ())
+                    .needs("cuTexRefSetArray"),
                 Entry::new(
                     "cuTexRefSetBorderColor",
                     8000,
                     false,
                     "cuTexRefSetBorderColor",
                     cuTexRefSetBorderColor as *const (),
-                ),
+                )
+                .needs("cuTexRefSetBorderColor"),
                 Entry::new(
                     "cuTexRefSetFilterMode",
                     2000,
                     false,
                     "cuTexRefSetFilterMode",
                     cuTexRefSetFilterMode as *const (),
-                ),
-                Entry::new("cuTexRefSetFlags", 2000, false, "cuTexRefSetFlags", cuTexRefSetFlags as *const ()),
-                Entry::new("cuTexRefSetFormat", 2000, false, "cuTexRefSetFormat", cuTexRefSetFormat as *const ()),
+                )
+                .needs("cuTexRefSetFilterMode"),
+                Entry::new("cuTexRefSetFlags", 2000, false, "cuTexRefSetFlags", cuTexRefSetFlags as *const ())
+                    .needs("cuTexRefSetFlags"),
+                Entry::new("cuTexRefSetFormat", 2000, false, "cuTexRefSetFormat", cuTexRefSetFormat as *const ())
+                    .needs("cuTexRefSetFormat"),
                 Entry::new(
                     "cuTexRefSetMaxAnisotropy",
                     5000,
                     false,
                     "cuTexRefSetMaxAnisotropy",
                     cuTexRefSetMaxAnisotropy as *const (),
-                ),
+                )
+                .needs("cuTexRefSetMaxAnisotropy"),
                 Entry::new(
                     "cuTexRefSetMipmapFilterMode",
                     5000,
                     false,
                     "cuTexRefSetMipmapFilterMode",
                     cuTexRefSetMipmapFilterMode as *const (),
-                ),
+                )
+                .needs("cuTexRefSetMipmapFilterMode"),
                 Entry::new(
                     "cuTexRefSetMipmapLevelBias",
                     5000,
                     false,
                     "cuTexRefSetMipmapLevelBias",
                     cuTexRefSetMipmapLevelBias as *const (),
-                ),
+                )
+                .needs("cuTexRefSetMipmapLevelBias"),
                 Entry::new(
                     "cuTexRefSetMipmapLevelClamp",
                     5000,
                     false,
                     "cuTexRefSetMipmapLevelClamp",
                     cuTexRefSetMipmapLevelClamp as *const (),
-                ),
+                )
+                .needs("cuTexRefSetMipmapLevelClamp"),
                 Entry::new(
                     "cuTexRefSetMipmappedArray",
                     5000,
                     false,
                     "cuTexRefSetMipmappedArray",
                     cuTexRefSetMipmappedArray as *const (),
-                ),
+                )
+                .needs("cuTexRefSetMipmappedArray"),
                 Entry::new(
                     "cuThreadExchangeStreamCaptureMode",
                     10010,
@@ -11492,32 +12038,40 @@ macro_rules! driver_exports {
                     "cuThreadExchangeStreamCaptureMode",
                     cuThreadExchangeStreamCaptureMode as *const (),
                 ),
-                Entry::new("cuUserObjectCreate", 11030, false, "cuUserObjectCreate", cuUserObjectCreate as *const ()),
+                Entry::new("cuUserObjectCreate", 11030, false, "cuUserObjectCreate", cuUserObjectCreate as *const ())
+                    .needs("cuUserObjectCreate"),
                 Entry::new(
                     "cuUserObjectRelease",
                     11030,
                     false,
                     "cuUserObjectRelease",
                     cuUserObjectRelease as *const (),
-                ),
-                Entry::new("cuUserObjectRetain", 11030, false, "cuUserObjectRetain", cuUserObjectRetain as *const ()),
-                Entry::new("cuVDPAUCtxCreate", 3010, false, "cuVDPAUCtxCreate", cuVDPAUCtxCreate as *const ()),
-                Entry::new("cuVDPAUCtxCreate", 3020, false, "cuVDPAUCtxCreate_v2", cuVDPAUCtxCreate_v2 as *const ()),
-                Entry::new("cuVDPAUGetDevice", 3010, false, "cuVDPAUGetDevice", cuVDPAUGetDevice as *const ()),
+                )
+                .needs("cuUserObjectRelease"),
+                Entry::new("cuUserObjectRetain", 11030, false, "cuUserObjectRetain", cuUserObjectRetain as *const ())
+                    .needs("cuUserObjectRetain"),
+                Entry::new("cuVDPAUCtxCreate", 3010, false, "cuVDPAUCtxCreate", cuVDPAUCtxCreate as *const ())
+                    .needs("cuVDPAUCtxCreate"),
+                Entry::new("cuVDPAUCtxCreate", 3020, false, "cuVDPAUCtxCreate_v2", cuVDPAUCtxCreate_v2 as *const ())
+                    .needs("cuVDPAUCtxCreate_v2"),
+                Entry::new("cuVDPAUGetDevice", 3010, false, "cuVDPAUGetDevice", cuVDPAUGetDevice as *const ())
+                    .needs("cuVDPAUGetDevice"),
                 Entry::new(
                     "cuWaitExternalSemaphoresAsync",
                     10000,
                     false,
                     "cuWaitExternalSemaphoresAsync",
                     cuWaitExternalSemaphoresAsync as *const (),
-                ),
+                )
+                .needs("cuWaitExternalSemaphoresAsync"),
                 Entry::new(
                     "cuWaitExternalSemaphoresAsync",
                     10000,
                     true,
                     "cuWaitExternalSemaphoresAsync_ptsz",
                     cuWaitExternalSemaphoresAsync_ptsz as *const (),
-                ),
+                )
+                .needs("cuWaitExternalSemaphoresAsync"),
             ];
         }
         pub use exports::PROC_TABLE;
