@@ -8678,16 +8678,14 @@ macro_rules! driver_exports {
                     false,
                     "cuArray3DGetDescriptor",
                     cuArray3DGetDescriptor as *const (),
-                )
-                .needs("cuArray3DGetDescriptor"),
+                ),
                 Entry::new(
                     "cuArray3DGetDescriptor",
                     3020,
                     false,
                     "cuArray3DGetDescriptor_v2",
                     cuArray3DGetDescriptor_v2 as *const (),
-                )
-                .needs("cuArray3DGetDescriptor_v2"),
+                ),
                 Entry::new("cuArrayCreate", 2000, false, "cuArrayCreate", cuArrayCreate as *const ())
                     .needs("cuArrayCreate"),
                 Entry::new("cuArrayCreate", 3020, false, "cuArrayCreate_v2", cuArrayCreate_v2 as *const ())
@@ -8700,16 +8698,14 @@ macro_rules! driver_exports {
                     false,
                     "cuArrayGetDescriptor",
                     cuArrayGetDescriptor as *const (),
-                )
-                .needs("cuArrayGetDescriptor"),
+                ),
                 Entry::new(
                     "cuArrayGetDescriptor",
                     3020,
                     false,
                     "cuArrayGetDescriptor_v2",
                     cuArrayGetDescriptor_v2 as *const (),
-                )
-                .needs("cuArrayGetDescriptor_v2"),
+                ),
                 Entry::new(
                     "cuArrayGetMemoryRequirements",
                     11060,
@@ -11777,8 +11773,7 @@ macro_rules! driver_exports {
                     false,
                     "cuSurfObjectGetResourceDesc",
                     cuSurfObjectGetResourceDesc as *const (),
-                )
-                .needs("cuSurfObjectGetResourceDesc"),
+                ),
                 Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ())
                     .needs("cuSurfRefGetArray"),
                 Entry::new("cuSurfRefSetArray", 3000, false, "cuSurfRefSetArray", cuSurfRefSetArray as *const ())
@@ -11825,24 +11820,21 @@ macro_rules! driver_exports {
                     false,
                     "cuTexObjectGetResourceDesc",
                     cuTexObjectGetResourceDesc as *const (),
-                )
-                .needs("cuTexObjectGetResourceDesc"),
+                ),
                 Entry::new(
                     "cuTexObjectGetResourceViewDesc",
                     5000,
                     false,
                     "cuTexObjectGetResourceViewDesc",
                     cuTexObjectGetResourceViewDesc as *const (),
-                )
-                .needs("cuTexObjectGetResourceViewDesc"),
+                ),
                 Entry::new(
                     "cuTexObjectGetTextureDesc",
                     5000,
                     false,
                     "cuTexObjectGetTextureDesc",
                     cuTexObjectGetTextureDesc as *const (),
-                )
-                .needs("cuTexObjectGetTextureDesc"),
+                ),
                 Entry::new("cuTexRefCreate", 2000, false, "cuTexRefCreate", cuTexRefCreate as *const ())
                     .needs("cuTexRefCreate"),
                 Entry::new("cuTexRefDestroy", 2000, false, "cuTexRefDestroy", cuTexRefDestroy as *const ())
