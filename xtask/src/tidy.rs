@@ -11,9 +11,11 @@ const LAYERS: &[&str] = &[
     "outboard-transport",
     "outboard-session",
     "outboard-image",
+    "outboard-nvml",
     "outboard-front",
     "outboard-client",
     "outboard-libcuda",
+    "outboard-libnvml",
     "outboard-driver",
     "outboard-server",
     "outboard-ptx",
@@ -23,7 +25,7 @@ const LAYERS: &[&str] = &[
 ];
 
 /// Crates that parse what strangers send, or hold the protocol: no unsafe code at all.
-const WITHOUT_UNSAFE: &[&str] = &["outboard-wire", "outboard-session", "outboard-image", "outboard-ptx"];
+const WITHOUT_UNSAFE: &[&str] = &["outboard-wire", "outboard-session", "outboard-image", "outboard-nvml", "outboard-ptx"];
 
 /// What belongs to one machine or one moment, not into the repository. Split, so that this file passes.
 const FORBIDDEN: &[&str] = &[

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::{Target, VARIABLE};
-use outboard_wire::platform::Device;
+use outboard_wire::platform::{Device, uuid_text};
 use serde::Serialize;
 
 use crate::probe;
@@ -62,22 +62,10 @@ fn row(index: usize, device: &Device) -> Row {
     Row {
         index,
         name: device.name.clone(),
-        uuid: uuid(&device.uuid),
+        uuid: uuid_text(&device.uuid),
         compute_capability: format!("{}.{}", part(CAPABILITY.0), part(CAPABILITY.1)),
         memory_bytes: device.total_memory,
     }
-}
-
-/// As `nvidia-smi -L` writes it and `CUDA_VISIBLE_DEVICES` takes it.
-fn uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::from("GPU");
-    for (position, byte) in bytes.iter().enumerate() {
-        if matches!(position, 0 | 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 fn table(listing: &Listing) -> String {

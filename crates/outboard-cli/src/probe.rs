@@ -8,7 +8,7 @@ use outboard_client::target::Target;
 use outboard_transport::Transport;
 use outboard_transport::tcp::Tcp;
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{HandshakeError, Hello, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
 use outboard_wire::platform::Platform;
 
 /// How long a server may take to answer; its worker loads a driver before it does.
@@ -48,6 +48,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         software: env!("CARGO_PKG_VERSION").to_owned(),
         client: format!("outboard, process {}", std::process::id()),
         purpose: Purpose::Probe,
+        process: Process::default(),
     };
     let transport = Tcp;
     let deadline = Instant::now() + PATIENCE;

@@ -6,10 +6,13 @@ mod host;
 mod host_calls;
 mod late;
 pub mod link;
+mod process;
+mod query;
 mod remote;
 mod requests;
 mod session;
 pub mod target;
 
+pub use query::{Query, QueryError};
 pub use remote::Remote;
 pub use session::LOST;

@@ -21,7 +21,7 @@ use crate::copies::Copies;
 use crate::host_calls::HostFunctions;
 use crate::late::LateCopies;
 use crate::link::bulk::{Place, suggested_chunk};
-use crate::link::{Config, ConnectError, Expectation, Link, LinkError, Ticket, Upload};
+use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Ticket, Upload};
 use crate::requests::{Answerer, Requests};
 use crate::target::{Target, VARIABLE};
 
@@ -314,7 +314,7 @@ pub(crate) fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
-enum OpenError {
+pub(crate) enum OpenError {
     #[error("{VARIABLE} names no server: {0}")]
     Target(#[from] crate::target::TargetError),
     #[error(transparent)]
@@ -324,13 +324,6 @@ enum OpenError {
 }
 
 fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
-    let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
-    let hello = Hello {
-        version: VERSION,
-        software: env!("CARGO_PKG_VERSION").to_owned(),
-        client: client_name(),
-        purpose: Purpose::Session { devices: target.devices.clone() },
-    };
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone()];
@@ -347,16 +340,33 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
             _ => notice(&pending, &copies, code, payload),
         })
     };
-    let server = target.address.to_string();
-    let (link, welcome) = Link::connect(&Tcp, &server, &hello, config, notices)?;
+    let (link, platform, server) = open_link(config, notices)?;
     requests.connect(link.answers());
-    let mut reader = Reader::new(&welcome.snapshot);
-    let platform: Platform = reader.get()?;
-    reader.finish()?;
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let (upload, started) = (Mutex::new(()), Instant::now());
     let session = Session { link, pending, copies, functions, late, upload, device, server, started };
     Ok((Arc::new(session), platform))
+}
+
+/// Connects to the server that the environment names. Returns what it offers and its address, too.
+pub(crate) fn open_link(
+    config: Config,
+    notices: NoticeHandler,
+) -> std::result::Result<(Link, Platform, String), OpenError> {
+    let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
+    let hello = Hello {
+        version: VERSION,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        client: client_name(),
+        purpose: Purpose::Session { devices: target.devices.clone() },
+        process: crate::process::this(),
+    };
+    let server = target.address.to_string();
+    let (link, welcome) = Link::connect(&Tcp, &server, &hello, config, notices)?;
+    let mut reader = Reader::new(&welcome.snapshot);
+    let platform: Platform = reader.get()?;
+    reader.finish()?;
+    Ok((link, platform, server))
 }
 
 /// Who is calling, for the server's log.
@@ -367,7 +377,7 @@ fn client_name() -> String {
 }
 
 /// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
-fn explain(error: &OpenError) {
+pub(crate) fn explain(error: &OpenError) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
         eprintln!("outboard: {error}");
     }

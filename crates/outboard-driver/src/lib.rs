@@ -3,6 +3,7 @@
 // Each driver call is unsafe. What makes it sound is that handles and addresses were looked up, which the callers of `call!` see to.
 #![allow(clippy::macro_metavars_in_unsafe)]
 
+pub mod nvml;
 mod snapshot;
 
 mod generated {

@@ -3,7 +3,7 @@
 //! The runtime does not filter, the driver must. Rules as the CUDA programming guide states them: a list of indices or UUID prefixes; the
 //! first entry that names no device ends the list; a device named twice makes the whole list void.
 
-use outboard_wire::platform::Device;
+use outboard_wire::platform::{Device, uuid_text};
 
 /// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`: the order of `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
 const PCI: [u32; 3] = [50, 33, 34];
@@ -28,25 +28,13 @@ pub(crate) fn select(mut devices: Vec<Device>, order: Option<&str>, list: Option
 /// The device that an entry names: its index, or the beginning of exactly one UUID.
 fn find(devices: &[Device], entry: &str) -> Option<usize> {
     if let Some(prefix) = entry.strip_prefix("GPU-") {
-        let mut matches =
-            (0..devices.len()).filter(|&i| uuid_text(&devices[i].uuid).starts_with(&prefix.to_ascii_lowercase()));
+        let wanted = format!("GPU-{}", prefix.to_ascii_lowercase());
+        let mut matches = (0..devices.len()).filter(|&i| uuid_text(&devices[i].uuid).starts_with(&wanted));
         let first = matches.next()?;
         return matches.next().is_none().then_some(first);
     }
     let index = entry.parse::<usize>().ok()?;
     (index < devices.len()).then_some(index)
-}
-
-/// A UUID as `nvidia-smi -L` prints it, without its `GPU-`.
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut out = String::new();
-    for (i, byte) in uuid.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&i) {
-            out.push('-');
-        }
-        out.push_str(&format!("{byte:02x}"));
-    }
-    out
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::RefusalCode;
+use outboard_wire::handshake::{Process, RefusalCode};
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -18,6 +18,8 @@ use rustix::net::{
 pub(crate) enum ToWorker {
     /// Serve the client whose connection comes along.
     Start(Start),
+    /// The board comes along; it follows the start.
+    Board,
     /// The connection that comes along is one more lane of the session.
     Lane,
 }
@@ -37,6 +39,8 @@ pub struct Start {
     pub devices: Vec<u32>,
     /// Who the client is, in its own words.
     pub client: String,
+    /// The client's process, by its own account.
+    pub process: Process,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
 }
@@ -110,9 +114,11 @@ impl Encode for ToWorker {
                 writer.put(&start.probe);
                 writer.put(&start.devices);
                 writer.str(&start.client);
+                writer.put(&start.process);
                 writer.u32(start.supervisor);
             }
             ToWorker::Lane => writer.u8(1),
+            ToWorker::Board => writer.u8(2),
         }
     }
 }
@@ -127,9 +133,11 @@ impl<'a> Decode<'a> for ToWorker {
                 probe: reader.get()?,
                 devices: reader.get()?,
                 client: reader.get()?,
+                process: reader.get()?,
                 supervisor: reader.u32()?,
             })),
             1 => Ok(ToWorker::Lane),
+            2 => Ok(ToWorker::Board),
             value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
         }
     }
@@ -174,6 +182,7 @@ mod tests {
             probe: false,
             devices: vec![1, 0],
             client: "test".into(),
+            process: Process { id: 3, machine: 4 },
             supervisor: 5,
         };
         send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();

@@ -3,6 +3,7 @@
 //! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches a device itself, so
 //! that no client can harm more than its own worker.
 
+mod board;
 mod control;
 pub mod logs;
 pub mod supervisor;

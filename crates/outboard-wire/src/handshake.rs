@@ -3,14 +3,14 @@
 //! All start with the same [`Preamble`], whose layout never changes, and a refusal's body never changes either: so
 //! any two versions can at least tell each other why they don't get along.
 
-use crate::codec::{DecodeError, Reader, Writer};
+use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::limits;
 
 /// First bytes of either side.
 pub const MAGIC: [u8; 8] = *b"OUTBOARD";
 
 /// This program's protocol version.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub const VERSION: Version = Version { major: 1, minor: 1 };
 
 /// A protocol version. Different majors don't understand each other; minors only add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,17 @@ pub struct Hello {
     pub client: String,
     /// What the connection is for.
     pub purpose: Purpose,
+    /// The process that calls. Since 1.1.
+    pub process: Process,
+}
+
+/// A client's process, so that the processes of one machine can be listed to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Process {
+    /// Its number there; 0 if it is not told.
+    pub id: u32,
+    /// The same for all processes of a machine that can name each other by their numbers; 0 if it is not told.
+    pub machine: u64,
 }
 
 /// What a connection is for.
@@ -207,6 +218,7 @@ impl Hello {
                 }
                 Purpose::Probe => writer.u8(2),
             }
+            writer.put(&self.process);
         })
     }
 
@@ -223,7 +235,21 @@ impl Hello {
             2 => Purpose::Probe,
             value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
         };
-        Ok(Hello { version: preamble.version, software, client, purpose })
+        let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };
+        Ok(Hello { version: preamble.version, software, client, purpose, process })
+    }
+}
+
+impl Encode for Process {
+    fn encode(&self, writer: &mut Writer) {
+        writer.u32(self.id);
+        writer.u64(self.machine);
+    }
+}
+
+impl<'a> Decode<'a> for Process {
+    fn decode(reader: &mut Reader<'a>) -> Result<Process, DecodeError> {
+        Ok(Process { id: reader.u32()?, machine: reader.u64()? })
     }
 }
 
@@ -354,7 +380,7 @@ mod tests {
     }
 
     fn hello(version: Version, purpose: Purpose) -> Hello {
-        Hello { version, software: "0.1.0".into(), client: "python3 (process 7)".into(), purpose }
+        Hello { version, software: "0.1.0".into(), client: "python3 (process 7)".into(), purpose, process: Process { id: 7, machine: 8 } }
     }
 
     #[test]
@@ -423,6 +449,15 @@ mod tests {
         let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>().unwrap();
         let preamble = Preamble::decode(head, HELLO_LIMIT).unwrap();
         assert_eq!(Hello::decode(&preamble, body, VERSION).unwrap().purpose, Purpose::Probe);
+    }
+
+    #[test]
+    fn a_client_of_before_tells_no_process() {
+        let bytes = hello(VERSION, Purpose::Probe).encode();
+        let (preamble, body) = split(&bytes, HELLO_LIMIT);
+        let before = &body[..body.len() - 12];
+        assert_eq!(Hello::decode(&preamble, before, VERSION).unwrap().process, Process::default());
+        assert!(Hello::decode(&preamble, &body[..body.len() - 1], VERSION).is_err());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a server tells of itself and of its kernels: plain data that the client keeps and answers from.
 
+use std::fmt::Write as _;
+
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// The devices of a driver library, taken once.
@@ -49,6 +51,18 @@ impl Device {
         let at = self.attributes.binary_search_by_key(&attribute, |(a, _)| *a).ok()?;
         Some(self.attributes[at].1)
     }
+}
+
+/// A UUID as `nvidia-smi -L` writes it and `CUDA_VISIBLE_DEVICES` takes it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (position, byte) in uuid.iter().enumerate() {
+        if matches!(position, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 impl KernelInfo {

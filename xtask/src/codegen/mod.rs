@@ -1,11 +1,12 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
 //! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
-//! cross the wire. See `api/README.md`.
+//! cross the wire; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`.
 
 mod coverage;
 mod front;
 mod model;
+mod nvml;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -24,13 +25,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let root = crate::util::root();
     let api = model::Api::read(&root)?;
     let messages = wire::Messages::read(&root)?;
+    let nvml = nvml::Nvml::read(&root)?;
     let outputs = [
         ("crates/outboard-front/src/generated/driver.rs", rustfmt(&front::driver_trait(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
         ("crates/outboard-wire/src/generated/messages.rs", rustfmt(&messages.codec())?),
         ("crates/outboard-server/src/generated/dispatch.rs", rustfmt(&messages.dispatch())?),
         ("crates/outboard-driver/src/generated/table.rs", rustfmt(&front::driver_table(&api))?),
+        ("crates/outboard-nvml/src/generated.rs", rustfmt(&nvml.descriptions()?)?),
+        ("crates/outboard-libnvml/src/exports.rs", rustfmt(&nvml.exports())?),
         ("api/wire.lock", messages.lock()),
+        ("docs/coverage-nvml.md", nvml.page()),
         ("docs/coverage.md", coverage::page(&api, &messages)),
     ];
     let mut stale: Vec<PathBuf> = Vec::new();

@@ -112,7 +112,7 @@ impl Function {
 }
 
 /// A parameter's name in our style.
-fn snake(name: &str) -> String {
+pub(super) fn snake(name: &str) -> String {
     let mut out = String::new();
     let mut last_lower = false;
     for c in name.chars() {

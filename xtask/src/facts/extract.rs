@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use quote::ToTokens;
 
-/// One exported symbol of the driver library.
-struct Symbol {
-    name: String,
-    params: Vec<(String, String)>,
+/// One exported symbol of a library.
+pub(super) struct Symbol {
+    pub(super) name: String,
+    pub(super) params: Vec<(String, String)>,
 }
 
 /// Extracts the facts from `cuda.h` and `cudaTypedefs.h` in `include` into the checkout at `root`.
@@ -41,13 +41,7 @@ pub(crate) fn run(root: &Path, include: &Path) -> Result<()> {
         .to_string();
 
     let mut file = syn::parse_file(&bindings)?;
-    let mut symbols = Vec::new();
-    file.items.retain(|item| {
-        let syn::Item::ForeignMod(block) = item else { return true };
-        symbols.extend(block.items.iter().filter_map(foreign_symbol));
-        false
-    });
-    symbols.sort_by(|a, b| a.name.cmp(&b.name));
+    let symbols = take_symbols(&mut file);
 
     let abi = root.join("crates/outboard-abi/src/generated.rs");
     let header =
@@ -60,8 +54,20 @@ pub(crate) fn run(root: &Path, include: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Takes the functions out of the bindings, sorted by name; the types stay.
+pub(super) fn take_symbols(file: &mut syn::File) -> Vec<Symbol> {
+    let mut symbols = Vec::new();
+    file.items.retain(|item| {
+        let syn::Item::ForeignMod(block) = item else { return true };
+        symbols.extend(block.items.iter().filter_map(foreign_symbol));
+        false
+    });
+    symbols.sort_by(|a: &Symbol, b| a.name.cmp(&b.name));
+    symbols
+}
+
 /// gcc's own header folder: the libclang wheel brings no `stddef.h`.
-fn gcc_include_dir() -> Vec<String> {
+pub(super) fn gcc_include_dir() -> Vec<String> {
     let out = std::process::Command::new("cc").arg("-print-file-name=include").output();
     match out {
         Ok(out) => vec![format!("-I{}", String::from_utf8_lossy(&out.stdout).trim())],

@@ -2,10 +2,12 @@
 
 #[cfg(feature = "facts")]
 mod extract;
+#[cfg(feature = "facts")]
+mod nvml;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder that holds cuda.h and cudaTypedefs.h; by default that of the toolchain in .venv.
+    /// Folder that holds cuda.h, cudaTypedefs.h and nvml.h; by default that of the toolchain in .venv.
     #[arg(long)]
     include: Option<std::path::PathBuf>,
 }
@@ -14,7 +16,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = crate::util::root();
     let default = || root.join(".venv/lib/python3/site-packages/nvidia/cu13/include");
-    extract::run(&root, &args.include.clone().unwrap_or_else(default))
+    let include = args.include.clone().unwrap_or_else(default);
+    extract::run(&root, &include)?;
+    nvml::run(&root, &include)
 }
 
 #[cfg(not(feature = "facts"))]

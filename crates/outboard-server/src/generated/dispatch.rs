@@ -143,6 +143,14 @@ pub(crate) trait ModuleCommands {
     fn module_unload(&mut self, message: ModuleUnload, answer: Answer<ModuleUnload>);
 }
 
+/// What a worker does for the messages of api/wire/nvml.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait NvmlCommands {
+    /// Does `nvml_processes` and answers, at once or later.
+    fn nvml_processes(&mut self, message: NvmlProcesses, answer: Answer<NvmlProcesses>);
+    /// Does `nvml_query` and answers, at once or later.
+    fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>);
+}
+
 /// What a worker does for the messages of api/wire/stream.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait StreamCommands {
     /// Does `stream_create`.
@@ -214,6 +222,7 @@ pub(crate) fn dispatch(
              + LinkCommands
              + MemoryCommands
              + ModuleCommands
+             + NvmlCommands
              + StreamCommands
              + TextureCommands
              + VmmCommands
@@ -653,6 +662,18 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.stream_set_attribute(message, incoming.answer());
+            Ok(())
+        }
+        78 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.nvml_processes(message, incoming.answer());
+            Ok(())
+        }
+        79 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.nvml_query(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use outboard_wire::handshake::{HELLO_LIMIT, HandshakeError, Hello, Preamble, Purpose, Refusal, RefusalCode, VERSION};
+use outboard_wire::handshake::{HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -80,14 +80,15 @@ async fn turn_away(stream: &mut TcpStream, refusal: &Refusal) -> io::Result<()> 
 }
 
 async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &TcpStream, peer: SocketAddr) -> Result<(), Failure> {
+    let client = (hello.client, hello.process);
     match hello.purpose {
         Purpose::Lane { session, key } => {
             supervisor.sessions.add_lane(session, key, stream.as_fd()).map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "lane");
             Ok(())
         }
-        Purpose::Session { devices } => start(supervisor, false, devices, hello.client, stream, peer).await,
-        Purpose::Probe => start(supervisor, true, Vec::new(), hello.client, stream, peer).await,
+        Purpose::Session { devices } => start(supervisor, false, devices, client, stream, peer).await,
+        Purpose::Probe => start(supervisor, true, Vec::new(), client, stream, peer).await,
     }
 }
 
@@ -96,7 +97,7 @@ async fn start(
     supervisor: &Supervisor,
     probe: bool,
     devices: Vec<u32>,
-    client: String,
+    (client, process): (String, Process),
     stream: &TcpStream,
     peer: SocketAddr,
 ) -> Result<(), Failure> {
@@ -112,7 +113,7 @@ async fn start(
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
     tracing::info!(session, %peer, client, probe, worker = worker.id(), "session starts");
-    let start = Start { session, key, lanes: config.lanes, probe, devices, client, supervisor: std::process::id() };
+    let start = Start { session, key, lanes: config.lanes, probe, devices, client, process, supervisor: std::process::id() };
     let welcomed = supervisor.sessions.open(worker, start, stream.as_fd())?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(()),

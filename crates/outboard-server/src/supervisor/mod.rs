@@ -141,8 +141,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
+    let sessions = Sessions::new(config.max_sessions)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
-    let supervisor = std::rc::Rc::new(Supervisor { config, sessions: Sessions::default(), hellos });
+    let supervisor = std::rc::Rc::new(Supervisor { config, sessions, hellos });
     let tasks = tokio::task::LocalSet::new();
     let reason = tasks
         .run_until(async {

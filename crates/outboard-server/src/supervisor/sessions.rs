@@ -11,17 +11,19 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::workers::Worker;
+use crate::board::Board;
 use crate::control::{Start, ToSupervisor, ToWorker};
 
 /// All sessions of a supervisor.
-#[derive(Default)]
 pub(super) struct Sessions {
     table: Rc<Table>,
 }
 
-#[derive(Default)]
 struct Table {
     sessions: RefCell<HashMap<u64, Entry>>,
+    /// What the workers write of their sessions, and what they map for it.
+    board: Board,
+    shared: OwnedFd,
     /// Told whenever a session ends.
     ended: Notify,
 }
@@ -42,6 +44,13 @@ const LANES_ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES;
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 impl Sessions {
+    /// None yet, and room for so many.
+    pub(super) fn new(most: usize) -> io::Result<Sessions> {
+        let (board, shared) = Board::create(most)?;
+        let table = Table { sessions: RefCell::default(), board, shared, ended: Notify::new() };
+        Ok(Sessions { table: Rc::new(table) })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.sessions.borrow().len()
     }
@@ -49,7 +58,9 @@ impl Sessions {
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
         let (session, key) = (start.session, start.key);
+        let process = worker.id();
         worker.send(&ToWorker::Start(start), connection)?;
+        worker.send(&ToWorker::Board, self.table.shared.as_fd())?;
         let (lanes, lanes_in) = mpsc::channel(LANES_ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
@@ -58,6 +69,7 @@ impl Sessions {
         tokio::task::spawn_local(async move {
             look_after(worker, session, lanes_in, stop_in, welcome).await;
             table.sessions.borrow_mut().remove(&session);
+            table.board.clear(process);
             table.ended.notify_waiters();
         });
         Ok(welcomed)

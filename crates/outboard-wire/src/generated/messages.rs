@@ -3326,6 +3326,104 @@ impl Call for StreamSetAttribute {
     type Reply<'a> = StreamSetAttributeReply;
 }
 
+/// The message `nvml_processes`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NvmlProcesses {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for NvmlProcesses {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for NvmlProcesses {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(NvmlProcesses { device: reader.get()? })
+    }
+}
+
+impl Message for NvmlProcesses {
+    const OP: u16 = 78;
+}
+
+/// The answer to [`NvmlProcesses`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct NvmlProcessesReply {
+    /// `processes`, see `api/wire/`.
+    pub processes: Vec<(u32, u64)>,
+}
+
+impl Encode for NvmlProcessesReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.processes);
+    }
+}
+
+impl<'a> Decode<'a> for NvmlProcessesReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(NvmlProcessesReply { processes: reader.get()? })
+    }
+}
+
+impl Call for NvmlProcesses {
+    type Reply<'a> = NvmlProcessesReply;
+}
+
+/// The message `nvml_query`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NvmlQuery<'a> {
+    /// `function`, see `api/wire/`.
+    pub function: &'a str,
+    /// `arguments`, see `api/wire/`.
+    pub arguments: &'a [u8],
+}
+
+impl Encode for NvmlQuery<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.function);
+        writer.put(&self.arguments);
+    }
+}
+
+impl<'a> Decode<'a> for NvmlQuery<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(NvmlQuery { function: reader.get()?, arguments: reader.get()? })
+    }
+}
+
+impl Message for NvmlQuery<'_> {
+    const OP: u16 = 79;
+}
+
+/// The answer to [`NvmlQuery`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct NvmlQueryReply<'a> {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `results`, see `api/wire/`.
+    pub results: &'a [u8],
+}
+
+impl Encode for NvmlQueryReply<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.results);
+    }
+}
+
+impl<'a> Decode<'a> for NvmlQueryReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(NvmlQueryReply { status: reader.get()?, results: reader.get()? })
+    }
+}
+
+impl Call for NvmlQuery<'_> {
+    type Reply<'a> = NvmlQueryReply<'a>;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3406,6 +3504,8 @@ pub fn name(op: u16) -> Option<&'static str> {
         75 => "stream_batch",
         76 => "stream_copy_attributes",
         77 => "stream_set_attribute",
+        78 => "nvml_processes",
+        79 => "nvml_query",
         _ => return None,
     })
 }
@@ -3492,6 +3592,8 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         75 => writer.put(&reader.get::<StreamBatch>()?),
         76 => writer.put(&reader.get::<StreamCopyAttributes>()?),
         77 => writer.put(&reader.get::<StreamSetAttribute>()?),
+        78 => writer.put(&reader.get::<NvmlProcesses>()?),
+        79 => writer.put(&reader.get::<NvmlQuery<'_>>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

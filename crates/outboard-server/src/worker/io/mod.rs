@@ -83,6 +83,11 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
         // It died before its death could be watched.
         return Ok(SERVED);
     }
+    match control::receive(control.as_fd())? {
+        Some((ToWorker::Board, Some(memory))) => crate::board::join(memory.as_fd(), start.process)?,
+        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the second message brings no board")),
+        None => return Ok(SERVED),
+    }
     let session = start.session;
     let mut handler = match build(&start) {
         Ok(handler) => handler,

@@ -1,0 +1,61 @@
+//! A connection that only asks: NVML's. No CUDA context comes of it, on either side.
+
+use outboard_wire::handshake::RefusalCode;
+use outboard_wire::messages::Call;
+use outboard_wire::platform::Platform;
+
+use crate::link::{Config, ConnectError, Link};
+use crate::session::{OpenError, explain, open_link};
+use crate::target::VARIABLE;
+
+/// The connection, and what the server offers over it.
+#[derive(Debug)]
+pub struct Query {
+    link: Link,
+    platform: Platform,
+}
+
+/// Why there is no connection, or no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// No server is named and none is on this machine, or it has no device.
+    #[error("there is no server with a device")]
+    NoDevice,
+    /// The server cannot be reached or does not take this client.
+    #[error("the server cannot be used")]
+    Unusable,
+    /// The connection is gone.
+    #[error("the connection is lost")]
+    Lost,
+}
+
+impl Query {
+    /// Connects to the server that the environment names.
+    pub fn open() -> Result<Query, QueryError> {
+        // A server's notices are about work, and this connection gives it none.
+        let (link, platform, _) = open_link(Config::from_env(), Box::new(|_, _| {})).map_err(|error| {
+            explain(&error);
+            match error {
+                OpenError::Connect(ConnectError::Refused { refusal, .. }) if refusal.code == RefusalCode::NoDevice => {
+                    QueryError::NoDevice
+                }
+                OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
+                    QueryError::NoDevice
+                }
+                _ => QueryError::Unusable,
+            }
+        })?;
+        Ok(Query { link, platform })
+    }
+
+    /// What the server offers.
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// Asks, and returns the encoded answer; `None` for a message that the server could not answer.
+    pub fn ask<M: Call>(&self, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
+        let reply = self.link.call(M::OP, 0, |writer| message.encode(writer)).map_err(|_| QueryError::Lost)?;
+        Ok((reply.status == 0).then_some(reply.payload))
+    }
+}

@@ -1,0 +1,26 @@
+//! Handles of devices: names that are never followed.
+
+use outboard_abi::nvml::nvmlDevice_t;
+use outboard_client::Query;
+use outboard_wire::platform::Device;
+
+use crate::border::{INVALID, Result};
+
+/// Handles are this and the device's position in the session: no address of anything, and not null.
+const BASE: usize = 0x0b0a_4d00_0000;
+
+/// The handle of the device at this position.
+pub(crate) fn handle(index: usize) -> nvmlDevice_t {
+    core::ptr::without_provenance_mut(BASE + index)
+}
+
+/// The position that a handle names.
+pub(crate) fn index(query: &Query, device: nvmlDevice_t) -> Result<u32> {
+    let index = device.addr().wrapping_sub(BASE);
+    if index < query.platform().devices.len() { Ok(index as u32) } else { Err(INVALID) }
+}
+
+/// The device that a handle names.
+pub(crate) fn device(query: &Query, device: nvmlDevice_t) -> Result<&Device> {
+    index(query, device).map(|index| &query.platform().devices[index as usize])
+}

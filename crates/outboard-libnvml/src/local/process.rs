@@ -1,0 +1,157 @@
+//! The processes that use a device: those of this machine.
+
+use std::ffi::{c_char, c_uint};
+use std::os::unix::ffi::OsStrExt;
+
+use outboard_abi::nvml::{
+    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    nvmlProcessInfo_v2_t, nvmlReturn_t,
+};
+use outboard_client::Query;
+use outboard_wire::Reader;
+use outboard_wire::messages::{NvmlProcesses, NvmlProcessesReply};
+
+use crate::border::{INVALID, NOT_FOUND, Result, put_text};
+use crate::{device, session};
+
+/// For a process that is on no partition of a device.
+const NO_INSTANCE: c_uint = u32::MAX;
+
+/// Processes that use a device, each with its bytes of device memory.
+fn processes(query: &Query, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    let message = NvmlProcesses { device: device::index(query, device)? };
+    let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
+    let payload = query.ask(&message).map_err(session::failed)?.ok_or(unknown)?;
+    let reply: NvmlProcessesReply = Reader::new(&payload).get().map_err(|_| unknown)?;
+    Ok(reply.processes)
+}
+
+/// Stores as many as there are, if there is room for all.
+///
+/// # Safety
+/// `count` is null or valid, and `out` is null or has room for as many elements as it says.
+unsafe fn list<T>(entries: &[T], count: *mut c_uint, out: *mut T) -> Result<()> {
+    if count.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: valid, by the contract above.
+    let room = unsafe { count.replace(entries.len() as c_uint) } as usize;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    if room < entries.len() {
+        return Err(nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE);
+    }
+    if out.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: there is room for them, by the contract above.
+    unsafe { core::ptr::copy_nonoverlapping(entries.as_ptr(), out, entries.len()) };
+    Ok(())
+}
+
+/// A function that lists the processes of one kind; each release has its own structure for it.
+macro_rules! lists {
+    ($name:ident, $kind:ident, $info:ty, |$process:ident, $bytes:ident| $entry:expr) => {
+        pub(crate) unsafe fn $name(device: nvmlDevice_t, count: *mut c_uint, infos: *mut $info) -> Result<()> {
+            let query = session::query()?;
+            let entries: Vec<$info> = $kind(&query, device)?.into_iter().map(|($process, $bytes)| $entry).collect();
+            // SAFETY: by the contract.
+            unsafe { list(&entries, count, infos) }
+        }
+    };
+    ($v1:ident, $v2:ident, $v3:ident, $kind:ident) => {
+        lists!($v1, $kind, nvmlProcessInfo_v1_t, |pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes });
+        lists!($v2, $kind, nvmlProcessInfo_v2_t, |pid, bytes| nvmlProcessInfo_v2_t {
+            pid,
+            usedGpuMemory: bytes,
+            gpuInstanceId: NO_INSTANCE,
+            computeInstanceId: NO_INSTANCE,
+        });
+        lists!($v3, $kind, nvmlProcessInfo_t, |pid, bytes| nvmlProcessInfo_t {
+            pid,
+            usedGpuMemory: bytes,
+            gpuInstanceId: NO_INSTANCE,
+            computeInstanceId: NO_INSTANCE,
+        });
+    };
+}
+
+/// No session draws or shares a server of MPS.
+fn none(query: &Query, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    device::index(query, device).map(|_| Vec::new())
+}
+
+lists!(
+    nvmlDeviceGetComputeRunningProcesses,
+    nvmlDeviceGetComputeRunningProcesses_v2,
+    nvmlDeviceGetComputeRunningProcesses_v3,
+    processes
+);
+lists!(
+    nvmlDeviceGetGraphicsRunningProcesses,
+    nvmlDeviceGetGraphicsRunningProcesses_v2,
+    nvmlDeviceGetGraphicsRunningProcesses_v3,
+    none
+);
+lists!(
+    nvmlDeviceGetMPSComputeRunningProcesses,
+    nvmlDeviceGetMPSComputeRunningProcesses_v2,
+    nvmlDeviceGetMPSComputeRunningProcesses_v3,
+    none
+);
+
+/// `nvmlProcessDetailList_t.mode`: compute processes.
+const COMPUTE: c_uint = 0;
+/// Its modes for graphics and MPS.
+const OTHERS: [c_uint; 2] = [1, 2];
+
+pub(crate) unsafe fn nvmlDeviceGetRunningProcessDetailList(
+    device: nvmlDevice_t,
+    out: *mut nvmlProcessDetailList_t,
+) -> Result<()> {
+    let query = session::query()?;
+    // SAFETY: null or valid, by the contract.
+    let out = unsafe { out.as_mut() }.ok_or(INVALID)?;
+    if out.version != size_of::<nvmlProcessDetailList_t>() as u32 | 1 << 24 {
+        return Err(nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    let found = match out.mode {
+        COMPUTE => processes(&query, device)?,
+        mode if OTHERS.contains(&mode) => none(&query, device)?,
+        _ => return Err(INVALID),
+    };
+    let detail = |(pid, usedGpuMemory)| nvmlProcessDetail_v1_t {
+        pid,
+        usedGpuMemory,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+        usedGpuCcProtectedMemory: 0,
+    };
+    let entries: Vec<nvmlProcessDetail_v1_t> = found.into_iter().map(detail).collect();
+    // SAFETY: the structure's own fields, which say how much room there is.
+    unsafe { list(&entries, &raw mut out.numProcArrayEntries, out.procArray) }
+}
+
+/// The processes that are listed are this machine's, and it knows their names.
+pub(crate) unsafe fn nvmlSystemGetProcessName(process: c_uint, name: *mut c_char, length: c_uint) -> Result<()> {
+    session::require_initialised()?;
+    if name.is_null() || length == 0 {
+        return Err(INVALID);
+    }
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).map_err(|_| NOT_FOUND)?;
+    let program = match command.split(|byte| *byte == 0).next() {
+        Some(first) if !first.is_empty() => String::from_utf8_lossy(first).into_owned(),
+        _ => {
+            let path = std::fs::read_link(format!("/proc/{process}/exe")).map_err(|_| NOT_FOUND)?;
+            String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
+        }
+    };
+    // As much as there is room for, as NVML does.
+    let mut end = program.len().min(length as usize - 1);
+    while !program.is_char_boundary(end) {
+        end -= 1;
+    }
+    // SAFETY: as long as said, by the contract.
+    unsafe { put_text(name, length, &program[..end]) }
+}

@@ -1,0 +1,168 @@
+//! Functions that are forwarded by their description.
+
+use std::ffi::{CStr, c_void};
+
+use outboard_abi::nvml::nvmlReturn_t;
+use outboard_client::Query;
+use outboard_nvml::{FUNCTIONS, Function, Given, LARGEST, Param, encode, versioned_size};
+use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
+use outboard_wire::{Reader, Writer};
+
+use crate::border::{INVALID, Result};
+use crate::{device, session};
+
+/// An argument as the program passes it.
+#[derive(Clone, Copy)]
+pub(crate) enum Argument {
+    Number(u64),
+    /// A pointer, or the handle of a device.
+    Pointer(*mut c_void),
+}
+
+use Argument::{Number, Pointer};
+
+/// Asks the server.
+///
+/// # Safety
+/// The arguments are those of `FUNCTIONS[function]`, as NVML wants them.
+pub(crate) unsafe fn forward(function: usize, arguments: &[Argument]) -> Result<()> {
+    let query = session::query()?;
+    // SAFETY: by the contract above.
+    unsafe { ask(&query, &FUNCTIONS[function], arguments) }
+}
+
+/// What would change the server's GPU.
+pub(crate) fn refused() -> Result<()> {
+    session::require_initialised()?;
+    Err(nvmlReturn_t::NVML_ERROR_NO_PERMISSION)
+}
+
+/// What is not there.
+pub(crate) fn unsupported() -> Result<()> {
+    session::require_initialised()?;
+    Err(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED)
+}
+
+/// Asks the server over a connection.
+///
+/// # Safety
+/// The arguments are those of the function, as NVML wants them.
+pub(crate) unsafe fn ask(query: &Query, function: &Function, arguments: &[Argument]) -> Result<()> {
+    // SAFETY: by the contract above.
+    let given = unsafe { read(query, function, arguments) }?;
+    let mut writer = Writer::new();
+    encode(function, &given, &mut writer);
+    let message = NvmlQuery { function: function.name, arguments: writer.as_slice() };
+    let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
+    let payload = query.ask(&message).map_err(session::failed)?.ok_or(unknown)?;
+    let reply: NvmlQueryReply<'_> = Reader::new(&payload).get().map_err(|_| unknown)?;
+    let status = nvmlReturn_t(reply.status);
+    if status == nvmlReturn_t::NVML_SUCCESS || status == nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE {
+        // SAFETY: by the contract above.
+        unsafe { write(function, arguments, reply.results) }.ok_or(unknown)?;
+    }
+    if status == nvmlReturn_t::NVML_SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// What the function reads.
+///
+/// # Safety
+/// As of [`ask`]. The result borrows what the arguments point to.
+unsafe fn read<'a>(query: &Query, function: &Function, arguments: &[Argument]) -> Result<Vec<Given<'a>>> {
+    let mut given = Vec::with_capacity(arguments.len());
+    for (param, argument) in function.params.iter().zip(arguments) {
+        given.push(match (*param, *argument) {
+            (Param::Device, Pointer(handle)) => Given::Device(device::index(query, handle.cast())?),
+            // No text is longer than this, however much room a program says it has for it.
+            (_, Number(number)) if measures_text(function, given.len()) => Given::Number(number.min(LARGEST as u64)),
+            (_, Number(number)) => Given::Number(number),
+            (_, Pointer(pointer)) if pointer.is_null() => Given::Null,
+            // SAFETY: not null, and then a string, by the contract.
+            (Param::Text, Pointer(pointer)) => Given::Text(unsafe { CStr::from_ptr(pointer.cast()) }),
+            (param, Pointer(pointer)) => {
+                // SAFETY: by the contract; a version stands before anything else.
+                let bytes = unsafe { bytes_read(function, arguments, param, pointer) };
+                if let Param::Array { count, size, .. } = param
+                    // SAFETY: by the contract.
+                    && unsafe { elements(function, arguments, count) }.saturating_mul(size) > LARGEST
+                {
+                    return Err(INVALID);
+                }
+                if bytes > LARGEST {
+                    return Err(INVALID);
+                }
+                // SAFETY: the function reads as many bytes there.
+                Given::Memory(unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), bytes) })
+            }
+        });
+    }
+    Ok(given)
+}
+
+/// Whether a parameter is the room for a string.
+fn measures_text(function: &Function, index: usize) -> bool {
+    function.params.iter().any(|param| *param == Param::Buffer { length: index })
+}
+
+/// How many bytes the function reads behind a pointer.
+///
+/// # Safety
+/// As of [`ask`], and the pointer is the argument for `param` and not null.
+unsafe fn bytes_read(function: &Function, arguments: &[Argument], param: Param, pointer: *mut c_void) -> usize {
+    match param {
+        Param::Input { size } | Param::Both { size } => size,
+        // SAFETY: such a structure begins with its version; it need not be aligned for us.
+        Param::Versioned { size } => versioned_size(unsafe { pointer.cast::<u32>().read_unaligned() }, size),
+        Param::Count => 4,
+        // SAFETY: by the contract above.
+        Param::Array { count, size, both: true } => unsafe { elements(function, arguments, count) }.saturating_mul(size),
+        _ => 0,
+    }
+}
+
+/// How many elements there is room for.
+///
+/// # Safety
+/// As of [`ask`].
+unsafe fn elements(function: &Function, arguments: &[Argument], count: usize) -> usize {
+    match (function.params[count], arguments[count]) {
+        (_, Number(number)) => number as u32 as usize,
+        (Param::Count, Pointer(pointer)) if !pointer.is_null() => {
+            // SAFETY: the address of an unsigned int, by the contract.
+            unsafe { pointer.cast::<u32>().read_unaligned() as usize }
+        }
+        _ => 0,
+    }
+}
+
+/// Stores what came back; `None` if it is not what was asked for.
+///
+/// # Safety
+/// As of [`ask`].
+unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8]) -> Option<()> {
+    // How much room there is must be known before a count is overwritten.
+    let mut outputs = Vec::new();
+    for (param, argument) in function.params.iter().zip(arguments) {
+        let Pointer(pointer) = *argument else { continue };
+        if !param.is_output() || pointer.is_null() {
+            continue;
+        }
+        let room = match *param {
+            Param::Out { size } => size,
+            // SAFETY: by the contract above.
+            Param::Buffer { length } => unsafe { elements(function, arguments, length) },
+            // SAFETY: as above.
+            Param::Array { count, size, .. } => unsafe { elements(function, arguments, count) }.saturating_mul(size),
+            // SAFETY: as above, and it is not null.
+            param => unsafe { bytes_read(function, arguments, param, pointer) },
+        };
+        outputs.push((pointer, room));
+    }
+    let mut reader = Reader::new(results);
+    for (pointer, room) in outputs {
+        let bytes = reader.bytes().ok().filter(|bytes| bytes.len() <= room)?;
+        // SAFETY: the function writes up to `room` bytes there, by the contract.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
+    }
+    reader.finish().ok()
+}

@@ -1,0 +1,243 @@
+//! The board: memory that the supervisor shares with all its workers, where each writes what NVML lists of a session: for which client's process
+//! it works, on which devices it has contexts, how much memory they use.
+//!
+//! It is for people to look at. Nothing is decided by it, so that a worker gone wrong can at most make a listing wrong.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use outboard_wire::handshake::Process;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+/// Devices whose use is written down; a server with more does not show that of the others.
+const DEVICES: usize = 16;
+
+/// What a session's worker writes. All zero is a valid, free entry.
+#[repr(C)]
+#[derive(Default)]
+struct Entry {
+    /// The worker's process; 0 while nobody has the entry.
+    worker: AtomicU32,
+    process: AtomicU32,
+    machine: AtomicU64,
+    /// One bit for each device with a context.
+    contexts: AtomicU64,
+    used: [AtomicU64; DEVICES],
+}
+
+/// A session as it stands on the board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) worker: u32,
+    pub(crate) process: u32,
+    pub(crate) machine: u64,
+    pub(crate) contexts: u64,
+    pub(crate) used: Vec<u64>,
+}
+
+impl Session {
+    /// Whether it has a context on a device.
+    pub(crate) fn has_context(&self, ordinal: u32) -> bool {
+        self.contexts.checked_shr(ordinal).unwrap_or(0) & 1 != 0
+    }
+
+    /// Bytes of a device's memory that it uses, where its worker counts them.
+    pub(crate) fn used(&self, ordinal: u32) -> u64 {
+        self.used.get(ordinal as usize).copied().unwrap_or(0)
+    }
+}
+
+/// The board, mapped.
+pub(crate) struct Board {
+    entries: &'static [Entry],
+    /// This worker's own entry and the machine of its client.
+    own: Option<(&'static Entry, u64)>,
+}
+
+impl Board {
+    /// Makes one with room for so many sessions. The descriptor is for the workers.
+    pub(crate) fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
+        let memory = memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, (sessions.max(1) * size_of::<Entry>()) as u64)?;
+        // Else a worker could take the ground from under the others.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((Board::attach(memory.as_fd())?, memory))
+    }
+
+    /// Maps one that another process has made.
+    fn attach(memory: BorrowedFd<'_>) -> io::Result<Board> {
+        let bytes = usize::try_from(fstat(memory)?.st_size).unwrap_or(0);
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever there is room.
+        let address = unsafe { mmap(core::ptr::null_mut(), bytes, flags, MapFlags::SHARED, memory, 0) }?;
+        // SAFETY: mapped for ever and never shrunk; an entry is only atomics, for which any bytes are valid.
+        let entries = unsafe { std::slice::from_raw_parts(address.cast::<Entry>(), bytes / size_of::<Entry>()) };
+        Ok(Board { entries, own: None })
+    }
+
+    /// Takes an entry for this process, which works for a client's process. If all are taken, it is not shown.
+    fn enter(&mut self, client: Process) {
+        let free = |entry: &&Entry| {
+            entry.worker.compare_exchange(0, std::process::id(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let Some(entry) = self.entries.iter().find(free) else { return };
+        entry.process.store(client.id, Ordering::Relaxed);
+        entry.machine.store(client.machine, Ordering::Release);
+        self.own = Some((entry, client.machine));
+    }
+
+    /// The machine of this worker's client; 0 if it is not known.
+    pub(crate) fn own_machine(&self) -> u64 {
+        self.own.map_or(0, |(_, machine)| machine)
+    }
+
+    /// Writes down on which devices this session has contexts. What it used on others is forgotten.
+    pub(crate) fn show_contexts(&self, contexts: u64) {
+        let Some((entry, _)) = self.own else { return };
+        if entry.contexts.swap(contexts, Ordering::AcqRel) != contexts {
+            for (ordinal, used) in entry.used.iter().enumerate() {
+                if contexts >> ordinal & 1 == 0 {
+                    used.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Writes down how much of a device's memory this session uses.
+    pub(crate) fn show_used(&self, ordinal: u32, bytes: u64) {
+        if let Some((entry, _)) = self.own
+            && let Some(used) = entry.used.get(ordinal as usize)
+        {
+            used.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// All sessions.
+    pub(crate) fn sessions(&self) -> Vec<Session> {
+        let taken = self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) != 0);
+        taken
+            .map(|entry| Session {
+                worker: entry.worker.load(Ordering::Relaxed),
+                process: entry.process.load(Ordering::Relaxed),
+                machine: entry.machine.load(Ordering::Relaxed),
+                contexts: entry.contexts.load(Ordering::Relaxed),
+                used: entry.used.iter().map(|used| used.load(Ordering::Relaxed)).collect(),
+            })
+            .collect()
+    }
+
+    /// Frees the entry of a worker that has ended.
+    pub(crate) fn clear(&self, worker: u32) {
+        for entry in self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) == worker) {
+            entry.process.store(0, Ordering::Relaxed);
+            entry.machine.store(0, Ordering::Relaxed);
+            entry.contexts.store(0, Ordering::Relaxed);
+            entry.used.iter().for_each(|used| used.store(0, Ordering::Relaxed));
+            entry.worker.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// This worker's board.
+static BOARD: OnceLock<Board> = OnceLock::new();
+
+/// Joins the supervisor's board, on behalf of a client's process.
+pub(crate) fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
+    let mut board = Board::attach(memory)?;
+    board.enter(client);
+    // A worker joins once.
+    let _ = BOARD.set(board);
+    Ok(())
+}
+
+/// This worker's board, once it has joined.
+pub(crate) fn get() -> Option<&'static Board> {
+    BOARD.get()
+}
+
+/// How busy the workers keep this machine's processors, which is how busy a device is that they are.
+pub(crate) struct Load {
+    since: Instant,
+    /// Processor time of each worker then.
+    then: Vec<(u32, Duration)>,
+}
+
+/// Processor time is counted in steps of 10 ms: over less than this it says nothing.
+const WINDOW: Duration = Duration::from_millis(100);
+
+impl Load {
+    /// Measures from now on.
+    pub(crate) fn begin() -> Load {
+        Load { since: Instant::now(), then: processor_time() }
+    }
+
+    /// Percent of all processors since the last time.
+    pub(crate) fn percent(&mut self) -> u32 {
+        std::thread::sleep(WINDOW.saturating_sub(self.since.elapsed()));
+        let (then, window) = (std::mem::take(&mut self.then), self.since.elapsed());
+        *self = Load::begin();
+        let before = |worker| then.iter().find(|(other, _)| *other == worker).map_or(Duration::ZERO, |(_, time)| *time);
+        let busy: Duration = self.then.iter().map(|(worker, time)| time.saturating_sub(before(*worker))).sum();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors)).round().clamp(0.0, 100.0) as u32
+    }
+}
+
+/// Processor time of each worker on the board.
+fn processor_time() -> Vec<(u32, Duration)> {
+    let sessions = get().map_or(Vec::new(), Board::sessions);
+    sessions.iter().filter_map(|session| Some((session.worker, time_of(session.worker)?))).collect()
+}
+
+/// Processor time of a process.
+fn time_of(process: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // After the name in parentheses, from the state on: the 12th and 13th are user and system time.
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_writes_others_read() {
+        let (supervisor, memory) = Board::create(2).unwrap();
+        let mut worker = Board::attach(memory.as_fd()).unwrap();
+        assert!(supervisor.sessions().is_empty());
+        worker.enter(Process { id: 7, machine: 9 });
+        worker.show_contexts(0b10);
+        worker.show_used(1, 4096);
+        worker.show_used(99, 1);
+        let seen = supervisor.sessions();
+        assert_eq!(seen.len(), 1);
+        assert_eq!((seen[0].worker, seen[0].process, seen[0].machine), (std::process::id(), 7, 9));
+        assert!(seen[0].has_context(1) && !seen[0].has_context(0) && !seen[0].has_context(64));
+        assert_eq!((seen[0].used(1), seen[0].used(0), seen[0].used(99)), (4096, 0, 0));
+        worker.show_contexts(0);
+        assert_eq!(supervisor.sessions()[0].used(1), 0);
+        supervisor.clear(std::process::id());
+        assert!(supervisor.sessions().is_empty());
+    }
+
+    #[test]
+    fn a_full_board_shows_no_more() {
+        let (board, memory) = Board::create(1).unwrap();
+        for id in [1, 2] {
+            Board::attach(memory.as_fd()).unwrap().enter(Process { id, machine: 1 });
+        }
+        assert_eq!(board.sessions().iter().map(|session| session.process).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_process_has_processor_time() {
+        assert!(time_of(std::process::id()).is_some());
+        assert!(time_of(0).is_none());
+    }
+}
