@@ -3,6 +3,7 @@
 //! ```text
 //! bin/outboard
 //! lib/outboard/client/libcuda.so.1      what programs load: the client library
+//! lib/outboard/client/libnvidia-ml.so.1 and NVML for the same devices
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
 //! ```
@@ -39,7 +40,9 @@ impl Dist {
         step(&format!("building the command, the client library and the software device ({profile})"));
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(root()).arg("build");
-        cargo.args(["--package", "outboard-cli", "--package", "outboard-libcuda", "--package", "outboard-cpu"]);
+        for package in ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"] {
+            cargo.args(["--package", package]);
+        }
         if release {
             cargo.arg("--release");
         }
@@ -50,8 +53,10 @@ impl Dist {
         let lib = dist.dir.join("lib/outboard");
         place(&built.join("outboard"), &dist.outboard())?;
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
+        place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
+        link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;

@@ -25,7 +25,8 @@ const LAYERS: &[&str] = &[
 ];
 
 /// Crates that parse what strangers send, or hold the protocol: no unsafe code at all.
-const WITHOUT_UNSAFE: &[&str] = &["outboard-wire", "outboard-session", "outboard-image", "outboard-nvml", "outboard-ptx"];
+const WITHOUT_UNSAFE: &[&str] =
+    &["outboard-wire", "outboard-session", "outboard-image", "outboard-nvml", "outboard-ptx"];
 
 /// What belongs to one machine or one moment, not into the repository. Split, so that this file passes.
 const FORBIDDEN: &[&str] = &[

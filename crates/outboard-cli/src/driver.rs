@@ -94,13 +94,17 @@ pub(crate) fn check() -> String {
     }
 }
 
-/// Serves one client with a driver library.
-pub(crate) fn work(driver: &Path) -> ! {
-    let name = match driver.file_name().and_then(|name| name.to_str()) {
+/// Serves one client with a driver library, and an NVML library if it is not the usual one.
+pub(crate) fn work(driver: &Path, nvml: Option<&Path>) -> ! {
+    let file = driver.file_name().and_then(|name| name.to_str());
+    let name = match file {
         Some(install::CPU_DRIVER) => "software device".to_owned(),
         Some(NVIDIA) => "NVIDIA's driver".to_owned(),
         _ => driver.display().to_string(),
     };
-    // SAFETY: the supervisor's user chose the file as a CUDA driver library.
-    worker::run(|start| unsafe { Worker::new(driver, &name, start) })
+    worker::run(|start| {
+        // SAFETY: the supervisor's user chose the file as a CUDA driver library.
+        let worker = unsafe { Worker::new(driver, &name, start) }?.with_nvml(nvml.map(Path::to_owned));
+        Ok(if file == Some(install::CPU_DRIVER) { worker.showing_memory() } else { worker })
+    })
 }

@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// device, else the software device.
     #[arg(long, value_name = "nvidia|cpu|PATH")]
     driver: Option<Choice>,
+    /// The NVML library that answers for the devices; without it the one beside the driver library, or the loader's libnvidia-ml.so.1.
+    #[arg(long, value_name = "PATH")]
+    nvml: Option<PathBuf>,
     /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
     listen: String,
@@ -36,6 +39,9 @@ pub(crate) struct WorkerArgs {
     /// The driver library.
     #[arg(long)]
     driver: PathBuf,
+    /// The NVML library.
+    #[arg(long)]
+    nvml: Option<PathBuf>,
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
@@ -45,7 +51,11 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     };
     logs::init(format);
     let driver = crate::driver::choose(args.driver)?;
-    let worker = WorkerCommand::this_program([OsString::from("worker"), "--driver".into(), driver.into()]);
+    let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.into()];
+    if let Some(nvml) = args.nvml {
+        arguments.extend([OsString::from("--nvml"), nvml.into()]);
+    }
+    let worker = WorkerCommand::this_program(arguments);
     let mut config = Config::new(with_port(&args.listen), worker);
     config.log_format = format;
     supervisor::serve(config).into_diagnostic()
@@ -53,7 +63,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
 
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
-    crate::driver::work(&args.driver)
+    crate::driver::work(&args.driver, args.nvml.as_deref())
 }
 
 pub(crate) fn check_driver() -> Result<()> {

@@ -9,6 +9,7 @@ use outboard_abi::nvml::nvmlReturn_t;
 pub(crate) type Result<T> = std::result::Result<T, nvmlReturn_t>;
 
 pub(crate) const INVALID: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT;
+pub(crate) const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
 pub(crate) const NOT_FOUND: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_FOUND;
 
 /// Runs an entry point: a panic, which would be a bug of ours, becomes an error instead of ending the program.

@@ -101,7 +101,7 @@ unsafe fn read<'a>(query: &Query, function: &Function, arguments: &[Argument]) -
 
 /// Whether a parameter is the room for a string.
 fn measures_text(function: &Function, index: usize) -> bool {
-    function.params.iter().any(|param| *param == Param::Buffer { length: index })
+    function.params.contains(&Param::Buffer { length: index })
 }
 
 /// How many bytes the function reads behind a pointer.
@@ -114,8 +114,10 @@ unsafe fn bytes_read(function: &Function, arguments: &[Argument], param: Param, 
         // SAFETY: such a structure begins with its version; it need not be aligned for us.
         Param::Versioned { size } => versioned_size(unsafe { pointer.cast::<u32>().read_unaligned() }, size),
         Param::Count => 4,
-        // SAFETY: by the contract above.
-        Param::Array { count, size, both: true } => unsafe { elements(function, arguments, count) }.saturating_mul(size),
+        Param::Array { count, size, both: true } => {
+            // SAFETY: by the contract above.
+            unsafe { elements(function, arguments, count) }.saturating_mul(size)
+        }
         _ => 0,
     }
 }

@@ -132,9 +132,7 @@ fn elements(arguments: &[Argument<'_>], index: usize) -> usize {
     match &arguments[index] {
         // C's unsigned int, whatever is above it.
         Argument::Number(number) => *number as u32 as usize,
-        Argument::Memory { given, .. } => {
-            given.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize
-        }
+        Argument::Memory { given, .. } => given.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize,
         _ => 0,
     }
 }
@@ -156,10 +154,7 @@ mod tests {
         encode(function, &[Given::Device(1), Given::Memory(&[]), Given::Number(96)], &mut writer);
         let bytes = writer.into_vec();
         let arguments = decode(function, &bytes).unwrap();
-        assert_eq!(
-            arguments,
-            [Argument::Device(1), Argument::Memory { room: 96, given: &[] }, Argument::Number(96)]
-        );
+        assert_eq!(arguments, [Argument::Device(1), Argument::Memory { room: 96, given: &[] }, Argument::Number(96)]);
         let mut memory = [0; 96];
         memory[..3].copy_from_slice(b"GPU");
         assert_eq!(written(function, &arguments, 1, |_| &memory[..]), b"GPU\0");

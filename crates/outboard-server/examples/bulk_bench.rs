@@ -147,7 +147,13 @@ fn with_server(lanes: u32) {
     let mut address = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut address).expect("reads");
     let purpose = Purpose::Session { devices: vec![] };
-    let hello = Hello { version: VERSION, software: String::new(), client: "bench".to_owned(), purpose, process: Default::default() };
+    let hello = Hello {
+        version: VERSION,
+        software: String::new(),
+        client: "bench".to_owned(),
+        purpose,
+        process: Default::default(),
+    };
     let link = Link::connect(&Tcp, address.trim(), &hello, LinkConfig::default(), Box::new(|_, _| ()));
     let (link, _) = link.expect("connects");
     for len in [128 << 10, 1 << 20, 16 << 20, STAGING] {

@@ -380,7 +380,13 @@ mod tests {
     }
 
     fn hello(version: Version, purpose: Purpose) -> Hello {
-        Hello { version, software: "0.1.0".into(), client: "python3 (process 7)".into(), purpose, process: Process { id: 7, machine: 8 } }
+        Hello {
+            version,
+            software: "0.1.0".into(),
+            client: "python3 (process 7)".into(),
+            purpose,
+            process: Process { id: 7, machine: 8 },
+        }
     }
 
     #[test]

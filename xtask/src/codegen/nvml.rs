@@ -168,7 +168,7 @@ impl Nvml {
     /// The C symbols of the library.
     pub(crate) fn exports(&self) -> String {
         let mut out = format!(
-            "{HEADER}#![allow(non_snake_case, unreachable_pub, clippy::missing_safety_doc, clippy::too_many_arguments)]\n\n\
+            "{HEADER}#![allow(non_snake_case, unreachable_pub, clippy::unnecessary_cast, clippy::missing_safety_doc, clippy::too_many_arguments)]\n\n\
              use core::ffi::*;\n\nuse outboard_abi::nvml::*;\n\nuse crate::border;\nuse crate::local;\n\
              use crate::query::Argument::{{Number, Pointer}};\n\n"
         );
@@ -232,7 +232,10 @@ impl Nvml {
             families.entry(&f.family).or_default().push(f);
         }
         for (family, functions) in families {
-            let _ = writeln!(out, "## {family}\n\n| function | tier | without NVML | tests, or why not |\n|---|---|---|---|");
+            let _ = writeln!(
+                out,
+                "## {family}\n\n| function | tier | without NVML | tests, or why not |\n|---|---|---|---|"
+            );
             for f in functions {
                 let (tier, without) = match f.meaning.tier {
                     Tier::Local => ("local", "yes"),

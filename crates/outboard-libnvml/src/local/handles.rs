@@ -70,9 +70,7 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device:
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             // SAFETY: null or valid, by the contract.
             unsafe {
-                first(&query, device, |known| {
-                    uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end])
-                })
+                first(&query, device, |known| uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end]))
             }
         }
         nvmlUUIDType_t::NVML_UUID_TYPE_BINARY => {

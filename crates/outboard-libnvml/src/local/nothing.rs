@@ -1,4 +1,4 @@
-//! What a session never has: units, excluded devices, partitions, events.
+//! What a session never has: units, excluded devices, partitions, types of events.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -53,10 +53,7 @@ pub(crate) unsafe fn nvmlDeviceGetMigDeviceHandleByIndex(
     Err(NOT_FOUND)
 }
 
-pub(crate) unsafe fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
-    _: nvmlDevice_t,
-    _: *mut nvmlDevice_t,
-) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(_: nvmlDevice_t, _: *mut nvmlDevice_t) -> Result<()> {
     session::require_initialised()?;
     Err(INVALID)
 }

@@ -4,7 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use outboard_wire::handshake::{HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION};
+use outboard_wire::handshake::{
+    HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -113,7 +115,8 @@ async fn start(
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
     tracing::info!(session, %peer, client, probe, worker = worker.id(), "session starts");
-    let start = Start { session, key, lanes: config.lanes, probe, devices, client, process, supervisor: std::process::id() };
+    let start =
+        Start { session, key, lanes: config.lanes, probe, devices, client, process, supervisor: std::process::id() };
     let welcomed = supervisor.sessions.open(worker, start, stream.as_fd())?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(()),

@@ -14,6 +14,7 @@ pub mod io;
 mod jit;
 mod launch;
 mod links;
+mod management;
 mod memory;
 mod modules;
 mod objects;
@@ -22,7 +23,7 @@ mod space;
 mod staging;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
@@ -34,6 +35,7 @@ use outboard_wire::{Encode, Writer};
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use helpers::Helpers;
+use management::Management;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
@@ -60,6 +62,9 @@ pub struct Worker {
     upload: Upload,
     helpers: Helpers,
     output: Arc<Output>,
+    management: Management,
+    /// Memory in use is asked of the driver library and shown on the board: no NVML knows it.
+    shows_memory: bool,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
     current: u32,
     /// The command at hand.
@@ -110,10 +115,39 @@ impl Worker {
             upload: Upload::default(),
             helpers: Helpers::new(),
             output: Arc::new(output),
+            management: Management::new(driver.to_owned()),
+            shows_memory: false,
             current: 0,
             ctx: 0,
             replier: None,
         })
+    }
+
+    /// Answers NVML's questions with this library instead of the usual one.
+    pub fn with_nvml(mut self, library: Option<PathBuf>) -> Worker {
+        self.management.use_library(library);
+        self
+    }
+
+    /// Shows other sessions how much memory this one uses: for a driver library whose devices no NVML knows, and for which the question is cheap.
+    pub fn showing_memory(mut self) -> Worker {
+        self.shows_memory = true;
+        self
+    }
+
+    /// Brings what stands of this session on the board up to date.
+    fn show(&self) {
+        let Some(board) = crate::board::get() else { return };
+        let contexts = self.objects.contexts.values();
+        board.show_contexts(
+            contexts.fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0)),
+        );
+        if let Some(context) = self.objects.contexts.get(&self.current).filter(|_| self.shows_memory) {
+            let (mut free, mut total) = (0, 0);
+            if call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).is_ok() {
+                board.show_used(context.device as u32, total.saturating_sub(free) as u64);
+            }
+        }
     }
 
     /// Makes the command's context current.
@@ -179,6 +213,10 @@ impl Handler for Worker {
         let mut writer = Writer::new();
         self.platform.encode(&mut writer);
         writer.into_vec()
+    }
+
+    fn drained(&mut self) {
+        self.show();
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {

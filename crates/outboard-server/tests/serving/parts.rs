@@ -9,7 +9,7 @@ use outboard_client::link::{Config as LinkConfig, ConnectError, Link};
 use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Command, Handler, Replier, Start};
 use outboard_transport::tcp::Tcp;
-use outboard_wire::handshake::{Hello, Process, Purpose, Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 
 /// Only keeps a broken server from hanging the suite.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -144,7 +144,13 @@ pub(crate) fn serve() -> Part {
 }
 
 pub(crate) fn hello(purpose: Purpose) -> Hello {
-    Hello { version: VERSION, software: "test".into(), client: "serving test".into(), purpose, process: Process::default() }
+    Hello {
+        version: VERSION,
+        software: "test".into(),
+        client: "serving test".into(),
+        purpose,
+        process: Default::default(),
+    }
 }
 
 /// A session, and its worker's process.

@@ -9,6 +9,7 @@ mod launch;
 mod link;
 mod memory;
 mod module;
+mod nvml;
 mod stream;
 mod texture;
 mod vmm;

@@ -48,7 +48,9 @@ fn watch_supervisor(control: &OwnedFd, bulk: &Bulk, lane_welcome: &[u8]) {
                 }
             }
             (ToWorker::Lane, None) => tracing::error!("a lane came without its connection"),
-            (ToWorker::Start(_), _) => tracing::error!("the supervisor starts a second session in one worker"),
+            (ToWorker::Start(_) | ToWorker::Board, _) => {
+                tracing::error!("the supervisor starts a second session in one worker");
+            }
         }
     }
     exit(SERVED)

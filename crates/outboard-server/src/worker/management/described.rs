@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use outboard_abi::CUdevice_attribute as Attribute;
 use outboard_abi::nvml::*;
-use outboard_nvml::Argument;
+use outboard_nvml::{Argument, find};
 use outboard_wire::platform::{Device, Platform};
 
 use super::memory::Block;
@@ -37,8 +37,10 @@ impl Described {
         arguments: &[Argument<'_>],
         blocks: &mut [Block],
     ) -> nvmlReturn_t {
-        let outputs = arguments.iter().filter(|argument| matches!(argument, Argument::Null)).count();
-        if outputs > 0 {
+        if !find(function).is_some_and(|function| function.driver) {
+            return nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
+        }
+        if arguments.contains(&Argument::Null) {
             // None of these functions lets an output be left out.
             return nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT;
         }
@@ -153,14 +155,20 @@ impl Question<'_> {
             }
             "nvmlDeviceGetTopologyCommonAncestor" => {
                 let same = self.arguments[0] == self.arguments[1];
-                let level =
-                    if same { nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_INTERNAL } else { nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM };
+                let level = if same {
+                    nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_INTERNAL
+                } else {
+                    nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM
+                };
                 self.put(2, &level)
             }
             "nvmlDeviceGetP2PStatus" => {
                 let reached = self.device(1).is_some_and(|other| device.peers.contains(&other.ordinal));
-                let status =
-                    if reached { nvmlGpuP2PStatus_t::NVML_P2P_STATUS_OK } else { nvmlGpuP2PStatus_t::NVML_P2P_STATUS_NOT_SUPPORTED };
+                let status = if reached {
+                    nvmlGpuP2PStatus_t::NVML_P2P_STATUS_OK
+                } else {
+                    nvmlGpuP2PStatus_t::NVML_P2P_STATUS_NOT_SUPPORTED
+                };
                 self.put(3, &status)
             }
             _ => None,
@@ -290,8 +298,13 @@ mod tests {
             })
             .collect();
         let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
-        let status = Described::new().answer(&platform(), name, &arguments, &mut blocks);
-        (status, blocks)
+        let mut question = Question { platform: &platform(), arguments: &arguments, blocks: &mut blocks };
+        let outcome = match name {
+            "nvmlDeviceGetUtilizationRates" => Some(OK),
+            _ if name.starts_with("nvmlSystem") => question.of_the_system(name),
+            _ => question.of_a_device(name),
+        };
+        (outcome.unwrap_or(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED), blocks)
     }
 
     #[test]

@@ -26,9 +26,14 @@ pub(super) struct Management {
 }
 
 impl Management {
-    /// `driver` is the driver library that the session uses, `nvml` the NVML library to load if it is not the usual one.
-    pub(super) fn new(driver: PathBuf, nvml: Option<PathBuf>) -> Management {
-        Management { driver, nvml, native: OnceCell::new(), described: Described::new() }
+    /// `driver` is the driver library that the session uses.
+    pub(super) fn new(driver: PathBuf) -> Management {
+        Management { driver, nvml: None, native: OnceCell::new(), described: Described::new() }
+    }
+
+    /// Sets the NVML library to load, if it is not the usual one.
+    pub(super) fn use_library(&mut self, nvml: Option<PathBuf>) {
+        self.nvml = nvml;
     }
 
     /// Answers a question of a client: NVML's status, and the results encoded. An error is a breach of the protocol.

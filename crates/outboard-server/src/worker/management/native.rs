@@ -28,7 +28,8 @@ impl Native {
             tracing::debug!("there is no NVML library; the driver library answers its questions");
             return None;
         };
-        let devices = platform.devices.iter().map(|device| nvml.device(&uuid_text(&device.uuid))).collect();
+        let handles = platform.devices.iter().map(|device| nvml.device(&uuid_text(&device.uuid)));
+        let devices: Option<Vec<nvmlDevice_t>> = handles.collect();
         if devices.is_none() {
             tracing::debug!("the NVML library does not know the driver library's devices");
         }

@@ -24,7 +24,9 @@ fn select(sessions: &[Session], machine: u64, ordinal: u32, native: Option<&[(u3
         }
         let bytes = match native {
             // NVML may number processes as another namespace does.
-            Some(listed) => listed.iter().find(|(worker, _)| *worker == session.worker).map_or(NOT_KNOWN, |found| found.1),
+            Some(listed) => {
+                listed.iter().find(|(worker, _)| *worker == session.worker).map_or(NOT_KNOWN, |found| found.1)
+            }
             None => session.used(ordinal),
         };
         match found.iter_mut().find(|(process, _)| *process == session.process) {
@@ -47,8 +49,13 @@ mod tests {
 
     #[test]
     fn a_client_sees_its_own_machine() {
-        let sessions =
-            [session(10, 1, 7, 1), session(11, 2, 7, 0), session(12, 3, 8, 1), session(13, 4, 7, 3), session(14, 1, 7, 1)];
+        let sessions = [
+            session(10, 1, 7, 1),
+            session(11, 2, 7, 0),
+            session(12, 3, 8, 1),
+            session(13, 4, 7, 3),
+            session(14, 1, 7, 1),
+        ];
         assert_eq!(select(&sessions, 7, 0, None), [(1, 24), (4, 13)]);
         assert_eq!(select(&sessions, 7, 1, None), [(4, 0)]);
         assert_eq!(select(&sessions, 0, 0, None), []);
