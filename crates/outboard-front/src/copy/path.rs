@@ -50,6 +50,9 @@ pub(crate) struct Copy {
     pub(crate) extent: Extent,
 }
 
+/// A synchronous copy from pageable memory that is not larger may return before its bytes have reached the device, as CUDA documents.
+const EARLY: u64 = 64 << 10;
+
 /// Where a copy is queued.
 pub(crate) struct Queue {
     pub(crate) here: Here,
@@ -108,28 +111,37 @@ impl Queue {
         // SAFETY: by the contract above.
         unsafe {
             match (sides.dst.memory, sides.src.memory) {
-                (Memory::Host(_), Memory::Host(_)) => self.on_host::<D>(&sides),
-                _ if sides.extent == Extent::row(bytes) => self.row::<D>(&sides, bytes),
-                _ => self.boxed::<D>(&sides),
+                (Memory::Host(_), Memory::Host(_)) => return self.on_host::<D>(&sides),
+                _ if sides.extent == Extent::row(bytes) => self.row::<D>(&sides, bytes)?,
+                _ => self.boxed::<D>(&sides)?,
             }
         }
+        // The program's other streams may use at once what a synchronous copy has brought.
+        match sides.src.memory {
+            Memory::Host(_) if self.wait == Wait::Synchronous && (bytes > EARLY || self.is_pinned(&sides)) => {
+                self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the host's side lies in page-locked memory.
+    fn is_pinned(&self, copy: &BoxCopy) -> bool {
+        let (host, side) = match (copy.dst.memory, copy.src.memory) {
+            (Memory::Host(host), _) => (host, &copy.dst),
+            (_, Memory::Host(host)) => (host, &copy.src),
+            _ => return true,
+        };
+        let span = side.layout.span(copy.extent).unwrap_or(u64::MAX);
+        find(host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
     }
 
     /// What a copy from or to this host memory may assume about it.
     fn mode(&self, copy: &BoxCopy) -> CopyMode {
-        let (host, side) = match (copy.dst.memory, copy.src.memory) {
-            (_, Memory::Host(_)) if self.wait == Wait::SourceTaken => return CopyMode::Pageable,
-            (Memory::Host(host), _) => (host, &copy.dst),
-            (_, Memory::Host(host)) => (host, &copy.src),
-            _ => return CopyMode::Pinned,
-        };
-        let pinned = || {
-            let span = side.layout.span(copy.extent).unwrap_or(u64::MAX);
-            find(host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
-        };
         match self.wait {
             Wait::Synchronous => CopyMode::Synchronous,
-            Wait::Asynchronous | Wait::SourceTaken if pinned() => CopyMode::Pinned,
+            Wait::SourceTaken if matches!(copy.src.memory, Memory::Host(_)) => CopyMode::Pageable,
+            Wait::Asynchronous | Wait::SourceTaken if self.is_pinned(copy) => CopyMode::Pinned,
             Wait::Asynchronous | Wait::SourceTaken => CopyMode::Pageable,
         }
     }
