@@ -276,7 +276,7 @@ mod tests {
         let mut attributes: Vec<(u32, i32)> = attributes.iter().map(|(name, value)| (name.0, *value)).collect();
         attributes.sort_unstable();
         let device = Device { name: "a device".into(), total_memory: 1 << 30, attributes, ..Device::default() };
-        Platform { driver_version: 13000, driver_name: String::new(), devices: vec![device] }
+        Platform { devices: vec![device], ..Platform::default() }
     }
 
     fn ask(name: &str) -> (nvmlReturn_t, Vec<Block>) {
