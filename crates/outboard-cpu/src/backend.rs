@@ -86,6 +86,10 @@ impl Cpu {
         self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     pub(crate) fn log(&self, what: &dyn std::fmt::Display) {
         if self.config.log {
             eprintln!("outboard: {what}");

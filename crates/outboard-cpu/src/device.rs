@@ -5,10 +5,12 @@
 
 use std::fs;
 
-use outboard_abi::CUdevice_attribute_enum as Attribute;
+use outboard_abi::{CUdevice_attribute_enum as Attribute, CUresult};
+use outboard_front::backend::{Devices, Result};
 use outboard_wire::arrays::ArrayDescriptor;
 use outboard_wire::platform::{Device, Platform};
 
+use crate::backend::Cpu;
 use crate::config::Config;
 
 /// Compute capability, 10 × major + minor.
@@ -217,6 +219,18 @@ pub(crate) fn most_elements(d: &ArrayDescriptor) -> [u64; 3] {
         LAYERED => [32_768, 32_768, 2048],
         CUBEMAP => [32_768, 32_768, 6],
         _ => [32_768, 32_768, 2046],
+    }
+}
+
+impl Devices for Cpu {
+    fn texture_1d_width(&self, _device: u32, format: u32, _channels: u32) -> Result<u64> {
+        // 8, 16 and 32 bits, with and without sign, and two kinds of floats.
+        if !matches!(format, 1..=3 | 8..=10 | 0x10 | 0x20) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let widest =
+            device(self.config(), 0, "").attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0);
+        Ok(widest.unwrap_or(0) as u64)
     }
 }
 

@@ -12,6 +12,9 @@ pub fn enter(symbol: usize, body: impl FnOnce() -> CUresult) -> CUresult {
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN);
     if result != CUresult::CUDA_SUCCESS {
         crate::stats::failed(symbol, result);
+        crate::logs::failed(symbol, result);
+    } else {
+        crate::logs::succeeded();
     }
     result
 }

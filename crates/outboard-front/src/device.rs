@@ -2,13 +2,20 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 
-use outboard_abi::{CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid};
+use outboard_abi::{
+    CUarray_format, CUatomicOperation, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType,
+    CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUresult, CUuuid,
+};
 use outboard_wire::platform::Device;
 
 use crate::Driver;
 use crate::backend::Result;
-use crate::border::{put, require, text};
+use crate::border::{put, require, slice, text};
 use crate::state::{device, ready};
+
+mod notify;
+
+pub(crate) use notify::{cuDeviceRegisterAsyncNotification, cuDeviceUnregisterAsyncNotification};
 
 pub(crate) unsafe fn cuDeviceGet<D: Driver>(out: *mut CUdevice, ordinal: c_int) -> Result<()> {
     ready()?;
@@ -125,6 +132,55 @@ pub(crate) unsafe fn cuDeviceGetByPCIBusId<D: Driver>(out: *mut CUdevice, id: *c
         state.devices.iter().position(|device| pci(device) == wanted).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, index as CUdevice) }
+}
+
+/// `CU_ATOMIC_OPERATION_MAX`.
+const ATOMIC_OPERATIONS: u32 = 13;
+
+pub(crate) unsafe fn cuDeviceGetHostAtomicCapabilities<D: Driver>(
+    capabilities: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+    dev: CUdevice,
+) -> Result<()> {
+    device(dev)?;
+    require(!capabilities.is_null() && count != 0)?;
+    // SAFETY: the program gives `count` elements of each.
+    let operations = unsafe { slice(operations, count as usize) }?;
+    require(operations.iter().all(|operation| operation.0 < ATOMIC_OPERATIONS))?;
+    // No atomic operation of the device reaches the memory of this machine as one: `HOST_NATIVE_ATOMIC_SUPPORTED` is 0.
+    for index in 0..operations.len() {
+        // SAFETY: as above.
+        unsafe { put(capabilities.add(index), 0) }?;
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuDeviceGetTexture1DLinearMaxWidth<D: Driver>(
+    width: *mut usize,
+    format: CUarray_format,
+    channels: c_uint,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(dev)?;
+    require(!width.is_null() && matches!(channels, 1 | 2 | 4))?;
+    let found = D::get().texture_1d_width(device.ordinal, format.0, channels)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(width, found as usize) }
+}
+
+pub(crate) unsafe fn cuFlushGPUDirectRDMAWrites<D: Driver>(
+    _target: CUflushGPUDirectRDMAWritesTarget,
+    _scope: CUflushGPUDirectRDMAWritesScope,
+) -> Result<()> {
+    let here = crate::context::current()?;
+    let options = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS;
+    // `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST`.
+    if value(here.device()?, options) & 1 == 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // Nothing of this machine writes to the device but copies, which are in order.
+    Ok(())
 }
 
 pub(crate) unsafe fn cuDeviceGetExecAffinitySupport<D: Driver>(

@@ -10,7 +10,7 @@ use crate::border::{put, require};
 use crate::proc_address::{self, Entry};
 use crate::{state, tables};
 
-mod errors;
+pub(crate) mod errors;
 
 pub(crate) unsafe fn cuInit<D: Driver>(flags: c_uint) -> Result<()> {
     require(flags == 0)?;

@@ -12,6 +12,7 @@ use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table};
 use crate::jit::{self, Places};
+use crate::logs;
 
 /// A link on its way.
 struct Link {
@@ -40,6 +41,9 @@ impl Link {
         let outcome = here.note(D::get().link_add(here.id, self.id(), input, &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { self.places.write(&log) };
+        if outcome.is_err() && !log.error.is_empty() {
+            logs::because(log.error);
+        }
         outcome
     }
 }
@@ -165,6 +169,9 @@ pub(crate) unsafe fn cuLinkComplete<D: Driver>(
         let linked = here.note(D::get().link_complete(here.id, link.id(), &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { link.places.write(&log) };
+        if linked.is_err() && !log.error.is_empty() {
+            logs::because(log.error);
+        }
         *output = Some(linked?.into());
     }
     let image = output.as_deref().unwrap_or_default();

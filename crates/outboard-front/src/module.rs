@@ -80,6 +80,9 @@ pub(crate) fn load<D: Driver>(
     let module = MODULES.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = here.note(D::get().module_load(here.id, module.id(), Image { parts, options }, log)) {
         MODULES.remove(module.handle);
+        if !log.error.is_empty() {
+            crate::logs::because(log.error.clone());
+        }
         return Err(error);
     }
     Ok(module)

@@ -28,7 +28,9 @@ pub(crate) fn driver_trait(api: &Api) -> String {
                     call.replace("(, ", "(")
                 );
             }
-            Tier::Unsupported => out.push_str("CUresult::CUDA_ERROR_NOT_SUPPORTED\n"),
+            Tier::Unsupported => {
+                let _ = writeln!(out, "crate::logs::unsupported({:?})", f.why);
+            }
         }
         out.push_str("}\n\n");
     }

@@ -2,6 +2,7 @@
 
 mod array;
 mod copy;
+mod device;
 mod graph;
 mod green;
 mod host_call;

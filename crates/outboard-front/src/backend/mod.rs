@@ -8,6 +8,7 @@
 
 mod array;
 mod copy;
+mod device;
 mod graph;
 mod green;
 mod host_call;
@@ -24,6 +25,7 @@ pub use outboard_wire::types::{JitLog, JitOptions};
 
 pub use array::{ArrayDescriptor, Arrays, Resource, Sampler, SparseProperties, View};
 pub use copy::{BoxCopies, BoxCopy, Extent, Layout, Memory, Side};
+pub use device::Devices;
 pub use graph::Graphs;
 pub use green::GreenContexts;
 pub use host_call::{HostCall, HostCalls};
@@ -151,6 +153,7 @@ pub struct Image<'a> {
 /// A driver library's device side. One value serves the process; calls come from any thread.
 pub trait Backend:
     Arrays
+    + Devices
     + BoxCopies
     + Graphs
     + GreenContexts

@@ -91,31 +91,44 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "suspending belongs to the server, which knows all its clients; a client process has no GPU state of its own to suspend",
+        )
     }
 
     unsafe fn cuCoredumpGetAttribute(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::coredump::cuCoredumpGetAttribute::<Self>(attrib, value, size) })
     }
 
     unsafe fn cuCoredumpGetAttributeGlobal(
@@ -123,11 +136,13 @@ pub trait Driver: Backend {
         value: *mut c_void,
         size: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::coredump::cuCoredumpGetAttributeGlobal::<Self>(attrib, value, size) })
     }
 
     unsafe fn cuCoredumpSetAttribute(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::coredump::cuCoredumpSetAttribute::<Self>(attrib, value, size) })
     }
 
     unsafe fn cuCoredumpSetAttributeGlobal(
@@ -135,7 +150,8 @@ pub trait Driver: Backend {
         value: *mut c_void,
         size: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::coredump::cuCoredumpSetAttributeGlobal::<Self>(attrib, value, size) })
     }
 
     unsafe fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
@@ -192,15 +208,15 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxDisablePeerAccess(peer_context: CUcontext) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("one device per context pair is reached so far")
     }
 
     unsafe fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("one device per context pair is reached so far")
     }
 
     unsafe fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
@@ -223,7 +239,7 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
@@ -289,7 +305,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuCtxResetPersistingL2Cache() -> CUresult {
@@ -333,15 +349,19 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuDestroyExternalSemaphore(ext_sem: CUexternalSemaphore) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuDevResourceGenerateDesc(
@@ -349,7 +369,7 @@ pub trait Driver: Backend {
         resources: *mut CUdevResource,
         nb_resources: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuDevSmResourceSplitByCount(
@@ -360,7 +380,7 @@ pub trait Driver: Backend {
         use_flags: c_uint,
         min_count: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuDeviceCanAccessPeer(can_access_peer: *mut c_int, dev: CUdevice, peer_dev: CUdevice) -> CUresult {
@@ -394,7 +414,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuDeviceGetDevResource(
@@ -402,7 +422,7 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuDeviceGetExecAffinitySupport(pi: *mut c_int, r#type: CUexecAffinityType, dev: CUdevice) -> CUresult {
@@ -415,7 +435,7 @@ pub trait Driver: Backend {
         attr: CUgraphMem_attribute,
         value: *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuDeviceGetHostAtomicCapabilities(
@@ -424,7 +444,10 @@ pub trait Driver: Backend {
         count: c_uint,
         dev: CUdevice,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::device::cuDeviceGetHostAtomicCapabilities::<Self>(capabilities, operations, count, dev)
+        })
     }
 
     unsafe fn cuDeviceGetLuid(luid: *mut c_char, device_node_mask: *mut c_uint, dev: CUdevice) -> CUresult {
@@ -433,7 +456,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
@@ -446,7 +469,9 @@ pub trait Driver: Backend {
         dev: CUdevice,
         flags: c_int,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "NvSciSync ties devices of one embedded system together; the device is on another machine",
+        )
     }
 
     unsafe fn cuDeviceGetP2PAtomicCapabilities(
@@ -456,7 +481,7 @@ pub trait Driver: Backend {
         src_device: CUdevice,
         dst_device: CUdevice,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("one device per context pair is reached so far")
     }
 
     unsafe fn cuDeviceGetP2PAttribute(
@@ -487,7 +512,10 @@ pub trait Driver: Backend {
         num_channels: c_uint,
         dev: CUdevice,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::device::cuDeviceGetTexture1DLinearMaxWidth::<Self>(max_width_in_elements, format, num_channels, dev)
+        })
     }
 
     unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
@@ -501,7 +529,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> CUresult {
@@ -550,7 +578,10 @@ pub trait Driver: Backend {
         user_data: *mut c_void,
         callback: *mut CUasyncCallbackHandle,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::device::cuDeviceRegisterAsyncNotification::<Self>(device, callback_func, user_data, callback)
+        })
     }
 
     unsafe fn cuDeviceSetGraphMemAttribute(
@@ -558,11 +589,11 @@ pub trait Driver: Backend {
         attr: CUgraphMem_attribute,
         value: *mut c_void,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
@@ -576,7 +607,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceUnregisterAsyncNotification(device: CUdevice, callback: CUasyncCallbackHandle) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::device::cuDeviceUnregisterAsyncNotification::<Self>(device, callback) })
     }
 
     unsafe fn cuDriverGetVersion(driver_version: *mut c_int) -> CUresult {
@@ -585,39 +617,57 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamConsumerConnect() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamConsumerDisconnect() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamProducerConnect() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamProducerDisconnect() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamProducerPresentFrame() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEGLStreamProducerReturnFrame() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> CUresult {
@@ -626,7 +676,9 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuEventCreateFromEGLSync() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuEventDestroy(h_event: CUevent) -> CUresult {
@@ -674,7 +726,9 @@ pub trait Driver: Backend {
         ext_mem: CUexternalMemory,
         buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuExternalMemoryGetMappedMipmappedArray(
@@ -682,14 +736,17 @@ pub trait Driver: Backend {
         ext_mem: CUexternalMemory,
         mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuFlushGPUDirectRDMAWrites(
         target: CUflushGPUDirectRDMAWritesTarget,
         scope: CUflushGPUDirectRDMAWritesScope,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::device::cuFlushGPUDirectRDMAWrites::<Self>(target, scope) })
     }
 
     unsafe fn cuFuncGetAttribute(pi: *mut c_int, attrib: CUfunction_attribute, hfunc: CUfunction) -> CUresult {
@@ -755,59 +812,87 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuGLCtxCreate() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuGLCtxCreate_v2() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLGetDevices() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLGetDevices_v2() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLInit() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLMapBufferObject() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuGLMapBufferObjectAsync() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuGLMapBufferObjectAsync_v2() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLMapBufferObject_v2() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLRegisterBufferObject() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLSetBufferObjectMapFlags() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLUnmapBufferObject() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLUnmapBufferObjectAsync() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGLUnregisterBufferObject() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
@@ -857,7 +942,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddChildGraphNode(
@@ -867,7 +952,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         child_graph: CUgraph,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddDependencies(
@@ -876,7 +961,7 @@ pub trait Driver: Backend {
         to: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddDependencies_v2(
@@ -886,7 +971,7 @@ pub trait Driver: Backend {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddEmptyNode(
@@ -895,7 +980,7 @@ pub trait Driver: Backend {
         dependencies: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddEventRecordNode(
@@ -905,7 +990,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         event: CUevent,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddEventWaitNode(
@@ -915,7 +1000,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         event: CUevent,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddExternalSemaphoresSignalNode(
@@ -925,7 +1010,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddExternalSemaphoresWaitNode(
@@ -935,7 +1020,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddHostNode(
@@ -945,7 +1030,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddKernelNode(
@@ -955,7 +1040,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuGraphAddKernelNode_v2(
@@ -965,7 +1050,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddMemAllocNode(
@@ -975,7 +1060,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddMemFreeNode(
@@ -985,7 +1070,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         dptr: CUdeviceptr,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddMemcpyNode(
@@ -996,7 +1081,7 @@ pub trait Driver: Backend {
         copy_params: *const CUDA_MEMCPY3D,
         ctx: CUcontext,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddMemsetNode(
@@ -1007,7 +1092,7 @@ pub trait Driver: Backend {
         memset_params: *const CUDA_MEMSET_NODE_PARAMS,
         ctx: CUcontext,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddNode(
@@ -1017,7 +1102,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphAddNode_v2(
@@ -1028,29 +1113,29 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphBatchMemOpNodeGetParams(
         h_node: CUgraphNode,
         node_params_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphBatchMemOpNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphChildGraphNodeGetGraph(h_node: CUgraphNode, ph_graph: *mut CUgraph) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphConditionalHandleCreate(
@@ -1060,39 +1145,39 @@ pub trait Driver: Backend {
         default_launch_value: c_uint,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphDebugDotPrint(h_graph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphEventRecordNodeGetEvent(h_node: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphEventWaitNodeGetEvent(h_node: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecBatchMemOpNodeSetParams(
@@ -1100,7 +1185,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecChildGraphNodeSetParams(
@@ -1108,11 +1193,11 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         child_graph: CUgraph,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecEventRecordNodeSetEvent(
@@ -1120,7 +1205,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         event: CUevent,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecEventWaitNodeSetEvent(
@@ -1128,7 +1213,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         event: CUevent,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecExternalSemaphoresSignalNodeSetParams(
@@ -1136,7 +1221,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
@@ -1144,11 +1229,11 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecGetFlags(h_graph_exec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecHostNodeSetParams(
@@ -1156,7 +1241,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecKernelNodeSetParams(
@@ -1164,7 +1249,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuGraphExecKernelNodeSetParams_v2(
@@ -1172,7 +1257,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecMemcpyNodeSetParams(
@@ -1181,7 +1266,7 @@ pub trait Driver: Backend {
         copy_params: *const CUDA_MEMCPY3D,
         ctx: CUcontext,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecMemsetNodeSetParams(
@@ -1190,7 +1275,7 @@ pub trait Driver: Backend {
         memset_params: *const CUDA_MEMSET_NODE_PARAMS,
         ctx: CUcontext,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecNodeSetParams(
@@ -1198,7 +1283,7 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecUpdate(
@@ -1207,7 +1292,7 @@ pub trait Driver: Backend {
         h_error_node_out: *mut CUgraphNode,
         update_result_out: *mut CUgraphExecUpdateResult,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExecUpdate_v2(
@@ -1215,35 +1300,35 @@ pub trait Driver: Backend {
         h_graph: CUgraph,
         result_info: *mut CUgraphExecUpdateResultInfo,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExternalSemaphoresSignalNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExternalSemaphoresSignalNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExternalSemaphoresWaitNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphExternalSemaphoresWaitNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphGetEdges(
@@ -1252,7 +1337,7 @@ pub trait Driver: Backend {
         to: *mut CUgraphNode,
         num_edges: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphGetEdges_v2(
@@ -1262,11 +1347,11 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_edges: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphGetNodes(h_graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphGetRootNodes(
@@ -1274,15 +1359,15 @@ pub trait Driver: Backend {
         root_nodes: *mut CUgraphNode,
         num_root_nodes: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphHostNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphHostNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphInstantiate(
@@ -1292,7 +1377,7 @@ pub trait Driver: Backend {
         log_buffer: *mut c_char,
         buffer_size: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphInstantiateWithFlags(
@@ -1300,7 +1385,7 @@ pub trait Driver: Backend {
         h_graph: CUgraph,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphInstantiateWithParams(
@@ -1309,7 +1394,7 @@ pub trait Driver: Backend {
         instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
         default: DefaultStream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphInstantiate_v2(
@@ -1319,11 +1404,11 @@ pub trait Driver: Backend {
         log_buffer: *mut c_char,
         buffer_size: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphKernelNodeGetAttribute(
@@ -1331,21 +1416,21 @@ pub trait Driver: Backend {
         attr: CUkernelNodeAttrID,
         value_out: *mut CUkernelNodeAttrValue,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphKernelNodeGetParams(
         h_node: CUgraphNode,
         node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuGraphKernelNodeGetParams_v2(
         h_node: CUgraphNode,
         node_params: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphKernelNodeSetAttribute(
@@ -1353,52 +1438,52 @@ pub trait Driver: Backend {
         attr: CUkernelNodeAttrID,
         value: *const CUkernelNodeAttrValue,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphKernelNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuGraphKernelNodeSetParams_v2(
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemAllocNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemFreeNodeGetParams(h_node: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemcpyNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_MEMCPY3D) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemsetNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_MEMSET_NODE_PARAMS) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphMemsetNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMSET_NODE_PARAMS) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeFindInClone(
@@ -1406,7 +1491,7 @@ pub trait Driver: Backend {
         h_original_node: CUgraphNode,
         h_cloned_graph: CUgraph,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetDependencies(
@@ -1414,7 +1499,7 @@ pub trait Driver: Backend {
         dependencies: *mut CUgraphNode,
         num_dependencies: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetDependencies_v2(
@@ -1423,7 +1508,7 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_dependencies: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetDependentNodes(
@@ -1431,7 +1516,7 @@ pub trait Driver: Backend {
         dependent_nodes: *mut CUgraphNode,
         num_dependent_nodes: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetDependentNodes_v2(
@@ -1440,7 +1525,7 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_dependent_nodes: *mut usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetEnabled(
@@ -1448,23 +1533,23 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         is_enabled: *mut c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeSetEnabled(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut CUgraphNodeParams) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphRemoveDependencies(
@@ -1473,7 +1558,7 @@ pub trait Driver: Backend {
         to: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphRemoveDependencies_v2(
@@ -1483,27 +1568,33 @@ pub trait Driver: Backend {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuGraphicsEGLRegisterImage() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsGLRegisterBuffer() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsGLRegisterImage() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsMapResources(
@@ -1511,18 +1602,24 @@ pub trait Driver: Backend {
         resources: *mut CUgraphicsResource,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsResourceGetMappedMipmappedArray(
         p_mipmapped_array: *mut CUmipmappedArray,
         resource: CUgraphicsResource,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsResourceGetMappedPointer(
@@ -1530,7 +1627,9 @@ pub trait Driver: Backend {
         p_size: *mut c_uint,
         resource: CUgraphicsResource,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuGraphicsResourceGetMappedPointer_v2(
@@ -1538,15 +1637,21 @@ pub trait Driver: Backend {
         p_size: *mut usize,
         resource: CUgraphicsResource,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsResourceSetMapFlags(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsResource, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsSubResourceGetMappedArray(
@@ -1555,7 +1660,9 @@ pub trait Driver: Backend {
         array_index: c_uint,
         mip_level: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsUnmapResources(
@@ -1563,19 +1670,27 @@ pub trait Driver: Backend {
         resources: *mut CUgraphicsResource,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuGreenCtxCreate(
@@ -1584,11 +1699,11 @@ pub trait Driver: Backend {
         dev: CUdevice,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxGetDevResource(
@@ -1596,15 +1711,15 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxGetId(green_ctx: CUgreenCtx, green_ctx_id: *mut c_ulonglong) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxStreamCreate(
@@ -1613,25 +1728,29 @@ pub trait Driver: Backend {
         flags: c_uint,
         priority: c_int,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuImportExternalMemory(
         ext_mem_out: *mut CUexternalMemory,
         mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuImportExternalSemaphore(
         ext_sem_out: *mut CUexternalSemaphore,
         sem_handle_desc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuInit(flags: c_uint) -> CUresult {
@@ -1640,27 +1759,27 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuIpcOpenEventHandle(ph_event: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("IPC among processes of one server is not there yet")
     }
 
     unsafe fn cuKernelGetAttribute(
@@ -1754,7 +1873,9 @@ pub trait Driver: Backend {
         num_devices: c_uint,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "deprecated since CUDA 11.3, and no device here reports COOPERATIVE_MULTI_DEVICE_LAUNCH; launch on each device, with a synchronisation of your own",
+        )
     }
 
     unsafe fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
@@ -1847,7 +1968,7 @@ pub trait Driver: Backend {
         library: CUlibrary,
         name: *const c_char,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("not forwarded yet")
     }
 
     unsafe fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
@@ -2014,11 +2135,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::logs::cuLogsCurrent::<Self>(iterator_out, flags) })
     }
 
     unsafe fn cuLogsDumpToFile(iterator: *mut CUlogIterator, path_to_file: *const c_char, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::logs::cuLogsDumpToFile::<Self>(iterator, path_to_file, flags) })
     }
 
     unsafe fn cuLogsDumpToMemory(
@@ -2027,7 +2150,8 @@ pub trait Driver: Backend {
         size: *mut usize,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::logs::cuLogsDumpToMemory::<Self>(iterator, buffer, size, flags) })
     }
 
     unsafe fn cuLogsRegisterCallback(
@@ -2035,11 +2159,15 @@ pub trait Driver: Backend {
         user_data: *mut c_void,
         callback_out: *mut CUlogsCallbackHandle,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::logs::cuLogsRegisterCallback::<Self>(callback_func, user_data, callback_out)
+        })
     }
 
     unsafe fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::logs::cuLogsUnregisterCallback::<Self>(callback) })
     }
 
     unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
@@ -2059,7 +2187,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemAdvise_v2(
@@ -2068,11 +2196,11 @@ pub trait Driver: Backend {
         advice: CUmem_advise,
         location: CUmemLocation,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) -> CUresult {
@@ -2086,11 +2214,11 @@ pub trait Driver: Backend {
         pool: CUmemoryPool,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
@@ -2099,7 +2227,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemAllocPitch(
@@ -2109,7 +2237,7 @@ pub trait Driver: Backend {
         height: c_uint,
         element_size_bytes: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemAllocPitch_v2(
@@ -2137,7 +2265,7 @@ pub trait Driver: Backend {
         error_index: *mut usize,
         stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("not forwarded yet")
     }
 
     unsafe fn cuMemCreate(
@@ -2160,7 +2288,7 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemDiscardBatchAsync(
@@ -2170,7 +2298,7 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemExportToShareableHandle(
@@ -2179,11 +2307,11 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("the virtual-memory calls are not there yet")
     }
 
     unsafe fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
@@ -2207,7 +2335,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemGetAddressRange(pbase: *mut CUdeviceptr_v1, psize: *mut c_uint, dptr: CUdeviceptr_v1) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr) -> CUresult {
@@ -2237,7 +2365,7 @@ pub trait Driver: Backend {
         location: *mut CUmemLocation,
         r#type: CUmemAllocationType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemGetHandleForAddressRange(
@@ -2247,11 +2375,11 @@ pub trait Driver: Backend {
         handle_type: CUmemRangeHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("a dma-buf of device memory has a meaning only on the machine that has the device")
     }
 
     unsafe fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
@@ -2264,7 +2392,7 @@ pub trait Driver: Backend {
         location: *mut CUmemLocation,
         r#type: CUmemAllocationType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
@@ -2273,7 +2401,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemHostGetDevicePointer(pdptr: *mut CUdeviceptr_v1, p: *mut c_void, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: c_uint) -> CUresult {
@@ -2306,7 +2434,7 @@ pub trait Driver: Backend {
         os_handle: *mut c_void,
         sh_handle_type: CUmemAllocationHandleType,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("the virtual-memory calls are not there yet")
     }
 
     unsafe fn cuMemMap(
@@ -2321,19 +2449,19 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("CUDA arrays are not there yet")
     }
 
     unsafe fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolExportPointer(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolExportToShareableHandle(
@@ -2342,7 +2470,7 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolGetAccess(
@@ -2350,11 +2478,11 @@ pub trait Driver: Backend {
         mem_pool: CUmemoryPool,
         location: *mut CUmemLocation,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolImportFromShareableHandle(
@@ -2363,7 +2491,7 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolImportPointer(
@@ -2371,19 +2499,19 @@ pub trait Driver: Backend {
         pool: CUmemoryPool,
         share_data: *mut CUmemPoolPtrExportData,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemPrefetchAsync(
@@ -2392,7 +2520,7 @@ pub trait Driver: Backend {
         dst_device: CUdevice,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemPrefetchAsync_v2(
@@ -2402,7 +2530,7 @@ pub trait Driver: Backend {
         flags: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemPrefetchBatchAsync(
@@ -2415,7 +2543,7 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemRangeGetAttribute(
@@ -2425,7 +2553,7 @@ pub trait Driver: Backend {
         dev_ptr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemRangeGetAttributes(
@@ -2436,7 +2564,7 @@ pub trait Driver: Backend {
         dev_ptr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("managed memory is not there yet")
     }
 
     unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
@@ -2459,7 +2587,7 @@ pub trait Driver: Backend {
         r#type: CUmemAllocationType,
         pool: CUmemoryPool,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("only the default pool exists so far")
     }
 
     unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
@@ -3161,7 +3289,9 @@ pub trait Driver: Backend {
         hmod: CUmodule,
         name: *const c_char,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, which no 64-bit driver has used since; its _v2 form is there",
+        )
     }
 
     unsafe fn cuModuleGetGlobal_v2(
@@ -3180,11 +3310,15 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuModuleGetSurfRef(p_surf_ref: *mut CUsurfref, hmod: CUmodule, name: *const c_char) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "texture and surface references ended with CUDA 12, whose compilers make none; texture and surface objects take their place",
+        )
     }
 
     unsafe fn cuModuleGetTexRef(p_tex_ref: *mut CUtexref, hmod: CUmodule, name: *const c_char) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "texture and surface references ended with CUDA 12, whose compilers make none; texture and surface objects take their place",
+        )
     }
 
     unsafe fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
@@ -3221,7 +3355,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMulticastAddDevice(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuMulticastBindAddr(
@@ -3231,7 +3365,7 @@ pub trait Driver: Backend {
         size: usize,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuMulticastBindMem(
@@ -3242,14 +3376,14 @@ pub trait Driver: Backend {
         size: usize,
         flags: c_ulonglong,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuMulticastCreate(
         mc_handle: *mut CUmemGenericAllocationHandle,
         prop: *const CUmulticastObjectProp,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuMulticastGetGranularity(
@@ -3257,7 +3391,7 @@ pub trait Driver: Backend {
         prop: *const CUmulticastObjectProp,
         option: CUmulticastGranularity_flags,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuMulticastUnbind(
@@ -3266,7 +3400,7 @@ pub trait Driver: Backend {
         mc_offset: usize,
         size: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
     }
 
     unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
@@ -3394,7 +3528,9 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "texture references ended with CUDA 12, whose compilers make none; texture objects take their place",
+        )
     }
 
     unsafe fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
@@ -3434,11 +3570,13 @@ pub trait Driver: Backend {
         attribute: CUpointer_attribute,
         ptr: CUdeviceptr,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("not there yet")
     }
 
     unsafe fn cuProfilerInitialize() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "profiling with a configuration file ended with CUDA 11, where NVIDIA's driver refuses it too; cuProfilerStart and cuProfilerStop are there",
+        )
     }
 
     unsafe fn cuProfilerStart() -> CUresult {
@@ -3457,7 +3595,9 @@ pub trait Driver: Backend {
         num_ext_sems: c_uint,
         stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 
     unsafe fn cuStreamAddCallback(
@@ -3471,7 +3611,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamAttachMemAsync(h_stream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("not forwarded yet")
     }
 
     unsafe fn cuStreamBatchMemOp(
@@ -3495,7 +3635,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamBeginCaptureToGraph(
@@ -3506,11 +3646,11 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         mode: CUstreamCaptureMode,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamBeginCapture_v2(h_stream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
@@ -3539,7 +3679,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamGetAttribute(
@@ -3612,7 +3752,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamGetCtx_v2(h_stream: CUstream, p_ctx: *mut CUcontext, p_green_ctx: *mut CUgreenCtx) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("not forwarded yet")
     }
 
     unsafe fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
@@ -3626,7 +3766,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("green contexts come with the sharing of devices")
     }
 
     unsafe fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
@@ -3669,7 +3809,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamUpdateCaptureDependencies_v2(
@@ -3679,7 +3819,7 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("stream capture is not forwarded yet")
     }
 
     unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, flags: c_uint) -> CUresult {
@@ -3763,11 +3903,11 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuSurfRefSetArray(h_surf_ref: CUsurfref, h_array: CUarray, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTensorMapEncodeIm2col(
@@ -3787,7 +3927,7 @@ pub trait Driver: Backend {
         l2_promotion: CUtensorMapL2promotion,
         oob_fill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("tensor maps are not encoded yet")
     }
 
     unsafe fn cuTensorMapEncodeIm2colWide(
@@ -3808,7 +3948,7 @@ pub trait Driver: Backend {
         l2_promotion: CUtensorMapL2promotion,
         oob_fill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("tensor maps are not encoded yet")
     }
 
     unsafe fn cuTensorMapEncodeTiled(
@@ -3845,7 +3985,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuTensorMapReplaceAddress(tensor_map: *mut CUtensorMap, global_address: *mut c_void) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("tensor maps are not encoded yet")
     }
 
     unsafe fn cuTexObjectCreate(
@@ -3886,39 +4026,39 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, h_tex_ref: CUtexref, dim: c_int) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetFormat(
@@ -3926,19 +4066,19 @@ pub trait Driver: Backend {
         p_num_channels: *mut c_int,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetMipmapLevelClamp(
@@ -3946,11 +4086,11 @@ pub trait Driver: Backend {
         pmax_mipmap_level_clamp: *mut f32,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefGetMipmappedArray(ph_mipmapped_array: *mut CUmipmappedArray, h_tex_ref: CUtexref) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetAddress(
@@ -3959,7 +4099,7 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr_v1,
         bytes: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuTexRefSetAddress2D(
@@ -3968,7 +4108,7 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr_v1,
         pitch: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
     }
 
     unsafe fn cuTexRefSetAddress2D_v2(
@@ -3977,7 +4117,7 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetAddress2D_v3(
@@ -3986,11 +4126,11 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetAddressMode(h_tex_ref: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetAddress_v2(
@@ -3999,39 +4139,39 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         bytes: usize,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetArray(h_tex_ref: CUtexref, h_array: CUarray, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetFormat(h_tex_ref: CUtexref, fmt: CUarray_format, num_packed_components: c_int) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetMipmapLevelClamp(
@@ -4039,7 +4179,7 @@ pub trait Driver: Backend {
         min_mipmap_level_clamp: f32,
         max_mipmap_level_clamp: f32,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuTexRefSetMipmappedArray(
@@ -4047,7 +4187,7 @@ pub trait Driver: Backend {
         h_mipmapped_array: CUmipmappedArray,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("textures and surfaces are not there yet")
     }
 
     unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
@@ -4062,27 +4202,33 @@ pub trait Driver: Backend {
         initial_refcount: c_uint,
         flags: c_uint,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported("graphs are not forwarded yet")
     }
 
     unsafe fn cuVDPAUCtxCreate() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "the 32-bit ABI of before CUDA 3.2, and graphics are on another machine than the device",
+        )
     }
 
     unsafe fn cuVDPAUCtxCreate_v2() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuVDPAUGetDevice() -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU",
+        )
     }
 
     unsafe fn cuWaitExternalSemaphoresAsync(
@@ -4091,7 +4237,9 @@ pub trait Driver: Backend {
         num_ext_sems: c_uint,
         stream: CUstream,
     ) -> CUresult {
-        CUresult::CUDA_ERROR_NOT_SUPPORTED
+        crate::logs::unsupported(
+            "imports memory or semaphores of Vulkan, Direct3D or NvSci, which are on the machine of the program while the device is on the server's; share device memory with the cuMem* and cuIpc* functions",
+        )
     }
 }
 

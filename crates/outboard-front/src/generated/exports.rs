@@ -8778,32 +8778,28 @@ macro_rules! driver_exports {
                     false,
                     "cuCoredumpGetAttribute",
                     cuCoredumpGetAttribute as *const (),
-                )
-                .needs("cuCoredumpGetAttribute"),
+                ),
                 Entry::new(
                     "cuCoredumpGetAttributeGlobal",
                     12010,
                     false,
                     "cuCoredumpGetAttributeGlobal",
                     cuCoredumpGetAttributeGlobal as *const (),
-                )
-                .needs("cuCoredumpGetAttributeGlobal"),
+                ),
                 Entry::new(
                     "cuCoredumpSetAttribute",
                     12010,
                     false,
                     "cuCoredumpSetAttribute",
                     cuCoredumpSetAttribute as *const (),
-                )
-                .needs("cuCoredumpSetAttribute"),
+                ),
                 Entry::new(
                     "cuCoredumpSetAttributeGlobal",
                     12010,
                     false,
                     "cuCoredumpSetAttributeGlobal",
                     cuCoredumpSetAttributeGlobal as *const (),
-                )
-                .needs("cuCoredumpSetAttributeGlobal"),
+                ),
                 Entry::new("cuCtxAttach", 2000, false, "cuCtxAttach", cuCtxAttach as *const ()).needs("cuCtxAttach"),
                 Entry::new("cuCtxCreate", 2000, false, "cuCtxCreate", cuCtxCreate as *const ()),
                 Entry::new("cuCtxCreate", 3020, false, "cuCtxCreate_v2", cuCtxCreate_v2 as *const ())
@@ -9003,8 +8999,7 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetHostAtomicCapabilities",
                     cuDeviceGetHostAtomicCapabilities as *const (),
-                )
-                .needs("cuDeviceGetHostAtomicCapabilities"),
+                ),
                 Entry::new("cuDeviceGetLuid", 10000, false, "cuDeviceGetLuid", cuDeviceGetLuid as *const ()),
                 Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ())
                     .needs("cuDeviceGetMemPool"),
@@ -9125,8 +9120,7 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceRegisterAsyncNotification",
                     cuDeviceRegisterAsyncNotification as *const (),
-                )
-                .needs("cuDeviceRegisterAsyncNotification"),
+                ),
                 Entry::new(
                     "cuDeviceSetGraphMemAttribute",
                     11040,
@@ -9145,8 +9139,7 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceUnregisterAsyncNotification",
                     cuDeviceUnregisterAsyncNotification as *const (),
-                )
-                .needs("cuDeviceUnregisterAsyncNotification"),
+                ),
                 Entry::new("cuDriverGetVersion", 2020, false, "cuDriverGetVersion", cuDriverGetVersion as *const ()),
                 Entry::new(
                     "cuEGLStreamConsumerAcquireFrame",
@@ -9290,8 +9283,7 @@ macro_rules! driver_exports {
                     false,
                     "cuFlushGPUDirectRDMAWrites",
                     cuFlushGPUDirectRDMAWrites as *const (),
-                )
-                .needs("cuFlushGPUDirectRDMAWrites"),
+                ),
                 Entry::new("cuFuncGetAttribute", 2020, false, "cuFuncGetAttribute", cuFuncGetAttribute as *const ()),
                 Entry::new("cuFuncGetModule", 11000, false, "cuFuncGetModule", cuFuncGetModule as *const ()),
                 Entry::new("cuFuncGetName", 12030, false, "cuFuncGetName", cuFuncGetName as *const ()),
@@ -10414,28 +10406,23 @@ macro_rules! driver_exports {
                     .needs("cuLinkCreate_v2"),
                 Entry::new("cuLinkDestroy", 5050, false, "cuLinkDestroy", cuLinkDestroy as *const ())
                     .needs("cuLinkDestroy"),
-                Entry::new("cuLogsCurrent", 12090, false, "cuLogsCurrent", cuLogsCurrent as *const ())
-                    .needs("cuLogsCurrent"),
-                Entry::new("cuLogsDumpToFile", 12090, false, "cuLogsDumpToFile", cuLogsDumpToFile as *const ())
-                    .needs("cuLogsDumpToFile"),
-                Entry::new("cuLogsDumpToMemory", 12090, false, "cuLogsDumpToMemory", cuLogsDumpToMemory as *const ())
-                    .needs("cuLogsDumpToMemory"),
+                Entry::new("cuLogsCurrent", 12090, false, "cuLogsCurrent", cuLogsCurrent as *const ()),
+                Entry::new("cuLogsDumpToFile", 12090, false, "cuLogsDumpToFile", cuLogsDumpToFile as *const ()),
+                Entry::new("cuLogsDumpToMemory", 12090, false, "cuLogsDumpToMemory", cuLogsDumpToMemory as *const ()),
                 Entry::new(
                     "cuLogsRegisterCallback",
                     12090,
                     false,
                     "cuLogsRegisterCallback",
                     cuLogsRegisterCallback as *const (),
-                )
-                .needs("cuLogsRegisterCallback"),
+                ),
                 Entry::new(
                     "cuLogsUnregisterCallback",
                     12090,
                     false,
                     "cuLogsUnregisterCallback",
                     cuLogsUnregisterCallback as *const (),
-                )
-                .needs("cuLogsUnregisterCallback"),
+                ),
                 Entry::new("cuMemAddressFree", 10020, false, "cuMemAddressFree", cuMemAddressFree as *const ())
                     .needs("cuMemAddressFree"),
                 Entry::new(

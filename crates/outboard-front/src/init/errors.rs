@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use outboard_abi::CUresult;
 
 /// Name and text of an error, if CUDA has it.
-pub(super) fn find(error: CUresult) -> Option<(&'static CStr, &'static CStr)> {
+pub(crate) fn find(error: CUresult) -> Option<(&'static CStr, &'static CStr)> {
     let at = ERRORS.binary_search_by_key(&error.0, |(code, _, _)| *code).ok()?;
     Some((ERRORS[at].1, ERRORS[at].2))
 }

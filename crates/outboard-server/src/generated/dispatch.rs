@@ -67,6 +67,12 @@ pub(crate) trait CopyCommands {
     fn copy_box_out_bulk(&mut self, message: CopyBoxOutBulk) -> Outcome;
 }
 
+/// What a worker does for the messages of api/wire/device.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait DeviceCommands {
+    /// Does `device_texture_1d_width` and answers, at once or later.
+    fn device_texture_1d_width(&mut self, message: DeviceTexture1dWidth, answer: Answer<DeviceTexture1dWidth>);
+}
+
 /// What a worker does for the messages of api/wire/event.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait EventCommands {
     /// Does `event_create`.
@@ -217,6 +223,7 @@ pub(crate) fn dispatch(
              impl ArrayCommands
              + ContextCommands
              + CopyCommands
+             + DeviceCommands
              + EventCommands
              + LaunchCommands
              + LinkCommands
@@ -674,6 +681,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.nvml_query(message, incoming.answer());
+            Ok(())
+        }
+        80 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.device_texture_1d_width(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

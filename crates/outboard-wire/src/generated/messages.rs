@@ -3424,6 +3424,58 @@ impl Call for NvmlQuery<'_> {
     type Reply<'a> = NvmlQueryReply<'a>;
 }
 
+/// The message `device_texture_1d_width`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceTexture1dWidth {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `format`, see `api/wire/`.
+    pub format: u32,
+    /// `channels`, see `api/wire/`.
+    pub channels: u32,
+}
+
+impl Encode for DeviceTexture1dWidth {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.format);
+        writer.put(&self.channels);
+    }
+}
+
+impl<'a> Decode<'a> for DeviceTexture1dWidth {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(DeviceTexture1dWidth { device: reader.get()?, format: reader.get()?, channels: reader.get()? })
+    }
+}
+
+impl Message for DeviceTexture1dWidth {
+    const OP: u16 = 80;
+}
+
+/// The answer to [`DeviceTexture1dWidth`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceTexture1dWidthReply {
+    /// `width`, see `api/wire/`.
+    pub width: u64,
+}
+
+impl Encode for DeviceTexture1dWidthReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.width);
+    }
+}
+
+impl<'a> Decode<'a> for DeviceTexture1dWidthReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(DeviceTexture1dWidthReply { width: reader.get()? })
+    }
+}
+
+impl Call for DeviceTexture1dWidth {
+    type Reply<'a> = DeviceTexture1dWidthReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3506,6 +3558,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         77 => "stream_set_attribute",
         78 => "nvml_processes",
         79 => "nvml_query",
+        80 => "device_texture_1d_width",
         _ => return None,
     })
 }
@@ -3594,6 +3647,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         77 => writer.put(&reader.get::<StreamSetAttribute>()?),
         78 => writer.put(&reader.get::<NvmlProcesses>()?),
         79 => writer.put(&reader.get::<NvmlQuery<'_>>()?),
+        80 => writer.put(&reader.get::<DeviceTexture1dWidth>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

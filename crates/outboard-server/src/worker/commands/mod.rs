@@ -4,6 +4,7 @@ mod array;
 mod boxes;
 mod context;
 mod copy;
+mod device;
 mod event;
 mod launch;
 mod link;
