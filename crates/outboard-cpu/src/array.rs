@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use outboard_abi::{CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED, CUresult};
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, ContextId, Extent, Layout, ObjectId, Resource, Result, Sampler, SparseProperties, View,
+    ArrayDescriptor, Arrays, ContextId, Extent, Layout, ObjectId, Resource, Result, Sampler, SparseProperties,
+    TensorMaps, View,
 };
 
 use crate::backend::Cpu;
@@ -117,6 +118,9 @@ fn allocate(context: &Arc<Context>, descriptors: &[ArrayDescriptor]) -> Result<V
     Ok(arrays.collect())
 }
 
+/// Kernels here have no instructions that use tensor maps.
+impl TensorMaps for Cpu {}
+
 impl Arrays for Cpu {
     fn array_create(&self, ctx: ContextId, id: ObjectId, descriptor: &ArrayDescriptor) -> Result<ArrayDescriptor> {
         check(descriptor)?;
@@ -163,10 +167,8 @@ impl Arrays for Cpu {
         let volume = descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) == 0;
         let longest = descriptor.width.max(descriptor.height).max(if volume { descriptor.depth } else { 0 });
         let most = longest.checked_ilog2().unwrap_or(0) + 1;
-        if levels > most {
-            return Err(invalid());
-        }
-        let all: Vec<ArrayDescriptor> = (0..levels.max(1)).map(|index| level(descriptor, index)).collect();
+        // As many as there are, whatever is asked for.
+        let all: Vec<ArrayDescriptor> = (0..levels.clamp(1, most)).map(|index| level(descriptor, index)).collect();
         let levels = allocate(&self.context(ctx)?, &all)?;
         self.mipmaps.insert(id, Mipmap { ctx, levels });
         Ok(())

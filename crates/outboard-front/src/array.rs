@@ -209,11 +209,8 @@ pub(crate) unsafe fn cuArray3DGetDescriptor<D: Driver>(
 
 pub(crate) unsafe fn cuArrayDestroy<D: Driver>(array: CUarray) -> Result<()> {
     let array = resolve(array)?;
-    // A level goes with its mipmapped array, a plane with its array.
-    if array.part_of.is_some() {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
     let here = array.context.live()?;
+    // A level goes with its mipmapped array, a plane with its array: only the handle ends.
     ARRAYS.remove(array.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     forget_parts::<D>(&here, array.handle);
     here.note(D::get().array_destroy(here.id, ObjectId(array.handle)))
@@ -322,7 +319,7 @@ pub(crate) unsafe fn cuMipmappedArrayCreate<D: Driver>(
     let here = context::current()?;
     // SAFETY: null or the program's structure.
     let d = unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    require(!out.is_null() && d.Width > 0 && levels > 0)?;
+    require(!out.is_null() && d.Width > 0)?;
     let handle = MIPMAPS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = here.note(D::get().mipmap_create(here.id, ObjectId(handle), &of_three(d), levels)) {
         MIPMAPS.release(handle);

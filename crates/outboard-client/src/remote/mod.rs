@@ -11,6 +11,7 @@ mod link;
 mod managed;
 mod pool;
 mod stream;
+mod tensormap;
 mod vmm;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ mod link;
 mod managed;
 mod pool;
 mod stream;
+mod tensormap;
 mod vmm;
 
 use outboard_abi::CUresult;
@@ -34,6 +35,7 @@ pub use link::{LinkInput, Linking};
 pub use managed::Managed;
 pub use pool::Pools;
 pub use stream::{MemoryOperation, Streams};
+pub use tensormap::{Im2colMap, TensorMaps};
 pub use vmm::{MemoryKind, VirtualMemory};
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
@@ -162,6 +164,7 @@ pub trait Backend:
     + Managed
     + Pools
     + Sharing
+    + TensorMaps
     + Streams
     + VirtualMemory
     + Send

@@ -30,6 +30,7 @@ impl Place {
             CUmemorytype::CU_MEMORYTYPE_ARRAY => return Ok(in_array(array::resolve(self.array)?, self.at)),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
+        require(self.height == 0 || self.height >= extent.height)?;
         let height = if self.height == 0 { self.at.1.saturating_add(extent.height) } else { self.height };
         let width = self.at.0.saturating_add(extent.width);
         let pitch = if self.pitch == 0 { width } else { self.pitch };

@@ -3927,7 +3927,26 @@ pub trait Driver: Backend {
         l2_promotion: CUtensorMapL2promotion,
         oob_fill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
-        crate::logs::unsupported("tensor maps are not encoded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::tensormap::cuTensorMapEncodeIm2col::<Self>(
+                tensor_map,
+                tensor_data_type,
+                tensor_rank,
+                global_address,
+                global_dim,
+                global_strides,
+                pixel_box_lower_corner,
+                pixel_box_upper_corner,
+                channels_per_pixel,
+                pixels_per_column,
+                element_strides,
+                interleave,
+                swizzle,
+                l2_promotion,
+                oob_fill,
+            )
+        })
     }
 
     unsafe fn cuTensorMapEncodeIm2colWide(
@@ -3948,7 +3967,27 @@ pub trait Driver: Backend {
         l2_promotion: CUtensorMapL2promotion,
         oob_fill: CUtensorMapFloatOOBfill,
     ) -> CUresult {
-        crate::logs::unsupported("tensor maps are not encoded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::tensormap::cuTensorMapEncodeIm2colWide::<Self>(
+                tensor_map,
+                tensor_data_type,
+                tensor_rank,
+                global_address,
+                global_dim,
+                global_strides,
+                pixel_box_lower_corner_width,
+                pixel_box_upper_corner_width,
+                channels_per_pixel,
+                pixels_per_column,
+                element_strides,
+                interleave,
+                mode,
+                swizzle,
+                l2_promotion,
+                oob_fill,
+            )
+        })
     }
 
     unsafe fn cuTensorMapEncodeTiled(
@@ -3985,7 +4024,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuTensorMapReplaceAddress(tensor_map: *mut CUtensorMap, global_address: *mut c_void) -> CUresult {
-        crate::logs::unsupported("tensor maps are not encoded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::tensormap::cuTensorMapReplaceAddress::<Self>(tensor_map, global_address) })
     }
 
     unsafe fn cuTexObjectCreate(

@@ -11795,8 +11795,7 @@ macro_rules! driver_exports {
                     false,
                     "cuTensorMapReplaceAddress",
                     cuTensorMapReplaceAddress as *const (),
-                )
-                .needs("cuTensorMapReplaceAddress"),
+                ),
                 Entry::new("cuTexObjectCreate", 5000, false, "cuTexObjectCreate", cuTexObjectCreate as *const ())
                     .needs("cuTexObjectCreate"),
                 Entry::new("cuTexObjectDestroy", 5000, false, "cuTexObjectDestroy", cuTexObjectDestroy as *const ())

@@ -185,6 +185,12 @@ pub(crate) trait StreamCommands {
     fn stream_set_attribute(&mut self, message: StreamSetAttribute, answer: Answer<StreamSetAttribute>);
 }
 
+/// What a worker does for the messages of api/wire/tensormap.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait TensormapCommands {
+    /// Does `tensor_map_im2col` and answers, at once or later.
+    fn tensor_map_im2col(&mut self, message: TensorMapIm2col, answer: Answer<TensorMapIm2col>);
+}
+
 /// What a worker does for the messages of api/wire/texture.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait TextureCommands {
     /// Does `surface_create` and answers, at once or later.
@@ -231,6 +237,7 @@ pub(crate) fn dispatch(
              + ModuleCommands
              + NvmlCommands
              + StreamCommands
+             + TensormapCommands
              + TextureCommands
              + VmmCommands
          ),
@@ -687,6 +694,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.device_texture_1d_width(message, incoming.answer());
+            Ok(())
+        }
+        81 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.tensor_map_im2col(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

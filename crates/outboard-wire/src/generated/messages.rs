@@ -3476,6 +3476,102 @@ impl Call for DeviceTexture1dWidth {
     type Reply<'a> = DeviceTexture1dWidthReply;
 }
 
+/// The message `tensor_map_im2col`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMapIm2col {
+    /// `data_type`, see `api/wire/`.
+    pub data_type: u32,
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `dims`, see `api/wire/`.
+    pub dims: Vec<u64>,
+    /// `strides`, see `api/wire/`.
+    pub strides: Vec<u64>,
+    /// `lower`, see `api/wire/`.
+    pub lower: Vec<i32>,
+    /// `upper`, see `api/wire/`.
+    pub upper: Vec<i32>,
+    /// `channels_and_pixels`, see `api/wire/`.
+    pub channels_and_pixels: (u32, u32),
+    /// `element_strides`, see `api/wire/`.
+    pub element_strides: Vec<u32>,
+    /// `interleave`, see `api/wire/`.
+    pub interleave: u32,
+    /// `wide`, see `api/wire/`.
+    pub wide: Vec<u32>,
+    /// `swizzle`, see `api/wire/`.
+    pub swizzle: u32,
+    /// `promotion`, see `api/wire/`.
+    pub promotion: u32,
+    /// `fill`, see `api/wire/`.
+    pub fill: u32,
+}
+
+impl Encode for TensorMapIm2col {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data_type);
+        writer.put(&self.address);
+        writer.put(&self.dims);
+        writer.put(&self.strides);
+        writer.put(&self.lower);
+        writer.put(&self.upper);
+        writer.put(&self.channels_and_pixels);
+        writer.put(&self.element_strides);
+        writer.put(&self.interleave);
+        writer.put(&self.wide);
+        writer.put(&self.swizzle);
+        writer.put(&self.promotion);
+        writer.put(&self.fill);
+    }
+}
+
+impl<'a> Decode<'a> for TensorMapIm2col {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TensorMapIm2col {
+            data_type: reader.get()?,
+            address: reader.get()?,
+            dims: reader.get()?,
+            strides: reader.get()?,
+            lower: reader.get()?,
+            upper: reader.get()?,
+            channels_and_pixels: reader.get()?,
+            element_strides: reader.get()?,
+            interleave: reader.get()?,
+            wide: reader.get()?,
+            swizzle: reader.get()?,
+            promotion: reader.get()?,
+            fill: reader.get()?,
+        })
+    }
+}
+
+impl Message for TensorMapIm2col {
+    const OP: u16 = 81;
+}
+
+/// The answer to [`TensorMapIm2col`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorMapIm2colReply {
+    /// `map`, see `api/wire/`.
+    pub map: [u8; 128],
+}
+
+impl Encode for TensorMapIm2colReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.map);
+    }
+}
+
+impl<'a> Decode<'a> for TensorMapIm2colReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(TensorMapIm2colReply { map: reader.get()? })
+    }
+}
+
+impl Call for TensorMapIm2col {
+    type Reply<'a> = TensorMapIm2colReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3559,6 +3655,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         78 => "nvml_processes",
         79 => "nvml_query",
         80 => "device_texture_1d_width",
+        81 => "tensor_map_im2col",
         _ => return None,
     })
 }
@@ -3648,6 +3745,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         78 => writer.put(&reader.get::<NvmlProcesses>()?),
         79 => writer.put(&reader.get::<NvmlQuery<'_>>()?),
         80 => writer.put(&reader.get::<DeviceTexture1dWidth>()?),
+        81 => writer.put(&reader.get::<TensorMapIm2col>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

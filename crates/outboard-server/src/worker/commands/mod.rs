@@ -12,6 +12,7 @@ mod memory;
 mod module;
 mod nvml;
 mod stream;
+mod tensormap;
 mod texture;
 mod vmm;
 
