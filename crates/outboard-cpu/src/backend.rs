@@ -412,6 +412,10 @@ impl Backend for Cpu {
         Ok(self.functions.get(function)?.occupancy(block, shared))
     }
 
+    fn occupancy_dynamic_shared(&self, _ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
+        self.functions.get(function)?.dynamic_shared(blocks.max(0) as u32, block.max(0) as u32)
+    }
+
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         let function = self.functions.get(launch.function)?;
         let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;

@@ -101,9 +101,31 @@ pub(crate) fn blocks_per_multiprocessor(registers: u32, shared: u64, threads: u3
     fits.into_iter().min().unwrap_or(0) as i32
 }
 
+/// Bytes of dynamic shared memory that each of `blocks` blocks can have on a multiprocessor, with `fixed` bytes taken already.
+pub(crate) fn dynamic_shared_of(blocks: u32, fixed: u64) -> u64 {
+    let each = u64::from(device::SHARED_PER_MULTIPROCESSOR / blocks.max(1)) / SHARED_UNIT * SHARED_UNIT;
+    let usable = each.saturating_sub(u64::from(device::RESERVED_SHARED)).min(u64::from(device::SHARED_OPTIN));
+    usable.saturating_sub(fixed)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::blocks_per_multiprocessor;
+    use super::{blocks_per_multiprocessor, dynamic_shared_of};
+
+    #[test]
+    fn what_is_available_fits_and_no_more_would() {
+        for fixed in [0, 128, 5000, 20_000] {
+            for blocks in 1..=32 {
+                let bytes = dynamic_shared_of(blocks, fixed);
+                if bytes == 0 {
+                    continue;
+                }
+                let fits = |bytes| blocks_per_multiprocessor(16, fixed + bytes, 32);
+                assert!(fits(bytes) >= blocks as i32, "{blocks} blocks of {bytes} bytes and {fixed}");
+                assert!(fits(bytes + 128) < blocks as i32, "{blocks} blocks of more than {bytes} bytes and {fixed}");
+            }
+        }
+    }
 
     /// What an H200 answers.
     #[test]

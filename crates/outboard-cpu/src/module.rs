@@ -14,7 +14,7 @@ use outboard_wire::platform::KernelInfo;
 
 use crate::context::Context;
 use crate::device;
-use crate::launch::blocks_per_multiprocessor;
+use crate::launch::{blocks_per_multiprocessor, dynamic_shared_of};
 
 /// A loaded image.
 pub(crate) struct Module {
@@ -188,6 +188,16 @@ impl Function {
             return 0;
         }
         blocks_per_multiprocessor(info.registers, u64::from(info.shared_bytes) + shared, threads)
+    }
+
+    /// Bytes of dynamic shared memory that each of `blocks` blocks of `threads` threads can have on a multiprocessor.
+    pub(crate) fn dynamic_shared(&self, blocks: u32, threads: u32) -> Result<u64> {
+        if self.occupancy(threads, 0) < blocks as i32 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let info = self.kernel.info();
+        let most = u64::from(self.most_shared.load(Ordering::Relaxed));
+        Ok(dynamic_shared_of(blocks, u64::from(info.shared_bytes)).min(most))
     }
 
     /// What `cuFuncGetAttribute` and `cuFuncGetParamInfo` tell, by attribute number.

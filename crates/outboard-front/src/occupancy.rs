@@ -172,14 +172,11 @@ pub(crate) unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<D: Driver>(
 ) -> Result<()> {
     let function = function::resolve::<D>(f)?;
     require(!out.is_null() && wanted > 0 && block > 0)?;
-    let device = function.live()?.device()?;
-    let total = value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-    let reserved = value(device, A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
-    let most = crate::launch::shared_limit(device);
-    // A multiprocessor hands out shared memory in pieces of 128 bytes.
-    let each = (total / wanted - reserved).min(most) - function.static_shared();
+    let here = function.live()?;
+    // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.
+    let bytes = here.note(D::get().occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, (each.max(0) / 128 * 128) as usize) }
+    unsafe { put(out, bytes as usize) }
 }
 
 #[cfg(test)]

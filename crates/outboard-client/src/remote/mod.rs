@@ -318,6 +318,10 @@ impl Backend for Remote {
         self.call(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
     }
 
+    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
+        self.call(ctx, &msg::OccupancyDynamicShared { function: function.0, blocks, block }, |reply| reply.bytes)
+    }
+
     fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
         let message = msg::OccupancyClusters {
             function: launch.function.0,

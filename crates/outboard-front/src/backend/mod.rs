@@ -305,6 +305,8 @@ pub trait Backend:
     fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
     /// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`. Call.
     fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32>;
+    /// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor. Call.
+    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64>;
     /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have. Call.
     fn occupancy_clusters(&self, _ctx: ContextId, _launch: &Launch<'_>, _largest: bool) -> Result<i32> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)

@@ -103,6 +103,8 @@ pub(crate) trait LaunchCommands {
     fn occupancy_clusters(&mut self, message: OccupancyClusters, answer: Answer<OccupancyClusters>);
     /// Does `tensor_map_tiled` and answers, at once or later.
     fn tensor_map_tiled(&mut self, message: TensorMapTiled, answer: Answer<TensorMapTiled>);
+    /// Does `occupancy_dynamic_shared` and answers, at once or later.
+    fn occupancy_dynamic_shared(&mut self, message: OccupancyDynamicShared, answer: Answer<OccupancyDynamicShared>);
 }
 
 /// What a worker does for the messages of api/wire/link.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -700,6 +702,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.tensor_map_im2col(message, incoming.answer());
+            Ok(())
+        }
+        82 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.occupancy_dynamic_shared(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

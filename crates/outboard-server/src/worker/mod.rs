@@ -13,6 +13,7 @@ mod host_calls;
 pub mod io;
 mod jit;
 mod launch;
+mod layouts;
 mod links;
 mod management;
 mod memory;
@@ -35,6 +36,7 @@ use outboard_wire::{Encode, Writer};
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use helpers::Helpers;
+use layouts::Layouts;
 use management::Management;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
@@ -60,6 +62,7 @@ pub struct Worker {
     textures: HashSet<(u32, u64)>,
     surfaces: HashSet<(u32, u64)>,
     upload: Upload,
+    layouts: Layouts,
     helpers: Helpers,
     output: Arc<Output>,
     management: Management,
@@ -113,6 +116,7 @@ impl Worker {
             textures: HashSet::new(),
             surfaces: HashSet::new(),
             upload: Upload::default(),
+            layouts: Layouts::default(),
             helpers: Helpers::new(),
             output: Arc::new(output),
             management: Management::new(driver.to_owned()),

@@ -98,7 +98,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(bytes: &[u8]) -> Part {
+    pub(crate) fn new(bytes: &[u8]) -> Part {
         let words = bytes.chunks(8).map(|chunk| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -109,6 +109,11 @@ impl Part {
 
     pub(crate) fn pointer(&self) -> *const c_void {
         self.words.as_ptr().cast()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the words hold that many bytes, which any may be read as.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
     }
 
     /// Bytes, without the zero.
@@ -167,6 +172,8 @@ pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<(C
             Ok(()) => info.params.push((offset as u32, size as u32)),
             // Past the last parameter.
             Err(CUresult::CUDA_ERROR_INVALID_VALUE) => break,
+            // The driver does not tell; the image may.
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) if table.cuFuncGetParamInfo.is_none() => break,
             Err(error) => return Err(error),
         }
     }

@@ -3572,6 +3572,58 @@ impl Call for TensorMapIm2col {
     type Reply<'a> = TensorMapIm2colReply;
 }
 
+/// The message `occupancy_dynamic_shared`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OccupancyDynamicShared {
+    /// `function`, see `api/wire/`.
+    pub function: u64,
+    /// `blocks`, see `api/wire/`.
+    pub blocks: i32,
+    /// `block`, see `api/wire/`.
+    pub block: i32,
+}
+
+impl Encode for OccupancyDynamicShared {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.function);
+        writer.put(&self.blocks);
+        writer.put(&self.block);
+    }
+}
+
+impl<'a> Decode<'a> for OccupancyDynamicShared {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OccupancyDynamicShared { function: reader.get()?, blocks: reader.get()?, block: reader.get()? })
+    }
+}
+
+impl Message for OccupancyDynamicShared {
+    const OP: u16 = 82;
+}
+
+/// The answer to [`OccupancyDynamicShared`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct OccupancyDynamicSharedReply {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for OccupancyDynamicSharedReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for OccupancyDynamicSharedReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OccupancyDynamicSharedReply { bytes: reader.get()? })
+    }
+}
+
+impl Call for OccupancyDynamicShared {
+    type Reply<'a> = OccupancyDynamicSharedReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3656,6 +3708,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         79 => "nvml_query",
         80 => "device_texture_1d_width",
         81 => "tensor_map_im2col",
+        82 => "occupancy_dynamic_shared",
         _ => return None,
     })
 }
@@ -3746,6 +3799,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         79 => writer.put(&reader.get::<NvmlQuery<'_>>()?),
         80 => writer.put(&reader.get::<DeviceTexture1dWidth>()?),
         81 => writer.put(&reader.get::<TensorMapIm2col>()?),
+        82 => writer.put(&reader.get::<OccupancyDynamicShared>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -36,6 +36,7 @@ impl Worker {
         let context = self.objects.context(self.ctx)?;
         self.objects.contexts.remove(&self.ctx);
         self.objects.forget(self.ctx);
+        self.layouts.retain(|module| self.objects.modules.get(module).is_ok());
         self.textures.retain(|(ctx, _)| *ctx != self.ctx);
         self.surfaces.retain(|(ctx, _)| *ctx != self.ctx);
         self.allocations.forget(self.ctx);

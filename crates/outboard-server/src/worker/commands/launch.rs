@@ -35,6 +35,15 @@ impl LaunchCommands for Worker {
         answer.result(outcome.map(|()| OccupancyReply { blocks }));
     }
 
+    fn occupancy_dynamic_shared(&mut self, m: OccupancyDynamicShared, answer: Answer<OccupancyDynamicShared>) {
+        let mut bytes = 0usize;
+        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let outcome = function.and_then(|function| {
+            call!(self.table, cuOccupancyAvailableDynamicSMemPerBlock(&raw mut bytes, function, m.blocks, m.block))
+        });
+        answer.result(outcome.map(|()| OccupancyDynamicSharedReply { bytes: bytes as u64 }));
+    }
+
     fn occupancy_clusters(&mut self, m: OccupancyClusters, answer: Answer<OccupancyClusters>) {
         let function = self.enter().and_then(|_| self.objects.function(m.function));
         let outcome = function.and_then(|function| {
