@@ -21,6 +21,15 @@ pub(super) struct Shape {
     pub(super) shared: u32,
 }
 
+/// What a launch carries besides its shape and parameters.
+pub(super) struct Extras<'a> {
+    /// As they came from the client.
+    pub(super) attributes: &'a [(u32, [u8; 64])],
+    pub(super) cooperative: bool,
+    /// What the attributes may name.
+    pub(super) objects: &'a Objects,
+}
+
 /// The driver's structure for a launch with attributes.
 pub(super) struct Config {
     /// What the structure points to.
@@ -29,18 +38,12 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn new(
-        shape: &Shape,
-        stream: CUstream,
-        attributes: &[(u32, [u8; 64])],
-        cooperative: bool,
-        objects: &Objects,
-    ) -> Result<Config, CUresult> {
-        let mut list = Vec::with_capacity(attributes.len() + 1);
-        for (id, value) in attributes {
-            list.push(attribute(*id, translated(*id, *value, objects)?));
+    pub(super) fn new(shape: &Shape, stream: CUstream, extras: &Extras<'_>) -> Result<Config, CUresult> {
+        let mut list = Vec::with_capacity(extras.attributes.len() + 1);
+        for (id, value) in extras.attributes {
+            list.push(attribute(*id, translated(*id, *value, extras.objects)?));
         }
-        if cooperative {
+        if extras.cooperative {
             let mut value = [0; 64];
             value[0] = 1;
             list.push(attribute(Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
@@ -73,9 +76,7 @@ pub(super) fn launch(
     shape: &Shape,
     stream: CUstream,
     params: &[u8],
-    attributes: &[(u32, [u8; 64])],
-    cooperative: bool,
-    objects: &Objects,
+    extras: &Extras<'_>,
 ) -> Result<(), CUresult> {
     let mut bytes = params.len();
     let mut extra = [
@@ -88,11 +89,11 @@ pub(super) fn launch(
     // A kernel without parameters takes no buffer.
     let extra = if params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() };
     let none = core::ptr::null_mut();
-    if attributes.is_empty() && !cooperative {
+    if extras.attributes.is_empty() && !extras.cooperative {
         let ((gx, gy, gz), (bx, by, bz), shared) = (shape.grid, shape.block, shape.shared);
         return call!(table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, none, extra));
     }
-    let config = Config::new(shape, stream, attributes, cooperative, objects)?;
+    let config = Config::new(shape, stream, extras)?;
     call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra))
 }
 

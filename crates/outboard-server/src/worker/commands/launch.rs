@@ -6,7 +6,7 @@ use outboard_wire::messages::*;
 use super::Worker;
 use crate::generated::dispatch::LaunchCommands;
 use crate::worker::answer::{Answer, Outcome};
-use crate::worker::launch::{self, Config, Shape};
+use crate::worker::launch::{self, Config, Extras, Shape};
 
 impl LaunchCommands for Worker {
     fn function_set_attribute(&mut self, m: FunctionSetAttribute) -> Outcome {
@@ -48,7 +48,8 @@ impl LaunchCommands for Worker {
         let function = self.enter().and_then(|_| self.objects.function(m.function));
         let outcome = function.and_then(|function| {
             let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
-            let config = Config::new(&shape, core::ptr::null_mut(), &m.attributes, false, &self.objects)?;
+            let extras = Extras { attributes: &m.attributes, cooperative: false, objects: &self.objects };
+            let config = Config::new(&shape, core::ptr::null_mut(), &extras)?;
             let mut count = 0;
             if m.largest {
                 call!(self.table, cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer()))?;
@@ -69,6 +70,7 @@ impl LaunchCommands for Worker {
         let stream = self.stream(m.stream)?;
         let function = self.objects.function(m.function)?;
         let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
-        launch::launch(self.table, function, &shape, stream, m.params, &m.attributes, m.cooperative, &self.objects)
+        let extras = Extras { attributes: &m.attributes, cooperative: m.cooperative, objects: &self.objects };
+        launch::launch(self.table, function, &shape, stream, m.params, &extras)
     }
 }
