@@ -4,6 +4,7 @@
 //! bin/outboard
 //! lib/outboard/client/libcuda.so.1      what programs load: the client library
 //! lib/outboard/client/libnvidia-ml.so.1 and NVML for the same devices
+//! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
 //! ```
@@ -55,6 +56,8 @@ impl Dist {
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
         place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
+        let module = "python/jax_plugins/outboard/__init__.py";
+        place(&root().join("crates/outboard-cli").join(module), &lib.join(module))?;
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
         link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;

@@ -16,6 +16,9 @@ const WHEELS: &[&str] = &[
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
     "nvidia-cuda-nvrtc==13.0.88",
+    // NVML: its header, and the Python module that programs use.
+    "nvidia-nvml-dev==13.0.87",
+    "nvidia-ml-py==13.580.126",
 ];
 
 /// Runtimes of other releases, which programs must run with too: folder, wheel.

@@ -34,6 +34,11 @@ pub(crate) fn client_dir() -> Result<PathBuf> {
     Ok(parent(installed("client/libcuda.so.1", "the client library")?))
 }
 
+/// The folder with what Python packages need. Programs that are not Python's do without.
+pub(crate) fn python_dir() -> Option<PathBuf> {
+    installed("python", "the folder of Python modules").ok()
+}
+
 /// The folder with the software device as `libcuda.so.1`.
 pub(crate) fn cpu_dir() -> Result<PathBuf> {
     Ok(parent(installed("cpu/libcuda.so.1", "the software device")?))

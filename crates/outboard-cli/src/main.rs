@@ -2,6 +2,7 @@
 
 mod devices;
 mod driver;
+mod environment;
 mod install;
 mod probe;
 mod run;

@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use miette::{Result, miette};
 use outboard_client::target::{Target, VARIABLE};
 
-use crate::{install, probe};
+use crate::{environment, install, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -29,12 +28,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let name = program.next().unwrap_or_default();
     let mut command = Command::new(&name);
     command.args(program);
+    let given = |name: &str| std::env::var_os(name);
     if args.local_cpu {
-        command.env("LD_LIBRARY_PATH", library_path(&install::cpu_dir()?)).env_remove(VARIABLE);
+        command.envs(environment::variables(given, &install::cpu_dir()?, None)).env_remove(VARIABLE);
     } else {
-        let libraries = install::client_dir()?;
+        let (libraries, modules) = (install::client_dir()?, install::python_dir());
         probe::probe(&args.server)?;
-        command.env("LD_LIBRARY_PATH", library_path(&libraries)).env(VARIABLE, args.server.to_string());
+        command.envs(environment::variables(given, &libraries, modules.as_deref()));
+        command.env(VARIABLE, args.server.to_string());
     }
     let error = command.exec();
     let help = match error.kind() {
@@ -43,14 +44,4 @@ pub(crate) fn run(args: Args) -> Result<()> {
         _ => "it was built for another kind of machine, perhaps",
     };
     Err(miette!(help = help, "cannot start {}: {error}", name.to_string_lossy()))
-}
-
-/// Our folder first, then what was there.
-fn library_path(ours: &Path) -> OsString {
-    let mut path = ours.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
-    }
-    path
 }

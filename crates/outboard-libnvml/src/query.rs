@@ -57,11 +57,12 @@ pub(crate) unsafe fn ask(query: &Query, function: &Function, arguments: &[Argume
     let payload = query.ask(&message).map_err(session::failed)?.ok_or(unknown)?;
     let reply: NvmlQueryReply<'_> = Reader::new(&payload).get().map_err(|_| unknown)?;
     let status = nvmlReturn_t(reply.status);
-    if status == nvmlReturn_t::NVML_SUCCESS || status == nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE {
+    let done = status == nvmlReturn_t::NVML_SUCCESS;
+    if done || status == nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE {
         // SAFETY: by the contract above.
-        unsafe { write(function, arguments, reply.results) }.ok_or(unknown)?;
+        unsafe { write(function, arguments, reply.results, done) }.ok_or(unknown)?;
     }
-    if status == nvmlReturn_t::NVML_SUCCESS { Ok(()) } else { Err(status) }
+    if done { Ok(()) } else { Err(status) }
 }
 
 /// What the function reads.
@@ -137,11 +138,11 @@ unsafe fn elements(function: &Function, arguments: &[Argument], count: usize) ->
     }
 }
 
-/// Stores what came back; `None` if it is not what was asked for.
+/// Stores what came back: all of it if the function is done, else how much room it wants. `None` if it is not what was asked for.
 ///
 /// # Safety
 /// As of [`ask`].
-unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8]) -> Option<()> {
+unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], done: bool) -> Option<()> {
     // How much room there is must be known before a count is overwritten.
     let mut outputs = Vec::new();
     for (param, argument) in function.params.iter().zip(arguments) {
@@ -158,13 +159,16 @@ unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8]) -> 
             // SAFETY: as above, and it is not null.
             param => unsafe { bytes_read(function, arguments, param, pointer) },
         };
-        outputs.push((pointer, room));
+        let stored = done || matches!(param, Param::Count | Param::Versioned { .. });
+        outputs.push((pointer, room, stored));
     }
     let mut reader = Reader::new(results);
-    for (pointer, room) in outputs {
+    for (pointer, room, stored) in outputs {
         let bytes = reader.bytes().ok().filter(|bytes| bytes.len() <= room)?;
-        // SAFETY: the function writes up to `room` bytes there, by the contract.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
+        if stored {
+            // SAFETY: the function writes up to `room` bytes there, by the contract.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
+        }
     }
     reader.finish().ok()
 }

@@ -219,6 +219,11 @@ impl Handler for Worker {
         writer.into_vec()
     }
 
+    fn answering(&mut self) {
+        // Who has an answer may ask NVML next, over another connection.
+        self.show();
+    }
+
     fn drained(&mut self) {
         self.show();
     }

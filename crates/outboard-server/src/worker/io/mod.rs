@@ -36,6 +36,9 @@ pub trait Handler {
     /// [`wants_reply`](Command::wants_reply), exactly one reply must follow, now or later.
     fn command(&mut self, command: Command<'_>, replier: &Replier);
 
+    /// Answers are about to be written.
+    fn answering(&mut self) {}
+
     /// No further command is at hand for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 
@@ -157,6 +160,7 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
             let more_calls =
                 || incoming.peek().is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0);
             if replier.pending() && (replier.pending_bytes() >= ENOUGH_REPLIES || !more_calls()) {
+                handler.answering();
                 replier.flush()?;
             }
         }

@@ -107,7 +107,10 @@ impl Question<'_> {
                 self.put(1, &nvmlMemory_t { total: device.total_memory, free: device.total_memory - used, used })
             }
             "nvmlDeviceGetMemoryInfo_v2" => {
-                let (version, used) = (self.version(1, size_of::<nvmlMemory_v2_t>(), 2)?, used(&device));
+                let Some(version) = self.version(1, size_of::<nvmlMemory_v2_t>(), 2) else {
+                    return Some(nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+                };
+                let used = used(&device);
                 let (total, free) = (device.total_memory, device.total_memory - used);
                 self.put(1, &nvmlMemory_v2_t { version, total, reserved: 0, free, used })
             }

@@ -1,0 +1,81 @@
+//! What a program finds in its environment, so that it finds the libraries: `docs/using.md` says why each is there.
+//!
+//! A search path gets our folder in front; any other variable is set only where the user has not.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Where a program finds the loader's libraries.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
+/// Where Triton looks for the driver library, instead of in the loader's cache of the system.
+const TRITON: &str = "TRITON_LIBCUDA_PATH";
+/// Where Python looks for modules.
+const MODULES: &str = "PYTHONPATH";
+
+/// The variables to set, given those that are set. `libraries` holds the driver library, `modules` what Python packages need.
+pub(crate) fn variables(
+    given: impl Fn(&str) -> Option<OsString>,
+    libraries: &Path,
+    modules: Option<&Path>,
+) -> BTreeMap<&'static str, OsString> {
+    let mut variables = BTreeMap::new();
+    variables.insert(LIBRARIES, in_front(libraries.as_os_str(), given(LIBRARIES)));
+    if let Some(modules) = modules {
+        variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
+    }
+    for (name, value) in [(TRITON, libraries.as_os_str())] {
+        if given(name).is_none() {
+            variables.insert(name, value.to_owned());
+        }
+    }
+    variables
+}
+
+/// A search path with our folder first. An empty one is none: to the loader, an empty entry is the current folder.
+fn in_front(ours: &OsStr, others: Option<OsString>) -> OsString {
+    let mut path = ours.to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(given: &[(&str, &str)]) -> BTreeMap<&'static str, OsString> {
+        let find = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        variables(find, Path::new("/lib/client"), Some(Path::new("/lib/python")))
+    }
+
+    #[test]
+    fn an_empty_environment_gets_everything() {
+        let wanted =
+            [("LD_LIBRARY_PATH", "/lib/client"), ("PYTHONPATH", "/lib/python"), ("TRITON_LIBCUDA_PATH", "/lib/client")];
+        let wanted: BTreeMap<&str, OsString> = wanted.iter().map(|(name, value)| (*name, value.into())).collect();
+        assert_eq!(with(&[]), wanted);
+        assert_eq!(with(&[("LD_LIBRARY_PATH", ""), ("PYTHONPATH", "")]), wanted);
+    }
+
+    #[test]
+    fn paths_are_kept_behind_ours() {
+        let variables = with(&[("LD_LIBRARY_PATH", "/a:/b"), ("PYTHONPATH", "/c")]);
+        assert_eq!(variables["LD_LIBRARY_PATH"], "/lib/client:/a:/b");
+        assert_eq!(variables["PYTHONPATH"], "/lib/python:/c");
+    }
+
+    #[test]
+    fn what_the_user_set_stays() {
+        assert!(!with(&[("TRITON_LIBCUDA_PATH", "/mine")]).contains_key("TRITON_LIBCUDA_PATH"));
+        // Set to nothing is set.
+        assert!(!with(&[("TRITON_LIBCUDA_PATH", "")]).contains_key("TRITON_LIBCUDA_PATH"));
+    }
+
+    #[test]
+    fn without_modules_python_is_left_alone() {
+        assert!(!variables(|_| None, Path::new("/lib/cpu"), None).contains_key("PYTHONPATH"));
+    }
+}

@@ -1,0 +1,144 @@
+"""What programs ask through nvidia-ml-py. Run by nvml.rs; the first argument says what to do."""
+
+import os
+import sys
+import threading
+
+import pynvml as nvml
+
+
+def fails(error, function, *arguments):
+    try:
+        result = function(*arguments)
+    except nvml.NVMLError as raised:
+        assert raised.value == error, f"{function.__name__}: {raised}"
+    else:
+        raise AssertionError(f"{function.__name__} gives {result}")
+
+
+def ask(handle):
+    """Facts that stay the same."""
+    return (
+        nvml.nvmlDeviceGetName(handle),
+        nvml.nvmlDeviceGetUUID(handle),
+        nvml.nvmlDeviceGetPciInfo(handle).busId,
+        nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        nvml.nvmlDeviceGetCudaComputeCapability(handle),
+    )
+
+
+def devices():
+    nvml.nvmlInit()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        print(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
+
+
+def questions():
+    fails(nvml.NVML_ERROR_UNINITIALIZED, nvml.nvmlDeviceGetCount)
+    nvml.nvmlInit()
+    nvml.nvmlInit()
+    nvml.nvmlShutdown()
+    assert nvml.nvmlSystemGetDriverVersion().split(".")[0].isdigit()
+    assert nvml.nvmlSystemGetNVMLVersion()
+    assert nvml.nvmlSystemGetCudaDriverVersion() >= 12000
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        name, uuid, address, total, capability = ask(handle)
+        assert name and total > 0 and capability[0] >= 7
+        for same in (nvml.nvmlDeviceGetHandleByUUID(uuid), nvml.nvmlDeviceGetHandleByPciBusId(address)):
+            assert nvml.nvmlDeviceGetIndex(same) == index
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        assert memory.total == total and memory.used + memory.free <= total
+        rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+        assert 0 <= rates.gpu <= 100 and 0 <= rates.memory <= 100
+        assert nvml.nvmlDeviceGetComputeMode(handle) == nvml.NVML_COMPUTEMODE_DEFAULT
+        assert nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) > 0
+        assert nvml.nvmlDeviceGetPerformanceState(handle) >= 0
+        assert all(process.pid > 0 for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        assert nvml.nvmlDeviceGetGraphicsRunningProcesses(handle) == []
+        fields = nvml.nvmlDeviceGetFieldValues if not SOFTWARE else None
+        if fields:
+            values = fields(handle, [nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, nvml.NVML_FI_DEV_POWER_INSTANT])
+            assert len(values) == 2 and values[0].nvmlReturn == nvml.NVML_SUCCESS
+            assert nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU) > 0
+            assert nvml.nvmlDeviceGetPowerUsage(handle) > 0
+            assert len(nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) > 0
+        else:
+            fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+            fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetPowerUsage, handle)
+            fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceGetSupportedMemoryClocks, handle)
+    for argument in ("", "GPU-", "GPU-00000000-0000-0000-0000-000000000000"):
+        fails(nvml.NVML_ERROR_NOT_FOUND, nvml.nvmlDeviceGetHandleByUUID, argument)
+    fails(nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.nvmlDeviceGetHandleByIndex, 4096)
+    fails(nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.nvmlDeviceGetHandleByPciBusId, "nowhere")
+    nvml.nvmlShutdown()
+    fails(nvml.NVML_ERROR_UNINITIALIZED, nvml.nvmlDeviceGetCount)
+
+
+def refusals():
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    denied = nvml.NVML_ERROR_NO_PERMISSION
+    fails(denied, nvml.nvmlDeviceSetPowerManagementLimit, handle, 1000)
+    fails(denied, nvml.nvmlDeviceSetComputeMode, handle, nvml.NVML_COMPUTEMODE_PROHIBITED)
+    fails(denied, nvml.nvmlDeviceSetPersistenceMode, handle, nvml.NVML_FEATURE_DISABLED)
+    fails(denied, nvml.nvmlDeviceSetEccMode, handle, nvml.NVML_FEATURE_DISABLED)
+    fails(denied, nvml.nvmlDeviceSetGpuLockedClocks, handle, 1, 2)
+    fails(denied, nvml.nvmlDeviceResetGpuLockedClocks, handle)
+    fails(denied, nvml.nvmlDeviceClearEccErrorCounts, handle, nvml.NVML_VOLATILE_ECC)
+    fails(denied, nvml.nvmlDeviceSetMigMode, handle, 1)
+    fails(denied, nvml.nvmlDeviceSetFanSpeed_v2, handle, 0, 0)
+    # What is refused politely: no device offers an event.
+    events = nvml.nvmlEventSetCreate()
+    assert nvml.nvmlDeviceGetSupportedEventTypes(handle) == 0
+    fails(nvml.NVML_ERROR_NOT_SUPPORTED, nvml.nvmlDeviceRegisterEvents, handle, nvml.nvmlEventTypeXidCriticalError, events)
+    fails(nvml.NVML_ERROR_TIMEOUT, nvml.nvmlEventSetWait_v2, events, 1)
+    nvml.nvmlEventSetFree(events)
+
+
+def threads():
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    expected, wrong = ask(handle), []
+
+    def many():
+        for _ in range(50):
+            if ask(handle) != expected:
+                wrong.append(True)
+
+    workers = [threading.Thread(target=many) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def fork():
+    """A forked child may go on, as it may natively; its parent's answers stay its parent's."""
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    expected = ask(handle)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(ask(handle) == expected for _ in range(20)) else 1)
+    assert all(ask(handle) == expected for _ in range(20))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert ask(handle) == expected
+
+
+def lost():
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    fails(nvml.NVML_ERROR_GPU_IS_LOST, nvml.nvmlDeviceGetName, handle)
+
+
+def unreachable():
+    fails(nvml.NVML_ERROR_UNKNOWN, nvml.nvmlInit)
+
+
+SOFTWARE = sys.argv[2] == "cpu"
+globals()[sys.argv[1]]()

@@ -1,0 +1,108 @@
+//! NVML for the devices of a server: through nvidia-ml-py, and through the C functions beside CUDA.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use outboard_e2e::{Driver, Program, Server, dist};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// nvml.py with the devices of a list.
+fn python(list: &str, what: &str) -> Command {
+    let mut command = Command::new(dist().join("bin/outboard"));
+    command.args(["run", "--server", list, "--"]);
+    command.arg(root().join(".venv/bin/python3")).arg(root().join("tests/e2e/tests/nvml.py"));
+    command.args([what, Driver::chosen().name()]);
+    command
+}
+
+fn finish(mut command: Command) -> String {
+    let Output { status, stdout, stderr } = command.output().expect("outboard starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {status}\n{stdout}{stderr}");
+    stdout.into_owned()
+}
+
+#[test]
+fn questions_are_answered() {
+    finish(python(Server::start().address(), "questions"));
+}
+
+#[test]
+fn what_would_change_a_gpu_is_refused() {
+    finish(python(Server::start().address(), "refusals"));
+}
+
+#[test]
+fn threads_and_forked_children_may_ask() {
+    let server = Server::start();
+    finish(python(server.address(), "threads"));
+    finish(python(server.address(), "fork"));
+}
+
+#[test]
+fn devices_are_those_of_the_list_in_its_order() {
+    let server = Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "3")]);
+    let all = finish(python(server.address(), "devices"));
+    let all: Vec<&str> = all.lines().collect();
+    assert_eq!(all.len(), 3);
+    let list = format!("{0}/2,{0}/0", server.address());
+    assert_eq!(finish(python(&list, "devices")).lines().collect::<Vec<_>>(), [all[2], all[0]]);
+}
+
+#[test]
+fn a_lost_server_is_a_lost_gpu() {
+    let server = Server::start();
+    let mut child =
+        python(server.address(), "lost").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("outboard starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    drop(server);
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("the program listens");
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn without_a_server_nothing_starts() {
+    let mut command = Command::new(root().join(".venv/bin/python3"));
+    command.arg(root().join("tests/e2e/tests/nvml.py")).args(["unreachable", "cpu"]);
+    command.env("LD_LIBRARY_PATH", dist().join("lib/outboard/client")).env("OUTBOARD_SERVER", "127.0.0.1:1");
+    finish(command);
+}
+
+#[test]
+fn nvml_and_cuda_speak_of_the_same_devices() {
+    let server = Server::start();
+    let program = Program::new("nvml");
+    let remote = program.clone().arg("remote").through(&server);
+    remote.expect_success("nvml");
+    if Driver::chosen() == Driver::Nvidia {
+        let native = program.directly();
+        native.expect_success("nvml, natively");
+        assert_eq!(native.stdout, remote.stdout);
+    }
+}
+
+#[test]
+fn every_symbol_of_the_native_library_is_exported_and_nothing_else() {
+    let mut wanted = BTreeSet::new();
+    for file in ["nvml-13.0.toml", "nvml-580.toml"] {
+        let text = std::fs::read_to_string(root().join("api/facts").join(file)).expect("facts");
+        let names = text.lines().filter_map(|line| line.split_once(" = [")).map(|(name, _)| name.to_owned());
+        wanted.extend(names.filter(|name| name.starts_with("nvml")));
+    }
+    assert_eq!(wanted.len(), 404, "as many as the library of the driver 580 exports");
+    // How a server tells this library from NVIDIA's.
+    wanted.insert("outboard_nvml".to_owned());
+    let library = dist().join("lib/outboard/client/libnvidia-ml.so.1");
+    let nm = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm starts");
+    let listed = String::from_utf8(nm.stdout).expect("names");
+    let exported: BTreeSet<String> =
+        listed.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect();
+    assert_eq!(exported, wanted);
+}
