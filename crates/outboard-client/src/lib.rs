@@ -12,6 +12,7 @@ mod remote;
 mod requests;
 mod session;
 pub mod target;
+mod tokens;
 
 pub use query::{Query, QueryError};
 pub use remote::Remote;

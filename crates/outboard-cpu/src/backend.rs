@@ -1,5 +1,6 @@
 //! The device as the front sees it: tables of what it named, and one line for each thing it asks.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -18,10 +19,12 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::device;
 use crate::event::Event;
+use crate::ipc::OpenedMemory;
 use crate::launch::Grid;
 use crate::link::Link;
 use crate::memory::{HostMemory, check_range};
 use crate::module::{self, Function, Module};
+use crate::pool::{Pool, Pooled};
 use crate::sched::{Lane, Scheduler, Ticket};
 use crate::stream::Attributes;
 use crate::table::Table;
@@ -44,6 +47,10 @@ pub struct Cpu {
     pub(crate) links: Table<ObjectId, Link>,
     pub(crate) arrays: Table<ObjectId, Array>,
     pub(crate) mipmaps: Table<ObjectId, Mipmap>,
+    pub(crate) pools: Table<ObjectId, Arc<Pool>>,
+    pub(crate) default_pools: Mutex<HashMap<u32, Arc<Pool>>>,
+    pub(crate) pooled: Pooled,
+    pub(crate) opened: OpenedMemory,
     launches: AtomicU64,
     pub(crate) attributes: Attributes,
 }
@@ -63,6 +70,10 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    pools: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    default_pools: Mutex::default(),
+    pooled: Pooled::default(),
+    opened: OpenedMemory::default(),
     launches: AtomicU64::new(0),
     attributes: Attributes::default(),
 });
@@ -100,8 +111,12 @@ impl Cpu {
         self.contexts.get(ctx)
     }
 
-    fn event(&self, id: ObjectId) -> Result<Arc<Event>> {
+    pub(crate) fn event(&self, id: ObjectId) -> Result<Arc<Event>> {
         self.events.get(id)
+    }
+
+    pub(crate) fn insert_event(&self, id: ObjectId, event: Event) {
+        self.events.insert(id, event);
     }
 
     /// Waits, lets printed text appear, and reports what became of the context.
@@ -110,6 +125,12 @@ impl Cpu {
         self.scheduler.wait_all(tickets);
         context.output.flush();
         self.scheduler.check(ctx)
+    }
+
+    /// The ordinal of an engine's device.
+    pub(crate) fn device_of(&self, engine: &Arc<Engine>) -> Result<u32> {
+        let at = self.engines()?.iter().position(|other| Arc::ptr_eq(other, engine));
+        at.map(|at| at as u32).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
     /// Waits for all work of all contexts.
@@ -166,6 +187,8 @@ impl Backend for Cpu {
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
         context.free_all();
+        self.pooled.free_context(ctx);
+        self.opened.forget(ctx);
         self.host.remove_context(self.engines()?, ctx);
         Ok(())
     }
@@ -199,17 +222,25 @@ impl Backend for Cpu {
 
     fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
         let context = self.context(ctx)?;
+        if self.pooled.contains(address) {
+            self.scheduler.wait_all(self.scheduler.pending(ctx));
+            self.pooled.free(address);
+            return Ok(());
+        }
         context.check_owned(address)?;
         self.scheduler.wait_all(self.scheduler.pending(ctx));
         context.free(address)
     }
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: Stream) -> Result<u64> {
-        // Memory that is there now is there when the stream comes to it.
-        self.memory_alloc(ctx, bytes)
+        let device = self.device_of(&self.context(ctx)?.engine)?;
+        self.alloc_pooled(ctx, &self.default_pool(device)?, bytes)
     }
 
     fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+        if self.pooled.contains(address) {
+            return Cpu::get().free_pooled(ctx, address, stream);
+        }
         let context = self.context(ctx)?;
         context.check_owned(address)?;
         let free = move || {
@@ -297,7 +328,11 @@ impl Backend for Cpu {
     }
 
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, _flags: u32) -> Result<()> {
-        let Some(record) = self.event(event)?.latest() else { return Ok(()) };
+        let event = self.event(event)?;
+        if let Some(shared) = &event.shared {
+            return Cpu::get().wait_for_shared(ctx, lane(ctx, stream), shared);
+        }
+        let Some(record) = event.latest() else { return Ok(()) };
         Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, Some(record.ticket)).map(drop)
     }
 
@@ -329,7 +364,7 @@ impl Backend for Cpu {
     }
 
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
-        self.events.insert(id, Event::new(ctx, flags));
+        self.events.insert(id, Event::new(ctx, flags)?);
         Ok(())
     }
 
@@ -339,6 +374,9 @@ impl Backend for Cpu {
 
     fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, _flags: u32) -> Result<()> {
         let event = self.event(id)?;
+        if let Some(shared) = &event.shared {
+            return Cpu::get().record_shared(ctx, lane(ctx, stream), shared);
+        }
         let stamp = Arc::new(Stamp::default());
         let ticket = Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
         event.record(ticket, stamp);
@@ -346,12 +384,20 @@ impl Backend for Cpu {
     }
 
     fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        let record = self.event(id)?.latest();
+        let event = self.event(id)?;
+        if let Some(shared) = &event.shared {
+            return self.synchronize_shared(ctx, shared);
+        }
+        let record = event.latest();
         self.synchronize(ctx, record.map(|record| record.ticket).into_iter().collect())
     }
 
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        match self.event(id)?.latest() {
+        let event = self.event(id)?;
+        match event.latest() {
+            _ if event.shared.as_ref().is_some_and(|shared| !shared.is_reached(shared.latest())) => {
+                Err(CUresult::CUDA_ERROR_NOT_READY)
+            }
             Some(record) if !self.scheduler.is_done(record.ticket) => Err(CUresult::CUDA_ERROR_NOT_READY),
             _ => self.scheduler.check(ctx),
         }

@@ -6,6 +6,7 @@ use outboard_abi::{CUevent_flags_enum, CUresult};
 use outboard_front::backend::{ContextId, Result};
 use parking_lot::Mutex;
 
+use crate::ipc::SharedEvent;
 use crate::sched::Ticket;
 use crate::work::Stamp;
 
@@ -13,6 +14,8 @@ use crate::work::Stamp;
 pub(crate) struct Event {
     pub(crate) ctx: ContextId,
     timing: bool,
+    /// What other processes see of it.
+    pub(crate) shared: Option<Arc<SharedEvent>>,
     record: Mutex<Option<Record>>,
 }
 
@@ -24,9 +27,16 @@ pub(crate) struct Record {
 }
 
 impl Event {
-    pub(crate) fn new(ctx: ContextId, flags: u32) -> Event {
+    pub(crate) fn new(ctx: ContextId, flags: u32) -> Result<Event> {
         let timing = flags & CUevent_flags_enum::CU_EVENT_DISABLE_TIMING.0 == 0;
-        Event { ctx, timing, record: Mutex::new(None) }
+        let interprocess = flags & CUevent_flags_enum::CU_EVENT_INTERPROCESS.0 != 0;
+        let shared = if interprocess { Some(SharedEvent::new()?) } else { None };
+        Ok(Event { ctx, timing, shared, record: Mutex::new(None) })
+    }
+
+    /// An event of another process.
+    pub(crate) fn of(ctx: ContextId, shared: Arc<SharedEvent>) -> Event {
+        Event { ctx, timing: false, shared: Some(shared), record: Mutex::new(None) }
     }
 
     pub(crate) fn record(&self, ticket: Ticket, stamp: Arc<Stamp>) {

@@ -9,13 +9,16 @@ use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{MemoryKind, ObjectId, Result, VirtualMemory};
-use outboard_simt::{Access, Engine, memory_file};
+use outboard_simt::{Access, Engine, named_file};
 use parking_lot::Mutex;
 
 use crate::backend::Cpu;
 
 /// Bytes of which sizes and addresses must be multiples, as on NVIDIA's devices.
 pub(crate) const GRANULE: u64 = 2 << 20;
+
+/// What the name of a file with physical memory begins with; the device follows.
+pub(crate) const FILE_NAME: &str = "physical-";
 
 /// Physical memory.
 pub(crate) struct Physical {
@@ -30,13 +33,16 @@ enum Place {
     Arena(u64),
     /// In a file of its own, which other processes may map.
     File(OwnedFd),
+    /// In another process's file.
+    Imported(OwnedFd),
 }
 
 impl Physical {
-    pub(crate) fn new(engine: Arc<Engine>, bytes: u64, shareable: bool) -> Result<Physical> {
+    pub(crate) fn new(engine: Arc<Engine>, device: u32, bytes: u64, shareable: bool) -> Result<Physical> {
         let memory = engine.memory();
         let place = if shareable {
-            let file = memory_file(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            let file = named_file(&format!("outboard-{FILE_NAME}{device}"), bytes)
+                .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             Place::File(file)
         } else {
@@ -46,15 +52,14 @@ impl Physical {
     }
 
     /// Memory of another process, in its file. It does not count as this process's.
-    pub(crate) fn import(engine: Arc<Engine>, bytes: u64, file: OwnedFd) -> Result<Physical> {
-        engine.memory().charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(Physical { engine, bytes, place: Place::File(file) })
+    pub(crate) fn import(engine: Arc<Engine>, bytes: u64, file: OwnedFd) -> Physical {
+        Physical { engine, bytes, place: Place::Imported(file) }
     }
 
     /// The file that other processes may map.
     pub(crate) fn shareable(&self) -> Option<BorrowedFd<'_>> {
         match &self.place {
-            Place::File(file) => Some(file.as_fd()),
+            Place::File(file) | Place::Imported(file) => Some(file.as_fd()),
             Place::Arena(_) => None,
         }
     }
@@ -62,7 +67,7 @@ impl Physical {
     /// The file and the offset in it.
     fn file(&self) -> Result<(BorrowedFd<'_>, u64)> {
         match &self.place {
-            Place::File(file) => Ok((file.as_fd(), 0)),
+            Place::File(file) | Place::Imported(file) => Ok((file.as_fd(), 0)),
             Place::Arena(offset) => {
                 let file = self.engine.memory().file().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
                 Ok((file, *offset))
@@ -76,6 +81,7 @@ impl Drop for Physical {
         match self.place {
             Place::Arena(offset) => self.engine.memory().free_physical(offset),
             Place::File(_) => self.engine.memory().discharge(self.bytes),
+            Place::Imported(_) => {}
         }
     }
 }
@@ -140,7 +146,7 @@ impl VirtualMemory for Cpu {
     }
 
     fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
-        let physical = Physical::new(self.engine(kind.device)?.clone(), bytes, kind.handle_types != 0)?;
+        let physical = Physical::new(self.engine(kind.device)?.clone(), kind.device, bytes, kind.handle_types != 0)?;
         self.physical.insert(memory, physical);
         Ok(())
     }

@@ -119,6 +119,7 @@ impl Context {
         crate::array::forget(id);
         crate::texture::forget(id);
         crate::memory::forget(id);
+        crate::ipc::forget();
         let outcome = B::get().context_close(id);
         self.fault.clear();
         outcome

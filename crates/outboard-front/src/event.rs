@@ -69,6 +69,25 @@ pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) 
     unsafe { put(out, object.handle as CUevent) }
 }
 
+/// An event that other processes may open.
+pub(crate) fn shareable(event: CUevent) -> Result<(Here, ObjectId)> {
+    let (here, event) = live(event)?;
+    require(event.flags & INTERPROCESS != 0)?;
+    Ok((here, event.id()))
+}
+
+/// Gives an event of another process, which the backend opens under its name, a handle.
+pub(crate) fn adopt(here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> Result<u64> {
+    let flags = INTERPROCESS | DISABLE_TIMING;
+    let make = |handle| Object { handle, context: here.context.clone(), ctx: here.id, flags };
+    let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = open(object.id()) {
+        EVENTS.remove(object.handle);
+        return here.note(Err(error));
+    }
+    Ok(object.handle)
+}
+
 pub(crate) unsafe fn cuEventDestroy_v2<D: Driver>(event: CUevent) -> Result<()> {
     crate::state::ready()?;
     let object = EVENTS.remove(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))?;

@@ -23,6 +23,7 @@ pub(crate) enum Kind {
     Link = 8,
     MipmappedArray = 13,
     Array = 14,
+    Pool = 21,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -6,11 +6,11 @@ use outboard_abi::{CUdeviceptr, CUresult, CUstream};
 use parking_lot::RwLock;
 
 use crate::Driver;
-use crate::backend::{ContextId, Result, Stream};
+use crate::backend::{ContextId, Result};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Here};
 use crate::ranges::Ranges;
-use crate::stream;
+use crate::{pool, stream};
 
 /// An allocation that the program knows by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,10 @@ pub(crate) struct Allocation {
 pub(crate) enum Kind {
     /// Device memory.
     Device,
-    /// Device memory of a stream-ordered allocation.
-    DeviceAsync,
+    /// Device memory of a stream-ordered allocation, and the handle of its pool: 0 for the device's default one.
+    Pooled(u64),
+    /// Memory of another process.
+    Opened,
     /// A variable of a module, which lives as long as the module.
     Global,
     /// Physical memory mapped by the virtual-memory calls.
@@ -66,8 +68,13 @@ pub(crate) fn find(address: u64) -> Option<(u64, u64, Allocation)> {
 
 /// Notes an allocation of `bytes` at `base`.
 pub(crate) fn insert(here: &Here, base: u64, bytes: u64, kind: Kind) {
+    insert_on(here, here.context.device, base, bytes, kind);
+}
+
+/// As [`insert`], for memory of a device that need not be the context's.
+pub(crate) fn insert_on(here: &Here, device: usize, base: u64, bytes: u64, kind: Kind) {
     let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let allocation = Allocation { ctx: here.id, device: here.context.device, context: here.context.handle, kind, id };
+    let allocation = Allocation { ctx: here.id, device, context: here.context.handle, kind, id };
     MAP.write().insert(base, bytes, allocation);
 }
 
@@ -157,7 +164,7 @@ pub(crate) unsafe fn cuMemFree_v2<D: Driver>(address: CUdeviceptr) -> Result<()>
     if address == 0 {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::DeviceAsync);
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_));
     // The allocation's own context frees it, whichever is current; a faulted one reports its fault.
     let (_, _, allocation) = find(address)
         .filter(|(base, _, allocation)| *base == address && is_device(allocation.kind))
@@ -196,15 +203,9 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2<D: Driver>(
 pub(crate) unsafe fn cuMemAllocAsync<D: Driver>(out: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Result<()> {
     let (here, stream) = stream::resolve::<D>(stream)?;
     require(!out.is_null())?;
-    let address = if bytes == 0 { 0 } else { alloc_async::<D>(&here, bytes as u64, stream)? };
+    let address = if bytes == 0 { 0 } else { pool::alloc_from_current::<D>(&here, bytes as u64, stream)? };
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }
-}
-
-fn alloc_async<D: Driver>(here: &Here, bytes: u64, stream: Stream) -> Result<u64> {
-    let address = here.note(D::get().memory_alloc_async(here.id, bytes, stream))?;
-    insert(here, address, bytes, Kind::DeviceAsync);
-    Ok(address)
 }
 
 pub(crate) unsafe fn cuMemFreeAsync<D: Driver>(address: CUdeviceptr, stream: CUstream) -> Result<()> {
@@ -212,7 +213,7 @@ pub(crate) unsafe fn cuMemFreeAsync<D: Driver>(address: CUdeviceptr, stream: CUs
     if address == 0 {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::DeviceAsync);
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_));
     remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     here.note(D::get().memory_free_async(here.id, address, stream))
 }

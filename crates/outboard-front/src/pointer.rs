@@ -8,7 +8,7 @@ use crate::Driver;
 use crate::backend::Result;
 use crate::border::{put, require, slice};
 use crate::memory::{self, Allocation, Kind};
-use crate::vmm;
+use crate::{pool, vmm};
 
 /// An attribute's value, in the type that cuda.h gives it.
 enum Value {
@@ -36,7 +36,13 @@ impl Value {
 }
 
 /// The value for an address inside an allocation; `None` for attributes that it does not have.
-fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a: &Allocation) -> Option<Value> {
+fn known<D: Driver>(
+    attribute: CUpointer_attribute,
+    address: u64,
+    base: u64,
+    bytes: u64,
+    a: &Allocation,
+) -> Option<Value> {
     let host = a.kind.is_host();
     let mapped = matches!(a.kind, Kind::Mapped { .. });
     let reservation = || vmm::reservation(address).filter(|_| mapped);
@@ -50,7 +56,7 @@ fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a:
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS | A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(false),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
-        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(a.kind == Kind::Device),
         A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base, |(start, _)| start)),
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
@@ -59,7 +65,10 @@ fn known(attribute: CUpointer_attribute, address: u64, base: u64, bytes: u64, a:
         A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Bool(false),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(address)),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
-        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE if a.kind != Kind::DeviceAsync => Value::Long(0),
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match a.kind {
+            Kind::Pooled(pool) => Value::Long(pool::handle_of::<D>(pool, a.device)),
+            _ => Value::Long(0),
+        },
         A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(bytes),
         A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(base),
         A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => match a.kind {
@@ -99,7 +108,7 @@ pub(crate) unsafe fn cuPointerGetAttribute<D: Driver>(
     crate::state::ready()?;
     require(!data.is_null())?;
     let (base, bytes, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let value = known(attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value = known::<D>(attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe { value.store(data) }
 }
@@ -117,7 +126,7 @@ pub(crate) unsafe fn cuPointerGetAttributes<D: Driver>(
     let (attributes, data) = unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
     for (attribute, out) in attributes.iter().zip(data) {
         let value = found
-            .and_then(|(base, bytes, allocation)| known(*attribute, address, base, bytes, &allocation))
+            .and_then(|(base, bytes, allocation)| known::<D>(*attribute, address, base, bytes, &allocation))
             .unwrap_or_else(|| unknown(*attribute));
         // SAFETY: the program's out parameters, each of its attribute's type.
         unsafe { value.store(*out) }?;

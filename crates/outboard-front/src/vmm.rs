@@ -130,21 +130,20 @@ fn kind(prop: &CUmemAllocationProp) -> Result<(MemoryKind, usize)> {
     Ok((kind, index))
 }
 
-/// Gives physical memory, which the backend makes under its name, a handle.
-pub(crate) fn adopt(
-    bytes: u64,
-    prop: CUmemAllocationProp,
-    device: usize,
-    make: impl FnOnce(ObjectId) -> Result<()>,
-) -> Result<u64> {
+/// Gives physical memory a handle; `make` has the backend make it under that name, and tells bytes, properties and the visible device.
+pub(crate) fn adopt_with(make: impl FnOnce(ObjectId) -> Result<(u64, CUmemAllocationProp, usize)>) -> Result<u64> {
     let handle = MEMORY.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = make(ObjectId(handle)) {
-        MEMORY.release(handle);
-        return Err(error);
+    match make(ObjectId(handle)) {
+        Ok((bytes, prop, device)) => {
+            let users = Mutex::new(Users { handles: 1, mappings: 0 });
+            MEMORY.fill(handle, Arc::new(Physical { handle, bytes, prop, device, users }));
+            Ok(handle)
+        }
+        Err(error) => {
+            MEMORY.release(handle);
+            Err(error)
+        }
     }
-    let users = Mutex::new(Users { handles: 1, mappings: 0 });
-    MEMORY.fill(handle, Arc::new(Physical { handle, bytes, prop, device, users }));
-    Ok(handle)
 }
 
 pub(crate) unsafe fn cuMemGetAllocationGranularity<D: Driver>(
@@ -207,7 +206,7 @@ pub(crate) unsafe fn cuMemCreate<D: Driver>(
     // SAFETY: null or the program's structure.
     let prop = unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (kind, device) = kind(prop)?;
-    let handle = adopt(bytes, *prop, device, |id| D::get().vmm_create(id, bytes, kind))?;
+    let handle = adopt_with(|id| D::get().vmm_create(id, bytes, kind).map(|()| (bytes, *prop, device)))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle) }
 }

@@ -22,6 +22,8 @@ pub(crate) enum ToWorker {
     Board,
     /// The connection that comes along is one more lane of the session.
     Lane,
+    /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
+    Answer { request: u64, payload: Option<Vec<u8>> },
 }
 
 /// What a worker is to do.
@@ -52,6 +54,12 @@ pub(crate) enum ToSupervisor {
     Welcomed,
     /// The client cannot be served.
     Failed { code: RefusalCode, sentence: String },
+    /// Keep this, and the descriptor that comes along, for other sessions that show the token.
+    Share { request: u64, token: u128, kind: u8, payload: Vec<u8> },
+    /// Do so no longer.
+    Unshare { token: u128 },
+    /// What has that token?
+    Find { request: u64, token: u128, kind: u8 },
 }
 
 /// A message is never longer.
@@ -119,6 +127,11 @@ impl Encode for ToWorker {
             }
             ToWorker::Lane => writer.u8(1),
             ToWorker::Board => writer.u8(2),
+            ToWorker::Answer { request, payload } => {
+                writer.u8(3);
+                writer.u64(*request);
+                writer.put(payload);
+            }
         }
     }
 }
@@ -138,6 +151,7 @@ impl<'a> Decode<'a> for ToWorker {
             })),
             1 => Ok(ToWorker::Lane),
             2 => Ok(ToWorker::Board),
+            3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
             value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
         }
     }
@@ -152,6 +166,23 @@ impl Encode for ToSupervisor {
                 writer.u16(code.number());
                 writer.str(sentence);
             }
+            ToSupervisor::Share { request, token, kind, payload } => {
+                writer.u8(2);
+                writer.u64(*request);
+                writer.u128(*token);
+                writer.u8(*kind);
+                writer.put(payload);
+            }
+            ToSupervisor::Unshare { token } => {
+                writer.u8(3);
+                writer.u128(*token);
+            }
+            ToSupervisor::Find { request, token, kind } => {
+                writer.u8(4);
+                writer.u64(*request);
+                writer.u128(*token);
+                writer.u8(*kind);
+            }
         }
     }
 }
@@ -161,6 +192,14 @@ impl<'a> Decode<'a> for ToSupervisor {
         match reader.u8()? {
             0 => Ok(ToSupervisor::Welcomed),
             1 => Ok(ToSupervisor::Failed { code: RefusalCode::from_number(reader.u16()?), sentence: reader.get()? }),
+            2 => Ok(ToSupervisor::Share {
+                request: reader.u64()?,
+                token: reader.u128()?,
+                kind: reader.u8()?,
+                payload: reader.get()?,
+            }),
+            3 => Ok(ToSupervisor::Unshare { token: reader.u128()? }),
+            4 => Ok(ToSupervisor::Find { request: reader.u64()?, token: reader.u128()?, kind: reader.u8()? }),
             value => Err(DecodeError::Invalid { what: "message to the supervisor", value: value.into() }),
         }
     }
@@ -197,6 +236,18 @@ mod tests {
         let failed = ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() };
         send(there.as_fd(), &failed, None).unwrap();
         assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, failed);
+
+        let share = ToSupervisor::Share { request: 3, token: u128::MAX, kind: 4, payload: vec![1, 2] };
+        let find = ToSupervisor::Find { request: 5, token: 6, kind: 7 };
+        for message in [share, find, ToSupervisor::Unshare { token: 8 }] {
+            send(there.as_fd(), &message, None).unwrap();
+            assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
+        }
+        for payload in [None, Some(vec![9])] {
+            let answer = ToWorker::Answer { request: 1, payload };
+            send(here.as_fd(), &answer, None).unwrap();
+            assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, answer);
+        }
 
         drop(there);
         drop(descriptor);

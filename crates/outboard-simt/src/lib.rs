@@ -27,6 +27,6 @@ mod rt;
 pub use engine::{Engine, EngineConfig, EngineError, Limit};
 pub use fault::{Fault, FaultKind, Space};
 pub use launch::{Launch, OutputSink, OutputStream};
-pub use memory::reserved::{Access, memory_file};
+pub use memory::reserved::{Access, memory_file, named_file};
 pub use memory::{Memory, OutOfMemory};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};

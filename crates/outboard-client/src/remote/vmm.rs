@@ -30,6 +30,7 @@ impl VirtualMemory for Remote {
     }
 
     fn vmm_release(&self, memory: ObjectId) -> Result<()> {
+        self.unshare_closed();
         self.post(NONE, &msg::VmmRelease { memory: memory.0 })
     }
 

@@ -414,7 +414,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuDeviceGetDefaultMemPool::<Self>(pool_out, dev) })
     }
 
     unsafe fn cuDeviceGetDevResource(
@@ -456,7 +457,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuDeviceGetMemPool::<Self>(pool, dev) })
     }
 
     unsafe fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
@@ -593,7 +595,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuDeviceSetMemPool::<Self>(dev, pool) })
     }
 
     unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
@@ -1759,27 +1762,33 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcCloseMemHandle::<Self>(dptr) })
     }
 
     unsafe fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcGetEventHandle::<Self>(p_handle, event) })
     }
 
     unsafe fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcGetMemHandle::<Self>(p_handle, dptr) })
     }
 
     unsafe fn cuIpcOpenEventHandle(ph_event: *mut CUevent, handle: CUipcEventHandle) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcOpenEventHandle::<Self>(ph_event, handle) })
     }
 
     unsafe fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcOpenMemHandle::<Self>(pdptr, handle, flags) })
     }
 
     unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("IPC among processes of one server is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::ipc::cuIpcOpenMemHandle_v2::<Self>(pdptr, handle, flags) })
     }
 
     unsafe fn cuKernelGetAttribute(
@@ -2214,7 +2223,8 @@ pub trait Driver: Backend {
         pool: CUmemoryPool,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemAllocFromPoolAsync::<Self>(dptr, bytesize, pool, h_stream) })
     }
 
     unsafe fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
@@ -2307,7 +2317,10 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("the virtual-memory calls are not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::ipc::cuMemExportToShareableHandle::<Self>(shareable_handle, handle, handle_type, flags)
+        })
     }
 
     unsafe fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
@@ -2365,7 +2378,8 @@ pub trait Driver: Backend {
         location: *mut CUmemLocation,
         r#type: CUmemAllocationType,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemGetDefaultMemPool::<Self>(pool_out, location, r#type) })
     }
 
     unsafe fn cuMemGetHandleForAddressRange(
@@ -2392,7 +2406,8 @@ pub trait Driver: Backend {
         location: *mut CUmemLocation,
         r#type: CUmemAllocationType,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemGetMemPool::<Self>(pool, location, r#type) })
     }
 
     unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
@@ -2434,7 +2449,10 @@ pub trait Driver: Backend {
         os_handle: *mut c_void,
         sh_handle_type: CUmemAllocationHandleType,
     ) -> CUresult {
-        crate::logs::unsupported("the virtual-memory calls are not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::ipc::cuMemImportFromShareableHandle::<Self>(handle, os_handle, sh_handle_type)
+        })
     }
 
     unsafe fn cuMemMap(
@@ -2453,15 +2471,18 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolCreate::<Self>(pool, pool_props) })
     }
 
     unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolDestroy::<Self>(pool) })
     }
 
     unsafe fn cuMemPoolExportPointer(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolExportPointer::<Self>(share_data_out, ptr) })
     }
 
     unsafe fn cuMemPoolExportToShareableHandle(
@@ -2470,7 +2491,10 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::pool::cuMemPoolExportToShareableHandle::<Self>(handle_out, pool, handle_type, flags)
+        })
     }
 
     unsafe fn cuMemPoolGetAccess(
@@ -2478,11 +2502,13 @@ pub trait Driver: Backend {
         mem_pool: CUmemoryPool,
         location: *mut CUmemLocation,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolGetAccess::<Self>(flags, mem_pool, location) })
     }
 
     unsafe fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolGetAttribute::<Self>(pool, attr, value) })
     }
 
     unsafe fn cuMemPoolImportFromShareableHandle(
@@ -2491,7 +2517,10 @@ pub trait Driver: Backend {
         handle_type: CUmemAllocationHandleType,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::pool::cuMemPoolImportFromShareableHandle::<Self>(pool_out, handle, handle_type, flags)
+        })
     }
 
     unsafe fn cuMemPoolImportPointer(
@@ -2499,19 +2528,23 @@ pub trait Driver: Backend {
         pool: CUmemoryPool,
         share_data: *mut CUmemPoolPtrExportData,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolImportPointer::<Self>(ptr_out, pool, share_data) })
     }
 
     unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolSetAccess::<Self>(pool, map, count) })
     }
 
     unsafe fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolSetAttribute::<Self>(pool, attr, value) })
     }
 
     unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemPoolTrimTo::<Self>(pool, min_bytes_to_keep) })
     }
 
     unsafe fn cuMemPrefetchAsync(
@@ -2587,7 +2620,8 @@ pub trait Driver: Backend {
         r#type: CUmemAllocationType,
         pool: CUmemoryPool,
     ) -> CUresult {
-        crate::logs::unsupported("only the default pool exists so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pool::cuMemSetMemPool::<Self>(location, r#type, pool) })
     }
 
     unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {

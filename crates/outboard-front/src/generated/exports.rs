@@ -8968,8 +8968,7 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetDefaultMemPool",
                     cuDeviceGetDefaultMemPool as *const (),
-                )
-                .needs("cuDeviceGetDefaultMemPool"),
+                ),
                 Entry::new(
                     "cuDeviceGetDevResource",
                     12040,
@@ -9001,8 +9000,7 @@ macro_rules! driver_exports {
                     cuDeviceGetHostAtomicCapabilities as *const (),
                 ),
                 Entry::new("cuDeviceGetLuid", 10000, false, "cuDeviceGetLuid", cuDeviceGetLuid as *const ()),
-                Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ())
-                    .needs("cuDeviceGetMemPool"),
+                Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ()),
                 Entry::new("cuDeviceGetName", 2000, false, "cuDeviceGetName", cuDeviceGetName as *const ()),
                 Entry::new(
                     "cuDeviceGetNvSciSyncAttributes",
@@ -9129,8 +9127,7 @@ macro_rules! driver_exports {
                     cuDeviceSetGraphMemAttribute as *const (),
                 )
                 .needs("cuDeviceSetGraphMemAttribute"),
-                Entry::new("cuDeviceSetMemPool", 11020, false, "cuDeviceSetMemPool", cuDeviceSetMemPool as *const ())
-                    .needs("cuDeviceSetMemPool"),
+                Entry::new("cuDeviceSetMemPool", 11020, false, "cuDeviceSetMemPool", cuDeviceSetMemPool as *const ()),
                 Entry::new("cuDeviceTotalMem", 2000, false, "cuDeviceTotalMem", cuDeviceTotalMem as *const ()),
                 Entry::new("cuDeviceTotalMem", 3020, false, "cuDeviceTotalMem_v2", cuDeviceTotalMem_v2 as *const ()),
                 Entry::new(
@@ -10569,8 +10566,7 @@ macro_rules! driver_exports {
                     false,
                     "cuMemGetDefaultMemPool",
                     cuMemGetDefaultMemPool as *const (),
-                )
-                .needs("cuMemGetDefaultMemPool"),
+                ),
                 Entry::new(
                     "cuMemGetHandleForAddressRange",
                     11070,
@@ -10583,8 +10579,7 @@ macro_rules! driver_exports {
                     .needs("cuMemGetInfo"),
                 Entry::new("cuMemGetInfo", 3020, false, "cuMemGetInfo_v2", cuMemGetInfo_v2 as *const ())
                     .needs("cuMemGetInfo_v2"),
-                Entry::new("cuMemGetMemPool", 13000, false, "cuMemGetMemPool", cuMemGetMemPool as *const ())
-                    .needs("cuMemGetMemPool"),
+                Entry::new("cuMemGetMemPool", 13000, false, "cuMemGetMemPool", cuMemGetMemPool as *const ()),
                 Entry::new("cuMemHostAlloc", 2020, false, "cuMemHostAlloc", cuMemHostAlloc as *const ()),
                 Entry::new(
                     "cuMemHostGetDevicePointer",
@@ -10751,8 +10746,7 @@ macro_rules! driver_exports {
                 ),
                 Entry::new("cuMemSetAccess", 10020, false, "cuMemSetAccess", cuMemSetAccess as *const ())
                     .needs("cuMemSetAccess"),
-                Entry::new("cuMemSetMemPool", 13000, false, "cuMemSetMemPool", cuMemSetMemPool as *const ())
-                    .needs("cuMemSetMemPool"),
+                Entry::new("cuMemSetMemPool", 13000, false, "cuMemSetMemPool", cuMemSetMemPool as *const ()),
                 Entry::new("cuMemUnmap", 10020, false, "cuMemUnmap", cuMemUnmap as *const ()).needs("cuMemUnmap"),
                 Entry::new("cuMemcpy", 4000, false, "cuMemcpy", cuMemcpy as *const ()).needs("cuMemcpy"),
                 Entry::new("cuMemcpy", 7000, true, "cuMemcpy_ptds", cuMemcpy_ptds as *const ()).needs("cuMemcpy"),

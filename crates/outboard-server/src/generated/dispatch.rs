@@ -89,6 +89,34 @@ pub(crate) trait EventCommands {
     fn event_synchronize(&mut self, message: EventSynchronize, answer: Answer<EventSynchronize>);
 }
 
+/// What a worker does for the messages of api/wire/ipc.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait IpcCommands {
+    /// Does `close_memory` and answers, at once or later.
+    fn close_memory(&mut self, message: CloseMemory, answer: Answer<CloseMemory>);
+    /// Does `export_physical` and answers, at once or later.
+    fn export_physical(&mut self, message: ExportPhysical, answer: Answer<ExportPhysical>);
+    /// Does `export_pool` and answers, at once or later.
+    fn export_pool(&mut self, message: ExportPool, answer: Answer<ExportPool>);
+    /// Does `import_physical` and answers, at once or later.
+    fn import_physical(&mut self, message: ImportPhysical, answer: Answer<ImportPhysical>);
+    /// Does `import_pool` and answers, at once or later.
+    fn import_pool(&mut self, message: ImportPool, answer: Answer<ImportPool>);
+    /// Does `open_event` and answers, at once or later.
+    fn open_event(&mut self, message: OpenEvent, answer: Answer<OpenEvent>);
+    /// Does `open_memory` and answers, at once or later.
+    fn open_memory(&mut self, message: OpenMemory, answer: Answer<OpenMemory>);
+    /// Does `open_pooled` and answers, at once or later.
+    fn open_pooled(&mut self, message: OpenPooled, answer: Answer<OpenPooled>);
+    /// Does `share_event` and answers, at once or later.
+    fn share_event(&mut self, message: ShareEvent, answer: Answer<ShareEvent>);
+    /// Does `share_memory` and answers, at once or later.
+    fn share_memory(&mut self, message: ShareMemory, answer: Answer<ShareMemory>);
+    /// Does `share_pooled` and answers, at once or later.
+    fn share_pooled(&mut self, message: SharePooled, answer: Answer<SharePooled>);
+    /// Does `unshare`.
+    fn unshare(&mut self, message: Unshare) -> Outcome;
+}
+
 /// What a worker does for the messages of api/wire/launch.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait LaunchCommands {
     /// Does `function_set_attribute`.
@@ -157,6 +185,28 @@ pub(crate) trait NvmlCommands {
     fn nvml_processes(&mut self, message: NvmlProcesses, answer: Answer<NvmlProcesses>);
     /// Does `nvml_query` and answers, at once or later.
     fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>);
+}
+
+/// What a worker does for the messages of api/wire/pool.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait PoolCommands {
+    /// Does `pool_access` and answers, at once or later.
+    fn pool_access(&mut self, message: PoolAccess, answer: Answer<PoolAccess>);
+    /// Does `pool_alloc` and answers, at once or later.
+    fn pool_alloc(&mut self, message: PoolAlloc, answer: Answer<PoolAlloc>);
+    /// Does `pool_attribute` and answers, at once or later.
+    fn pool_attribute(&mut self, message: PoolAttribute, answer: Answer<PoolAttribute>);
+    /// Does `pool_create` and answers, at once or later.
+    fn pool_create(&mut self, message: PoolCreate, answer: Answer<PoolCreate>);
+    /// Does `pool_default`.
+    fn pool_default(&mut self, message: PoolDefault) -> Outcome;
+    /// Does `pool_destroy`.
+    fn pool_destroy(&mut self, message: PoolDestroy) -> Outcome;
+    /// Does `pool_set_access` and answers, at once or later.
+    fn pool_set_access(&mut self, message: PoolSetAccess, answer: Answer<PoolSetAccess>);
+    /// Does `pool_set_attribute`.
+    fn pool_set_attribute(&mut self, message: PoolSetAttribute) -> Outcome;
+    /// Does `pool_trim` and answers, at once or later.
+    fn pool_trim(&mut self, message: PoolTrim, answer: Answer<PoolTrim>);
 }
 
 /// What a worker does for the messages of api/wire/stream.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -233,11 +283,13 @@ pub(crate) fn dispatch(
              + CopyCommands
              + DeviceCommands
              + EventCommands
+             + IpcCommands
              + LaunchCommands
              + LinkCommands
              + MemoryCommands
              + ModuleCommands
              + NvmlCommands
+             + PoolCommands
              + StreamCommands
              + TensormapCommands
              + TextureCommands
@@ -709,6 +761,128 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.occupancy_dynamic_shared(message, incoming.answer());
             Ok(())
+        }
+        83 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.close_memory(message, incoming.answer());
+            Ok(())
+        }
+        84 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.export_physical(message, incoming.answer());
+            Ok(())
+        }
+        85 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.export_pool(message, incoming.answer());
+            Ok(())
+        }
+        86 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.import_physical(message, incoming.answer());
+            Ok(())
+        }
+        87 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.import_pool(message, incoming.answer());
+            Ok(())
+        }
+        88 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.open_event(message, incoming.answer());
+            Ok(())
+        }
+        89 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.open_memory(message, incoming.answer());
+            Ok(())
+        }
+        90 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.open_pooled(message, incoming.answer());
+            Ok(())
+        }
+        91 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_access(message, incoming.answer());
+            Ok(())
+        }
+        92 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_alloc(message, incoming.answer());
+            Ok(())
+        }
+        93 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_attribute(message, incoming.answer());
+            Ok(())
+        }
+        94 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_create(message, incoming.answer());
+            Ok(())
+        }
+        95 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_default(message)
+        }
+        96 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_destroy(message)
+        }
+        97 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_set_access(message, incoming.answer());
+            Ok(())
+        }
+        98 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_set_attribute(message)
+        }
+        99 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.pool_trim(message, incoming.answer());
+            Ok(())
+        }
+        100 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.share_event(message, incoming.answer());
+            Ok(())
+        }
+        101 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.share_memory(message, incoming.answer());
+            Ok(())
+        }
+        102 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.share_pooled(message, incoming.answer());
+            Ok(())
+        }
+        103 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.unshare(message)
         }
         _ => return Ok(None),
     }))

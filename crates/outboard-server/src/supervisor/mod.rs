@@ -5,6 +5,7 @@
 
 mod admit;
 mod sessions;
+mod shares;
 mod workers;
 
 use std::ffi::OsString;

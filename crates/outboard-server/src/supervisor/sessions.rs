@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::shares::Shares;
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToSupervisor, ToWorker};
@@ -24,6 +25,7 @@ struct Table {
     /// What the workers write of their sessions, and what they map for it.
     board: Board,
     shared: OwnedFd,
+    shares: Shares,
     /// Told whenever a session ends.
     ended: Notify,
 }
@@ -47,7 +49,8 @@ impl Sessions {
     /// None yet, and room for so many.
     pub(super) fn new(most: usize) -> io::Result<Sessions> {
         let (board, shared) = Board::create(most)?;
-        let table = Table { sessions: RefCell::default(), board, shared, ended: Notify::new() };
+        let (sessions, shares) = (RefCell::default(), Shares::default());
+        let table = Table { sessions, board, shared, shares, ended: Notify::new() };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -59,15 +62,15 @@ impl Sessions {
     pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
         let (session, key) = (start.session, start.key);
         let process = worker.id();
-        worker.send(&ToWorker::Start(start), connection)?;
-        worker.send(&ToWorker::Board, self.table.shared.as_fd())?;
+        worker.send(&ToWorker::Start(start), Some(connection))?;
+        worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
         let (lanes, lanes_in) = mpsc::channel(LANES_ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
         self.table.sessions.borrow_mut().insert(session, Entry { key, lanes, stop });
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
-            look_after(worker, session, lanes_in, stop_in, welcome).await;
+            look_after(worker, session, &table.shares, lanes_in, stop_in, welcome).await;
             table.sessions.borrow_mut().remove(&session);
             table.board.clear(process);
             table.ended.notify_waiters();
@@ -125,10 +128,19 @@ fn same(a: u128, b: u128) -> bool {
     std::hint::black_box(a ^ b) == 0
 }
 
+/// Answers a worker's request.
+fn reply(worker: &Worker, session: u64, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
+    let (payload, descriptor) = found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
+    if let Err(error) = worker.send(&ToWorker::Answer { request, payload }, descriptor) {
+        tracing::warn!(session, %error, "an answer did not reach its worker");
+    }
+}
+
 /// Relays between a worker and the supervisor until the worker has ended.
 async fn look_after(
     mut worker: Worker,
     session: u64,
+    shares: &Shares,
     mut lanes: mpsc::Receiver<OwnedFd>,
     mut stop: mpsc::Receiver<()>,
     welcome: oneshot::Sender<Result<(), Refusal>>,
@@ -146,11 +158,19 @@ async fn look_after(
     loop {
         tokio::select! {
             said = worker.receive() => match said {
-                Ok(Some(ToSupervisor::Welcomed)) => {
+                Ok(Some((ToSupervisor::Welcomed, _))) => {
                     tracing::debug!(session, ms = started.elapsed().as_millis() as u64, "welcomed");
                     answer(Ok(()));
                 }
-                Ok(Some(ToSupervisor::Failed { code, sentence })) => answer(Err(Refusal { code, sentence })),
+                Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => answer(Err(Refusal { code, sentence })),
+                Ok(Some((ToSupervisor::Share { request, token, kind, payload }, descriptor))) => {
+                    let taken = shares.add(session, token, kind, payload, descriptor);
+                    reply(&worker, session, request, taken.then_some((&[], None)));
+                }
+                Ok(Some((ToSupervisor::Unshare { token }, _))) => shares.remove(session, token),
+                Ok(Some((ToSupervisor::Find { request, token, kind }, _))) => {
+                    shares.find(token, kind, |found| reply(&worker, session, request, found));
+                }
                 Ok(None) => break,
                 Err(error) => {
                     tracing::error!(session, %error, "a worker talks nonsense");
@@ -159,7 +179,7 @@ async fn look_after(
                 }
             },
             Some(lane) = lanes.recv() => {
-                if let Err(error) = worker.send(&ToWorker::Lane, lane.as_fd()) {
+                if let Err(error) = worker.send(&ToWorker::Lane, Some(lane.as_fd())) {
                     tracing::warn!(session, %error, "a lane did not reach its worker");
                 }
             }
@@ -169,6 +189,8 @@ async fn look_after(
             }
         }
     }
+    // A token of a session that has ended names nothing.
+    shares.forget(session);
     let status = worker.wait().await;
     let seconds = started.elapsed().as_secs_f64();
     match &status {

@@ -63,17 +63,17 @@ impl Worker {
         self.id
     }
 
-    /// Sends a message, and a connection with it.
-    pub(super) fn send(&self, message: &ToWorker, connection: BorrowedFd<'_>) -> io::Result<()> {
-        control::send(self.control.get_ref().as_fd(), message, Some(connection))
+    /// Sends a message, and perhaps a descriptor with it.
+    pub(super) fn send(&self, message: &ToWorker, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        control::send(self.control.get_ref().as_fd(), message, descriptor)
     }
 
-    /// The next message; `None` once the worker has closed its end.
-    pub(super) async fn receive(&self) -> io::Result<Option<ToSupervisor>> {
+    /// The next message, and the descriptor with it; `None` once the worker has closed its end.
+    pub(super) async fn receive(&self) -> io::Result<Option<(ToSupervisor, Option<OwnedFd>)>> {
         loop {
             let mut ready = self.control.readable().await?;
             match ready.try_io(|control| control::receive::<ToSupervisor>(control.get_ref().as_fd())) {
-                Ok(result) => return Ok(result?.map(|(message, _)| message)),
+                Ok(result) => return result,
                 Err(_would_block) => {}
             }
         }

@@ -20,6 +20,7 @@ mod memory;
 mod modules;
 mod objects;
 mod output;
+mod shares;
 mod space;
 mod staging;
 
@@ -42,6 +43,7 @@ use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
+use shares::Shared;
 use space::Space;
 use staging::Pool;
 
@@ -54,6 +56,9 @@ pub struct Worker {
     objects: Objects,
     allocations: Allocations,
     space: Space,
+    shared: Shared,
+    /// Memory of other sessions, by address: how often it has been opened.
+    opened: HashMap<u64, u32>,
     slots: Slots,
     parcels: Parcels,
     pools: HashMap<u32, Arc<Pool>>,
@@ -109,6 +114,8 @@ impl Worker {
             objects: Objects::new(),
             allocations: Allocations::default(),
             space: Space::default(),
+            shared: Shared::default(),
+            opened: HashMap::new(),
             slots: Slots::default(),
             parcels: Parcels::default(),
             pools: HashMap::new(),
@@ -195,11 +202,8 @@ fn mask_what_is_local(platform: &mut Platform) {
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
         A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
         A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
         A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
     ];
@@ -207,6 +211,9 @@ fn mask_what_is_local(platform: &mut Platform) {
         for (attribute, value) in &mut device.attributes {
             if masked.iter().any(|masked| masked.0 == *attribute) {
                 *value = 0;
+            } else if *attribute == A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES.0 {
+                // Of these, sessions share by descriptor.
+                *value &= outboard_abi::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as i32;
             }
         }
     }

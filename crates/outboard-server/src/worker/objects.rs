@@ -84,6 +84,8 @@ pub(crate) struct Objects {
     pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
     pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
     pub(crate) modules: Named<Module>,
+    /// A pool and the ordinal of its device; of no context.
+    pub(crate) pools: Named<(Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
     pub(crate) links: Named<Arc<Mutex<Link>>>,
@@ -106,6 +108,7 @@ impl Objects {
             streams: Named::new(),
             events: Named::new(),
             modules: Named::new(),
+            pools: Named::new(),
             functions: Named::new(),
             links: Named::new(),
             arrays: Named::new(),

@@ -11,8 +11,18 @@ pub(crate) struct Space {
     reservations: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, (Mapping, BTreeSet<u32>)>,
     /// Physical memory, by the client's names.
-    memory: HashMap<u64, CUmemGenericAllocationHandle>,
+    memory: HashMap<u64, Memory>,
 }
+
+#[derive(Clone, Copy)]
+struct Memory {
+    handle: CUmemGenericAllocationHandle,
+    bytes: u64,
+    kind: Kind,
+}
+
+/// Device, handle types, compression and usage that physical memory was created with.
+pub(crate) type Kind = [u32; 4];
 
 /// Physical memory at an address.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +52,21 @@ impl Space {
         if memory == 0 || self.memory.contains_key(&memory) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
     }
 
-    pub(crate) fn add_memory(&mut self, name: u64, handle: CUmemGenericAllocationHandle) {
-        self.memory.insert(name, handle);
+    pub(crate) fn add_memory(&mut self, name: u64, handle: CUmemGenericAllocationHandle, bytes: u64, kind: Kind) {
+        self.memory.insert(name, Memory { handle, bytes, kind });
+    }
+
+    /// Bytes of physical memory, and what it was created with.
+    pub(crate) fn created(&self, name: u64) -> Result<(u64, Kind), CUresult> {
+        self.memory.get(&name).map(|memory| (memory.bytes, memory.kind)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn memory(&self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
-        self.memory.get(&name).copied().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.memory.get(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn remove_memory(&mut self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
-        self.memory.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.memory.remove(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// `Ok` if a range lies in one reservation and nothing is mapped there.

@@ -23,7 +23,7 @@ pub enum Access {
 
 /// Makes device memory a file, which other processes can map too. Without one it stays as it is: private.
 pub(super) fn share(arena: &Mapping, bytes: u64) -> Option<OwnedFd> {
-    let file = memory_file(bytes).ok()?;
+    let file = named_file("outboard-arena", bytes).ok()?;
     // SAFETY: the range lies in a mapping of our own that nothing uses yet.
     unsafe { place(arena.base, bytes, file.as_fd(), 0) }.ok()?;
     Some(file)
@@ -31,7 +31,12 @@ pub(super) fn share(arena: &Mapping, bytes: u64) -> Option<OwnedFd> {
 
 /// A file of `bytes` of zeros that takes memory only where it is written.
 pub fn memory_file(bytes: u64) -> std::io::Result<OwnedFd> {
-    let file = memfd_create("outboard-device-memory", MemfdFlags::CLOEXEC)?;
+    named_file("outboard-memory", bytes)
+}
+
+/// As [`memory_file`], under a name that the system shows.
+pub fn named_file(name: &str, bytes: u64) -> std::io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes)?;
     Ok(file)
 }

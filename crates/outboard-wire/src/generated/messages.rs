@@ -3624,6 +3624,945 @@ impl Call for OccupancyDynamicShared {
     type Reply<'a> = OccupancyDynamicSharedReply;
 }
 
+/// The message `close_memory`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloseMemory {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for CloseMemory {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for CloseMemory {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CloseMemory { address: reader.get()? })
+    }
+}
+
+impl Message for CloseMemory {
+    const OP: u16 = 83;
+}
+
+/// The answer to [`CloseMemory`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloseMemoryReply {}
+
+impl Encode for CloseMemoryReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for CloseMemoryReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CloseMemoryReply {})
+    }
+}
+
+impl Call for CloseMemory {
+    type Reply<'a> = CloseMemoryReply;
+}
+
+/// The message `export_physical`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportPhysical {
+    /// `memory`, see `api/wire/`.
+    pub memory: u64,
+}
+
+impl Encode for ExportPhysical {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.memory);
+    }
+}
+
+impl<'a> Decode<'a> for ExportPhysical {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ExportPhysical { memory: reader.get()? })
+    }
+}
+
+impl Message for ExportPhysical {
+    const OP: u16 = 84;
+}
+
+/// The answer to [`ExportPhysical`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportPhysicalReply {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ExportPhysicalReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ExportPhysicalReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ExportPhysicalReply { token: reader.get()? })
+    }
+}
+
+impl Call for ExportPhysical {
+    type Reply<'a> = ExportPhysicalReply;
+}
+
+/// The message `export_pool`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportPool {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+}
+
+impl Encode for ExportPool {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+    }
+}
+
+impl<'a> Decode<'a> for ExportPool {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ExportPool { pool: reader.get()? })
+    }
+}
+
+impl Message for ExportPool {
+    const OP: u16 = 85;
+}
+
+/// The answer to [`ExportPool`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportPoolReply {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ExportPoolReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ExportPoolReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ExportPoolReply { token: reader.get()? })
+    }
+}
+
+impl Call for ExportPool {
+    type Reply<'a> = ExportPoolReply;
+}
+
+/// The message `import_physical`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportPhysical {
+    /// `memory`, see `api/wire/`.
+    pub memory: u64,
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ImportPhysical {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.memory);
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ImportPhysical {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ImportPhysical { memory: reader.get()?, token: reader.get()? })
+    }
+}
+
+impl Message for ImportPhysical {
+    const OP: u16 = 86;
+}
+
+/// The answer to [`ImportPhysical`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportPhysicalReply {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `handle_types`, see `api/wire/`.
+    pub handle_types: u32,
+    /// `compression`, see `api/wire/`.
+    pub compression: u32,
+    /// `usage`, see `api/wire/`.
+    pub usage: u32,
+}
+
+impl Encode for ImportPhysicalReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
+    }
+}
+
+impl<'a> Decode<'a> for ImportPhysicalReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ImportPhysicalReply {
+            bytes: reader.get()?,
+            device: reader.get()?,
+            handle_types: reader.get()?,
+            compression: reader.get()?,
+            usage: reader.get()?,
+        })
+    }
+}
+
+impl Call for ImportPhysical {
+    type Reply<'a> = ImportPhysicalReply;
+}
+
+/// The message `import_pool`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportPool {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ImportPool {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ImportPool {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ImportPool { pool: reader.get()?, token: reader.get()? })
+    }
+}
+
+impl Message for ImportPool {
+    const OP: u16 = 87;
+}
+
+/// The answer to [`ImportPool`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportPoolReply {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for ImportPoolReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for ImportPoolReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ImportPoolReply { device: reader.get()? })
+    }
+}
+
+impl Call for ImportPool {
+    type Reply<'a> = ImportPoolReply;
+}
+
+/// The message `open_event`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenEvent {
+    /// `event`, see `api/wire/`.
+    pub event: u64,
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for OpenEvent {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.event);
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for OpenEvent {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenEvent { event: reader.get()?, token: reader.get()? })
+    }
+}
+
+impl Message for OpenEvent {
+    const OP: u16 = 88;
+}
+
+/// The answer to [`OpenEvent`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenEventReply {}
+
+impl Encode for OpenEventReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for OpenEventReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenEventReply {})
+    }
+}
+
+impl Call for OpenEvent {
+    type Reply<'a> = OpenEventReply;
+}
+
+/// The message `open_memory`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenMemory {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+}
+
+impl Encode for OpenMemory {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+        writer.put(&self.flags);
+    }
+}
+
+impl<'a> Decode<'a> for OpenMemory {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenMemory { token: reader.get()?, flags: reader.get()? })
+    }
+}
+
+impl Message for OpenMemory {
+    const OP: u16 = 89;
+}
+
+/// The answer to [`OpenMemory`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenMemoryReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for OpenMemoryReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for OpenMemoryReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenMemoryReply { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Call for OpenMemory {
+    type Reply<'a> = OpenMemoryReply;
+}
+
+/// The message `open_pooled`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenPooled {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for OpenPooled {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for OpenPooled {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenPooled { pool: reader.get()?, token: reader.get()? })
+    }
+}
+
+impl Message for OpenPooled {
+    const OP: u16 = 90;
+}
+
+/// The answer to [`OpenPooled`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenPooledReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for OpenPooledReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for OpenPooledReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(OpenPooledReply { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Call for OpenPooled {
+    type Reply<'a> = OpenPooledReply;
+}
+
+/// The message `pool_access`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAccess {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for PoolAccess {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAccess {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAccess { pool: reader.get()?, device: reader.get()? })
+    }
+}
+
+impl Message for PoolAccess {
+    const OP: u16 = 91;
+}
+
+/// The answer to [`PoolAccess`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAccessReply {
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+}
+
+impl Encode for PoolAccessReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.flags);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAccessReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAccessReply { flags: reader.get()? })
+    }
+}
+
+impl Call for PoolAccess {
+    type Reply<'a> = PoolAccessReply;
+}
+
+/// The message `pool_alloc`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAlloc {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for PoolAlloc {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.bytes);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAlloc {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAlloc { pool: reader.get()?, bytes: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for PoolAlloc {
+    const OP: u16 = 92;
+}
+
+/// The answer to [`PoolAlloc`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAllocReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for PoolAllocReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAllocReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAllocReply { address: reader.get()? })
+    }
+}
+
+impl Call for PoolAlloc {
+    type Reply<'a> = PoolAllocReply;
+}
+
+/// The message `pool_attribute`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAttribute {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+}
+
+impl Encode for PoolAttribute {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.attribute);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAttribute {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAttribute { pool: reader.get()?, attribute: reader.get()? })
+    }
+}
+
+impl Message for PoolAttribute {
+    const OP: u16 = 93;
+}
+
+/// The answer to [`PoolAttribute`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolAttributeReply {
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for PoolAttributeReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for PoolAttributeReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolAttributeReply { value: reader.get()? })
+    }
+}
+
+impl Call for PoolAttribute {
+    type Reply<'a> = PoolAttributeReply;
+}
+
+/// The message `pool_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolCreate {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `handle_types`, see `api/wire/`.
+    pub handle_types: u32,
+    /// `max_bytes`, see `api/wire/`.
+    pub max_bytes: u64,
+    /// `usage`, see `api/wire/`.
+    pub usage: u32,
+}
+
+impl Encode for PoolCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.max_bytes);
+        writer.put(&self.usage);
+    }
+}
+
+impl<'a> Decode<'a> for PoolCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolCreate {
+            pool: reader.get()?,
+            device: reader.get()?,
+            handle_types: reader.get()?,
+            max_bytes: reader.get()?,
+            usage: reader.get()?,
+        })
+    }
+}
+
+impl Message for PoolCreate {
+    const OP: u16 = 94;
+}
+
+/// The answer to [`PoolCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolCreateReply {}
+
+impl Encode for PoolCreateReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for PoolCreateReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolCreateReply {})
+    }
+}
+
+impl Call for PoolCreate {
+    type Reply<'a> = PoolCreateReply;
+}
+
+/// The message `pool_default`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolDefault {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for PoolDefault {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for PoolDefault {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolDefault { pool: reader.get()?, device: reader.get()? })
+    }
+}
+
+impl Message for PoolDefault {
+    const OP: u16 = 95;
+}
+
+/// The message `pool_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolDestroy {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+}
+
+impl Encode for PoolDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+    }
+}
+
+impl<'a> Decode<'a> for PoolDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolDestroy { pool: reader.get()? })
+    }
+}
+
+impl Message for PoolDestroy {
+    const OP: u16 = 96;
+}
+
+/// The message `pool_set_access`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolSetAccess {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `access`, see `api/wire/`.
+    pub access: Vec<(u32, u32)>,
+}
+
+impl Encode for PoolSetAccess {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.access);
+    }
+}
+
+impl<'a> Decode<'a> for PoolSetAccess {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolSetAccess { pool: reader.get()?, access: reader.get()? })
+    }
+}
+
+impl Message for PoolSetAccess {
+    const OP: u16 = 97;
+}
+
+/// The answer to [`PoolSetAccess`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolSetAccessReply {}
+
+impl Encode for PoolSetAccessReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for PoolSetAccessReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolSetAccessReply {})
+    }
+}
+
+impl Call for PoolSetAccess {
+    type Reply<'a> = PoolSetAccessReply;
+}
+
+/// The message `pool_set_attribute`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolSetAttribute {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for PoolSetAttribute {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.attribute);
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for PoolSetAttribute {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolSetAttribute { pool: reader.get()?, attribute: reader.get()?, value: reader.get()? })
+    }
+}
+
+impl Message for PoolSetAttribute {
+    const OP: u16 = 98;
+}
+
+/// The message `pool_trim`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolTrim {
+    /// `pool`, see `api/wire/`.
+    pub pool: u64,
+    /// `keep`, see `api/wire/`.
+    pub keep: u64,
+}
+
+impl Encode for PoolTrim {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pool);
+        writer.put(&self.keep);
+    }
+}
+
+impl<'a> Decode<'a> for PoolTrim {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolTrim { pool: reader.get()?, keep: reader.get()? })
+    }
+}
+
+impl Message for PoolTrim {
+    const OP: u16 = 99;
+}
+
+/// The answer to [`PoolTrim`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolTrimReply {}
+
+impl Encode for PoolTrimReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for PoolTrimReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PoolTrimReply {})
+    }
+}
+
+impl Call for PoolTrim {
+    type Reply<'a> = PoolTrimReply;
+}
+
+/// The message `share_event`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareEvent {
+    /// `event`, see `api/wire/`.
+    pub event: u64,
+}
+
+impl Encode for ShareEvent {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.event);
+    }
+}
+
+impl<'a> Decode<'a> for ShareEvent {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ShareEvent { event: reader.get()? })
+    }
+}
+
+impl Message for ShareEvent {
+    const OP: u16 = 100;
+}
+
+/// The answer to [`ShareEvent`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareEventReply {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ShareEventReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ShareEventReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ShareEventReply { token: reader.get()? })
+    }
+}
+
+impl Call for ShareEvent {
+    type Reply<'a> = ShareEventReply;
+}
+
+/// The message `share_memory`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareMemory {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for ShareMemory {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for ShareMemory {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ShareMemory { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for ShareMemory {
+    const OP: u16 = 101;
+}
+
+/// The answer to [`ShareMemory`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareMemoryReply {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for ShareMemoryReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for ShareMemoryReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ShareMemoryReply { token: reader.get()? })
+    }
+}
+
+impl Call for ShareMemory {
+    type Reply<'a> = ShareMemoryReply;
+}
+
+/// The message `share_pooled`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharePooled {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for SharePooled {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for SharePooled {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SharePooled { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for SharePooled {
+    const OP: u16 = 102;
+}
+
+/// The answer to [`SharePooled`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharePooledReply {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for SharePooledReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for SharePooledReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SharePooledReply { token: reader.get()? })
+    }
+}
+
+impl Call for SharePooled {
+    type Reply<'a> = SharePooledReply;
+}
+
+/// The message `unshare`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unshare {
+    /// `token`, see `api/wire/`.
+    pub token: (u64, u64),
+}
+
+impl Encode for Unshare {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.token);
+    }
+}
+
+impl<'a> Decode<'a> for Unshare {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Unshare { token: reader.get()? })
+    }
+}
+
+impl Message for Unshare {
+    const OP: u16 = 103;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -3709,6 +4648,27 @@ pub fn name(op: u16) -> Option<&'static str> {
         80 => "device_texture_1d_width",
         81 => "tensor_map_im2col",
         82 => "occupancy_dynamic_shared",
+        83 => "close_memory",
+        84 => "export_physical",
+        85 => "export_pool",
+        86 => "import_physical",
+        87 => "import_pool",
+        88 => "open_event",
+        89 => "open_memory",
+        90 => "open_pooled",
+        91 => "pool_access",
+        92 => "pool_alloc",
+        93 => "pool_attribute",
+        94 => "pool_create",
+        95 => "pool_default",
+        96 => "pool_destroy",
+        97 => "pool_set_access",
+        98 => "pool_set_attribute",
+        99 => "pool_trim",
+        100 => "share_event",
+        101 => "share_memory",
+        102 => "share_pooled",
+        103 => "unshare",
         _ => return None,
     })
 }
@@ -3800,6 +4760,27 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         80 => writer.put(&reader.get::<DeviceTexture1dWidth>()?),
         81 => writer.put(&reader.get::<TensorMapIm2col>()?),
         82 => writer.put(&reader.get::<OccupancyDynamicShared>()?),
+        83 => writer.put(&reader.get::<CloseMemory>()?),
+        84 => writer.put(&reader.get::<ExportPhysical>()?),
+        85 => writer.put(&reader.get::<ExportPool>()?),
+        86 => writer.put(&reader.get::<ImportPhysical>()?),
+        87 => writer.put(&reader.get::<ImportPool>()?),
+        88 => writer.put(&reader.get::<OpenEvent>()?),
+        89 => writer.put(&reader.get::<OpenMemory>()?),
+        90 => writer.put(&reader.get::<OpenPooled>()?),
+        91 => writer.put(&reader.get::<PoolAccess>()?),
+        92 => writer.put(&reader.get::<PoolAlloc>()?),
+        93 => writer.put(&reader.get::<PoolAttribute>()?),
+        94 => writer.put(&reader.get::<PoolCreate>()?),
+        95 => writer.put(&reader.get::<PoolDefault>()?),
+        96 => writer.put(&reader.get::<PoolDestroy>()?),
+        97 => writer.put(&reader.get::<PoolSetAccess>()?),
+        98 => writer.put(&reader.get::<PoolSetAttribute>()?),
+        99 => writer.put(&reader.get::<PoolTrim>()?),
+        100 => writer.put(&reader.get::<ShareEvent>()?),
+        101 => writer.put(&reader.get::<ShareMemory>()?),
+        102 => writer.put(&reader.get::<SharePooled>()?),
+        103 => writer.put(&reader.get::<Unshare>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -41,6 +41,7 @@ impl Worker {
         self.surfaces.retain(|(ctx, _)| *ctx != self.ctx);
         self.allocations.forget(self.ctx);
         self.parcels.forget(self.ctx);
+        self.opened.retain(|address, _| self.allocations.check(*address, 1).is_ok());
         self.slots.forget(self.ctx);
         if let Some(pool) = self.pools.remove(&self.ctx) {
             pool.close();

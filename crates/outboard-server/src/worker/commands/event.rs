@@ -20,6 +20,7 @@ impl EventCommands for Worker {
     fn event_destroy(&mut self, m: EventDestroy) -> Outcome {
         self.enter()?;
         let event = self.objects.events.remove(m.event)?;
+        self.unshare(crate::worker::shares::Kind::Event, m.event);
         call!(self.table, cuEventDestroy_v2(event.get()))
     }
 

@@ -7,6 +7,7 @@ use outboard_wire::messages::*;
 use super::Worker;
 use crate::generated::dispatch::MemoryCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::shares::Kind;
 
 impl Worker {
     fn alloc(&mut self, bytes: u64) -> Result<u64, CUresult> {
@@ -15,6 +16,12 @@ impl Worker {
         call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
         self.allocations.insert(address, bytes, self.ctx);
         Ok(address)
+    }
+
+    /// Other sessions can no longer open what was at this address.
+    fn unshare_freed(&mut self, address: u64) {
+        self.unshare(Kind::Memory, address);
+        self.unshare(Kind::Pooled, address);
     }
 
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
@@ -39,6 +46,7 @@ impl MemoryCommands for Worker {
     }
 
     fn memory_free(&mut self, message: MemoryFree, answer: Answer<MemoryFree>) {
+        self.unshare_freed(message.address);
         match self.enter().and_then(|context| self.allocations.remove(message.address).map(|()| context)) {
             // The driver waits for all work that may use it.
             Ok(context) => self.on_helper(
@@ -59,6 +67,7 @@ impl MemoryCommands for Worker {
     fn memory_free_async(&mut self, message: MemoryFreeAsync) -> Outcome {
         let stream = self.stream(message.stream)?;
         self.allocations.remove(message.address)?;
+        self.unshare_freed(message.address);
         call!(self.table, cuMemFreeAsync(message.address, stream))
     }
 }

@@ -57,7 +57,8 @@ impl Worker {
         self.space.check_new(m.memory)?;
         let mut handle = 0;
         call!(self.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
-        self.space.add_memory(m.memory, handle);
+        let kind = [m.device, m.handle_types, m.compression, m.usage];
+        self.space.add_memory(m.memory, handle, m.bytes, kind);
         Ok(())
     }
 

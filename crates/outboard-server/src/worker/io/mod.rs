@@ -6,6 +6,7 @@
 //! better than any code here could.
 
 pub mod bulk;
+mod registry;
 mod replier;
 mod requests;
 mod watch;
@@ -24,6 +25,7 @@ use crate::control::{self, ToSupervisor, ToWorker};
 pub use crate::control::Start;
 pub use bulk::{Bulk, Sink};
 pub use outboard_session::server::Command;
+pub use registry::Registry;
 pub use replier::Replier;
 pub use requests::{Asked, Requests};
 
@@ -122,8 +124,10 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
     }
     let bulk = Bulk::new();
     let lane_welcome = Welcome { snapshot: Vec::new(), ..welcome }.encode();
-    watch::start(control, Arc::clone(&stream), bulk.clone(), lane_welcome)?;
-    let replier = Replier::new(Arc::clone(&stream), bulk);
+    let control = Arc::new(control);
+    let registry = Registry::new(Arc::clone(&control));
+    watch::start(control, registry.clone(), Arc::clone(&stream), bulk.clone(), lane_welcome)?;
+    let replier = Replier::new(Arc::clone(&stream), bulk, registry);
     let result = dispatch(&*stream, &replier, &mut handler);
     handler.closed();
     match result {

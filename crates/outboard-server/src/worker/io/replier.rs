@@ -11,7 +11,7 @@ use outboard_wire::Writer;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
 
-use super::{Asked, Bulk};
+use super::{Asked, Bulk, Registry};
 
 /// Answers commands, from any thread, in any order.
 ///
@@ -21,6 +21,7 @@ use super::{Asked, Bulk};
 pub struct Replier {
     replies: Arc<Replies>,
     bulk: Bulk,
+    registry: Registry,
     gathers: bool,
 }
 
@@ -38,12 +39,17 @@ struct Replies {
 
 impl Clone for Replier {
     fn clone(&self) -> Replier {
-        Replier { replies: Arc::clone(&self.replies), bulk: self.bulk.clone(), gathers: false }
+        Replier {
+            replies: Arc::clone(&self.replies),
+            bulk: self.bulk.clone(),
+            registry: self.registry.clone(),
+            gathers: false,
+        }
     }
 }
 
 impl Replier {
-    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk) -> Replier {
+    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk, registry: Registry) -> Replier {
         let replies = Replies {
             stream,
             outgoing: Mutex::new(Outgoing::new(false)),
@@ -51,7 +57,7 @@ impl Replier {
             pending: AtomicBool::new(false),
             taken: AtomicU64::new(0),
         };
-        Replier { replies: Arc::new(replies), bulk, gathers: true }
+        Replier { replies: Arc::new(replies), bulk, registry, gathers: true }
     }
 
     /// Answers command `seq` with a CUresult and what it returns.
@@ -86,6 +92,11 @@ impl Replier {
     /// The session's bulk transfers.
     pub fn bulk(&self) -> &Bulk {
         &self.bulk
+    }
+
+    /// What sessions of the server share.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     fn push(&self, push: impl FnOnce(&mut Outgoing) -> Result<(), TooLong>) -> Result<(), TooLong> {

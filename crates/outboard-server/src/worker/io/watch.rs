@@ -8,7 +8,7 @@ use std::time::Duration;
 use outboard_transport::{Interest, Stream, tcp, write_all};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::{Bulk, SERVED, exit};
+use super::{Bulk, Registry, SERVED, exit};
 use crate::control::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
@@ -22,10 +22,16 @@ pub(super) fn die_with_the_supervisor() -> io::Result<()> {
 /// Starts the threads that watch the client's connection and the supervisor's socket.
 ///
 /// `lane_welcome` is what a new lane's client is told.
-pub(super) fn start(control: OwnedFd, stream: Arc<dyn Stream>, bulk: Bulk, lane_welcome: Vec<u8>) -> io::Result<()> {
+pub(super) fn start(
+    control: Arc<OwnedFd>,
+    registry: Registry,
+    stream: Arc<dyn Stream>,
+    bulk: Bulk,
+    lane_welcome: Vec<u8>,
+) -> io::Result<()> {
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     spawn("watch-client").spawn(move || watch_client(&*stream))?;
-    spawn("watch-supervisor").spawn(move || watch_supervisor(&control, &bulk, &lane_welcome))?;
+    spawn("watch-supervisor").spawn(move || watch_supervisor(&control, &registry, &bulk, &lane_welcome))?;
     Ok(())
 }
 
@@ -39,13 +45,16 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &OwnedFd, bulk: &Bulk, lane_welcome: &[u8]) {
+fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_welcome: &[u8]) {
     while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
         match (message, connection) {
             (ToWorker::Lane, Some(connection)) => {
                 if let Err(error) = add_lane(bulk, connection, lane_welcome) {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
+            }
+            (ToWorker::Answer { request, payload }, descriptor) => {
+                registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
             (ToWorker::Lane, None) => tracing::error!("a lane came without its connection"),
             (ToWorker::Start(_) | ToWorker::Board, _) => {

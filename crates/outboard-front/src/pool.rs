@@ -1,0 +1,446 @@
+//! Memory pools.
+
+use core::ffi::{c_int, c_ulonglong, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::sync::Arc;
+
+use outboard_abi::{
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemLocation, CUmemPool_attribute, CUmemPool_attribute_enum as A, CUmemPoolProps, CUmemPoolPtrExportData,
+    CUmemoryPool, CUresult, CUstream,
+};
+use parking_lot::RwLock;
+
+use crate::Driver;
+use crate::backend::{ObjectId, PoolKind, Result, Token};
+use crate::border::{put, require, slice};
+use crate::context::{self, Here};
+use crate::handles::{Kind, Table};
+use crate::memory::{self, Kind as Memory};
+use crate::state::{self, ready};
+use crate::{stream, vmm};
+
+/// A pool.
+struct Pool {
+    handle: u64,
+    /// The visible device's index.
+    device: usize,
+    origin: Origin,
+    handle_types: u32,
+}
+
+/// Where a pool comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Default,
+    Created,
+    /// Another process's: memory of it can be mapped, but not allocated here.
+    Imported,
+}
+
+/// The pools of a device.
+#[derive(Default, Clone)]
+struct OfDevice {
+    default: Option<Arc<Pool>>,
+    /// What `cuMemAllocAsync` takes from; none for the default one.
+    current: Option<Arc<Pool>>,
+}
+
+static POOLS: Table<Pool> = Table::new(Kind::Pool);
+static DEVICES: RwLock<Vec<OfDevice>> = RwLock::new(Vec::new());
+
+impl Pool {
+    fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+}
+
+fn resolve(pool: CUmemoryPool) -> Result<Arc<Pool>> {
+    ready()?;
+    POOLS.get(pool as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn of_device(device: usize) -> OfDevice {
+    DEVICES.read().get(device).cloned().unwrap_or_default()
+}
+
+fn change(device: usize, change: impl FnOnce(&mut OfDevice)) {
+    let mut devices = DEVICES.write();
+    if devices.len() <= device {
+        devices.resize(device + 1, OfDevice::default());
+    }
+    change(&mut devices[device]);
+}
+
+/// A new pool's handle, under whose name the backend makes it.
+fn adopt(
+    device: usize,
+    origin: Origin,
+    handle_types: u32,
+    make: impl FnOnce(ObjectId) -> Result<()>,
+) -> Result<Arc<Pool>> {
+    let handle = POOLS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = make(ObjectId(handle)) {
+        POOLS.release(handle);
+        return Err(error);
+    }
+    let pool = Arc::new(Pool { handle, device, origin, handle_types });
+    POOLS.fill(handle, pool.clone());
+    Ok(pool)
+}
+
+fn default_of<D: Driver>(device: usize) -> Result<Arc<Pool>> {
+    if let Some(pool) = of_device(device).default {
+        return Ok(pool);
+    }
+    let ordinal = ready()?.devices[device].ordinal;
+    let pool = adopt(device, Origin::Default, 0, |id| D::get().pool_default(id, ordinal))?;
+    // Of two threads that were here at once, the first one's stays; the other's is one more name for the same pool.
+    change(device, |pools| {
+        pools.default.get_or_insert(pool);
+    });
+    of_device(device).default.ok_or(CUresult::CUDA_ERROR_UNKNOWN)
+}
+
+fn current_of<D: Driver>(device: usize) -> Result<Arc<Pool>> {
+    of_device(device).current.map_or_else(|| default_of::<D>(device), Ok)
+}
+
+/// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 stands for the default one of a device.
+pub(crate) fn handle_of<D: Driver>(pool: u64, device: usize) -> u64 {
+    if pool != 0 { pool } else { default_of::<D>(device).map_or(0, |pool| pool.handle) }
+}
+
+/// The device of a location. Pools of host memory are not reported by any device here.
+///
+/// # Safety
+/// `place` is null or the program's structure.
+unsafe fn device_at(place: *const CUmemLocation, kind: CUmemAllocationType) -> Result<usize> {
+    // SAFETY: by the contract above.
+    let place = unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    match kind {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => vmm::location(place),
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// # Safety
+/// `out` is the program's out parameter.
+unsafe fn put_pool(out: *mut CUmemoryPool, pool: &Pool) -> Result<()> {
+    // SAFETY: by the contract above.
+    unsafe { put(out, pool.handle as CUmemoryPool) }
+}
+
+pub(crate) unsafe fn cuDeviceGetDefaultMemPool<D: Driver>(out: *mut CUmemoryPool, dev: CUdevice) -> Result<()> {
+    let pool = default_of::<D>(state::device(dev)?.0)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put_pool(out, &pool) }
+}
+
+pub(crate) unsafe fn cuDeviceGetMemPool<D: Driver>(out: *mut CUmemoryPool, dev: CUdevice) -> Result<()> {
+    let pool = current_of::<D>(state::device(dev)?.0)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put_pool(out, &pool) }
+}
+
+fn set_current(device: usize, pool: CUmemoryPool) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(pool.device == device && pool.origin != Origin::Imported)?;
+    change(device, |pools| pools.current = Some(pool).filter(|pool| pool.origin != Origin::Default));
+    Ok(())
+}
+
+pub(crate) unsafe fn cuDeviceSetMemPool<D: Driver>(dev: CUdevice, pool: CUmemoryPool) -> Result<()> {
+    set_current(state::device(dev)?.0, pool)
+}
+
+pub(crate) unsafe fn cuMemGetDefaultMemPool<D: Driver>(
+    out: *mut CUmemoryPool,
+    place: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Result<()> {
+    ready()?;
+    // SAFETY: the program's structures.
+    unsafe { put_pool(out, &*default_of::<D>(device_at(place, kind)?)?) }
+}
+
+pub(crate) unsafe fn cuMemGetMemPool<D: Driver>(
+    out: *mut CUmemoryPool,
+    place: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Result<()> {
+    ready()?;
+    // SAFETY: the program's structures.
+    unsafe { put_pool(out, &*current_of::<D>(device_at(place, kind)?)?) }
+}
+
+pub(crate) unsafe fn cuMemSetMemPool<D: Driver>(
+    place: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> Result<()> {
+    ready()?;
+    // SAFETY: the program's structure.
+    set_current(unsafe { device_at(place, kind) }?, pool)
+}
+
+pub(crate) unsafe fn cuMemPoolCreate<D: Driver>(out: *mut CUmemoryPool, props: *const CUmemPoolProps) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let props = unsafe { props.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: a part of the program's structure.
+    let device = unsafe { device_at(&raw const props.location, props.allocType) }?;
+    if props.handleTypes.0 & !vmm::POSIX != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let kind = PoolKind {
+        device: ready()?.devices[device].ordinal,
+        handle_types: props.handleTypes.0,
+        max_bytes: props.maxSize as u64,
+        usage: props.usage.into(),
+    };
+    let pool = adopt(device, Origin::Created, kind.handle_types, |id| D::get().pool_create(id, kind))?;
+    // SAFETY: the program's out parameter.
+    unsafe { put_pool(out, &pool) }
+}
+
+pub(crate) unsafe fn cuMemPoolDestroy<D: Driver>(pool: CUmemoryPool) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(pool.origin != Origin::Default)?;
+    POOLS.remove(pool.handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // Where it was the current one, the default one is again.
+    change(pool.device, |pools| {
+        pools.current.take_if(|current| current.handle == pool.handle);
+    });
+    D::get().pool_destroy(pool.id())
+}
+
+pub(crate) unsafe fn cuMemPoolTrimTo<D: Driver>(pool: CUmemoryPool, keep: usize) -> Result<()> {
+    D::get().pool_trim(resolve(pool)?.id(), keep as u64)
+}
+
+/// Whether an attribute's value is an `int`; the others are 64 bits.
+fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
+    match attribute {
+        A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
+        | A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => Ok(true),
+        A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        | A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        | A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+        | A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Ok(false),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) unsafe fn cuMemPoolGetAttribute<D: Driver>(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    out: *mut c_void,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    let flag = is_flag(attribute)?;
+    require(!out.is_null())?;
+    let value = D::get().pool_attribute(pool.id(), attribute.0)?;
+    // SAFETY: the program's out parameter, of the attribute's type.
+    unsafe {
+        match flag {
+            true => put(out.cast::<c_int>(), value as c_int),
+            false => put(out.cast::<u64>(), value),
+        }
+    }
+}
+
+pub(crate) unsafe fn cuMemPoolSetAttribute<D: Driver>(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    let flag = is_flag(attribute)?;
+    require(!value.is_null())?;
+    // SAFETY: the program's value, of the attribute's type.
+    let value = unsafe {
+        match flag {
+            true => u64::from(*value.cast::<c_int>() != 0),
+            false => *value.cast::<u64>(),
+        }
+    };
+    match attribute {
+        A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // High-water marks can only be reset.
+        A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => require(value == 0)?,
+        _ => {}
+    }
+    D::get().pool_set_attribute(pool.id(), attribute.0, value)
+}
+
+pub(crate) unsafe fn cuMemPoolSetAccess<D: Driver>(
+    pool: CUmemoryPool,
+    map: *const CUmemAccessDesc,
+    count: usize,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    // SAFETY: the program gives `count` of them.
+    let access = unsafe { slice(map, count) }?.iter().map(vmm::access).collect::<Result<Vec<_>>>()?;
+    // A device's own memory cannot be taken from it.
+    require(access.iter().all(|(device, flags)| *device != pool.device || *flags == 3))?;
+    let devices = &ready()?.devices;
+    let access: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
+    if access.is_empty() { Ok(()) } else { D::get().pool_set_access(pool.id(), &access) }
+}
+
+pub(crate) unsafe fn cuMemPoolGetAccess<D: Driver>(
+    out: *mut CUmemAccess_flags,
+    pool: CUmemoryPool,
+    place: *mut CUmemLocation,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let device = vmm::location(unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let flags = D::get().pool_access(pool.id(), ready()?.devices[device].ordinal)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, CUmemAccess_flags(flags)) }
+}
+
+/// Allocates from the pool that is current for the stream's device.
+pub(crate) fn alloc_from_current<D: Driver>(here: &Here, bytes: u64, stream: crate::backend::Stream) -> Result<u64> {
+    let current = of_device(here.context.device).current;
+    let (address, pool) = match current {
+        Some(pool) => (D::get().pool_alloc(here.id, pool.id(), bytes, stream), pool.handle),
+        None => (D::get().memory_alloc_async(here.id, bytes, stream), 0),
+    };
+    let address = here.note(address)?;
+    memory::insert(here, address, bytes, Memory::Pooled(pool));
+    Ok(address)
+}
+
+pub(crate) unsafe fn cuMemAllocFromPoolAsync<D: Driver>(
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(pool.origin != Origin::Imported)?;
+    let (here, stream) = stream::resolve::<D>(stream)?;
+    require(!out.is_null())?;
+    let address = match bytes {
+        0 => 0,
+        _ => {
+            let address = here.note(D::get().pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
+            memory::insert_on(&here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
+            address
+        }
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and nothing else.
+pub(crate) fn descriptor(kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Result<()> {
+    require(flags == 0)?;
+    match kind {
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32_KMT => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A descriptor that a program gives as a pointer.
+///
+/// # Safety
+/// The program keeps it open during the call.
+pub(crate) unsafe fn given<'a>(handle: *mut c_void) -> Result<BorrowedFd<'a>> {
+    let fd = i32::try_from(handle as u64).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: asks whether it is open, which it is then by the contract above.
+    require(fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)?;
+    // SAFETY: open, as was just asked.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+pub(crate) unsafe fn cuMemPoolExportToShareableHandle<D: Driver>(
+    out: *mut c_void,
+    pool: CUmemoryPool,
+    kind: CUmemAllocationHandleType,
+    flags: c_ulonglong,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    descriptor(kind, flags)?;
+    require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
+    let fd = D::get().export_pool(pool.id())?;
+    debug_assert!(fd.as_raw_fd() >= 0);
+    // SAFETY: for this type of handle the out parameter is an `int`.
+    unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
+}
+
+pub(crate) unsafe fn cuMemPoolImportFromShareableHandle<D: Driver>(
+    out: *mut CUmemoryPool,
+    handle: *mut c_void,
+    kind: CUmemAllocationHandleType,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready()?;
+    descriptor(kind, flags)?;
+    require(!out.is_null())?;
+    // SAFETY: the program's descriptor.
+    let fd = unsafe { given(handle) }?;
+    let id = POOLS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let imported = D::get().import_pool(ObjectId(id), fd).and_then(|ordinal| {
+        let device = ready()?.devices.iter().position(|device| device.ordinal == ordinal);
+        device.ok_or_else(|| {
+            let _ = D::get().pool_destroy(ObjectId(id));
+            CUresult::CUDA_ERROR_INVALID_DEVICE
+        })
+    });
+    match imported {
+        Ok(device) => {
+            let pool = Arc::new(Pool { handle: id, device, origin: Origin::Imported, handle_types: 0 });
+            POOLS.fill(id, pool.clone());
+            // SAFETY: the program's out parameter.
+            unsafe { put_pool(out, &pool) }
+        }
+        Err(error) => {
+            POOLS.release(id);
+            Err(error)
+        }
+    }
+}
+
+pub(crate) unsafe fn cuMemPoolExportPointer<D: Driver>(
+    out: *mut CUmemPoolPtrExportData,
+    address: CUdeviceptr,
+) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    let (base, bytes, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+    require(base == address && POOLS.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0))?;
+    let reserved = D::get().share_pooled(address, bytes)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
+}
+
+pub(crate) unsafe fn cuMemPoolImportPointer<D: Driver>(
+    out: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(!out.is_null() && pool.origin == Origin::Imported)?;
+    // SAFETY: null or the program's structure.
+    let token: Token = unsafe { data.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.reserved;
+    let here = context::current()?;
+    let (address, bytes) = here.note(D::get().open_pooled(here.id, pool.id(), &token))?;
+    memory::insert_on(&here, pool.device, address, bytes, Memory::Pooled(pool.handle));
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}

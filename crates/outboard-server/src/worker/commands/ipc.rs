@@ -1,0 +1,239 @@
+//! Memory and events shared among sessions.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use outboard_abi::{CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
+use outboard_driver::call;
+use outboard_wire::Writer;
+use outboard_wire::messages::*;
+
+use super::{Handle, Worker};
+use crate::generated::dispatch::IpcCommands;
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::shares::{Kind, Token, read, token};
+
+const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+fn bytes(chars: [c_char; 64]) -> [u8; 64] {
+    chars.map(|byte| byte as u8)
+}
+
+fn chars(bytes: [u8; 64]) -> [c_char; 64] {
+    bytes.map(|byte| byte as c_char)
+}
+
+/// A descriptor that the driver has made.
+fn owned(fd: c_int) -> Result<OwnedFd, CUresult> {
+    if fd < 0 {
+        return Err(CUresult::CUDA_ERROR_UNKNOWN);
+    }
+    // SAFETY: the driver has just opened it for its caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Worker {
+    fn share_memory_at(&mut self, m: &ShareMemory) -> Result<Token, CUresult> {
+        self.enter()?;
+        self.allocations.check(m.address, m.bytes)?;
+        if let Some(known) = self.shared.get(Kind::Memory, m.address) {
+            return Ok(token(known));
+        }
+        let mut handle = CUipcMemHandle { reserved: [0; 64] };
+        call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address))?;
+        let mut writer = Writer::new();
+        writer.fixed(&bytes(handle.reserved));
+        writer.u64(m.bytes);
+        self.share(Kind::Memory, m.address, writer.into_vec(), None)
+    }
+
+    fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
+        self.enter()?;
+        let (payload, _) = self.find_shared(Kind::Memory, m.token)?;
+        let (handle, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
+        let mut address = 0;
+        let handle = CUipcMemHandle { reserved: chars(handle) };
+        // Peers are enabled as they are needed: the only flag there is, and one that must be given.
+        call!(self.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
+        *self.opened.entry(address).or_default() += 1;
+        self.allocations.insert(address, bytes, self.ctx);
+        Ok(OpenMemoryReply { address, bytes })
+    }
+
+    fn share_event_named(&mut self, name: u64) -> Result<Token, CUresult> {
+        self.enter()?;
+        let event = self.objects.event(name)?;
+        if let Some(known) = self.shared.get(Kind::Event, name) {
+            return Ok(token(known));
+        }
+        let mut handle = CUipcEventHandle { reserved: [0; 64] };
+        call!(self.table, cuIpcGetEventHandle(&raw mut handle, event))?;
+        self.share(Kind::Event, name, bytes(handle.reserved).to_vec(), None)
+    }
+
+    fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
+        self.enter()?;
+        self.objects.events.check_new(m.event)?;
+        let (payload, _) = self.find_shared(Kind::Event, m.token)?;
+        let handle = CUipcEventHandle { reserved: chars(read(&payload, |reader| reader.array::<64>())?) };
+        let mut event = core::ptr::null_mut();
+        call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
+        self.objects.events.insert(m.event, self.ctx, Handle::new(event));
+        Ok(())
+    }
+
+    fn export_physical_named(&mut self, name: u64) -> Result<Token, CUresult> {
+        let handle = self.space.memory(name)?;
+        let (size, kind) = self.space.created(name)?;
+        let mut fd: c_int = -1;
+        call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0))?;
+        let fd = owned(fd)?;
+        let mut writer = Writer::new();
+        writer.u64(size);
+        kind.iter().for_each(|word| writer.u32(*word));
+        self.share(Kind::Physical, name, writer.into_vec(), Some(fd.as_fd()))
+    }
+
+    fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
+        self.space.check_new(m.memory)?;
+        let (payload, fd) = self.find_shared(Kind::Physical, m.token)?;
+        let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let words = |reader: &mut outboard_wire::Reader<'_>| {
+            Ok((reader.u64()?, [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?]))
+        };
+        let (bytes, kind) = read(&payload, words)?;
+        let [device, handle_types, compression, usage] = kind;
+        self.offered(device)?;
+        let mut handle = 0;
+        let given = fd.as_raw_fd() as usize as *mut c_void;
+        call!(self.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
+        self.space.add_memory(m.memory, handle, bytes, kind);
+        Ok(ImportPhysicalReply { bytes, device, handle_types, compression, usage })
+    }
+
+    fn export_pool_named(&mut self, name: u64) -> Result<Token, CUresult> {
+        let (pool, device) = self.objects.pools.get(name)?;
+        let mut fd: c_int = -1;
+        call!(self.table, cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0))?;
+        let fd = owned(fd)?;
+        let mut writer = Writer::new();
+        writer.u32(device);
+        self.share(Kind::Pool, name, writer.into_vec(), Some(fd.as_fd()))
+    }
+
+    fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {
+        self.objects.pools.check_new(m.pool)?;
+        let (payload, fd) = self.find_shared(Kind::Pool, m.token)?;
+        let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let device = read(&payload, |reader| reader.u32())?;
+        self.offered(device)?;
+        let mut pool = core::ptr::null_mut();
+        let given = fd.as_raw_fd() as usize as *mut c_void;
+        call!(self.table, cuMemPoolImportFromShareableHandle(&raw mut pool, given, DESCRIPTOR, 0))?;
+        self.objects.pools.insert(m.pool, 0, (Handle::new(pool), device));
+        Ok(ImportPoolReply { device })
+    }
+
+    fn share_pooled_at(&mut self, m: &SharePooled) -> Result<Token, CUresult> {
+        self.allocations.check(m.address, m.bytes)?;
+        if let Some(known) = self.shared.get(Kind::Pooled, m.address) {
+            return Ok(token(known));
+        }
+        let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
+        call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address))?;
+        let mut writer = Writer::new();
+        writer.fixed(&data.reserved);
+        writer.u64(m.bytes);
+        self.share(Kind::Pooled, m.address, writer.into_vec(), None)
+    }
+
+    fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
+        self.enter()?;
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (payload, _) = self.find_shared(Kind::Pooled, m.token)?;
+        let (reserved, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
+        let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
+        call!(self.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
+        self.allocations.insert(address, bytes, self.ctx);
+        Ok(OpenPooledReply { address, bytes })
+    }
+}
+
+impl IpcCommands for Worker {
+    fn share_memory(&mut self, m: ShareMemory, answer: Answer<ShareMemory>) {
+        let outcome = self.share_memory_at(&m);
+        answer.result(outcome.map(|token| ShareMemoryReply { token }));
+    }
+
+    fn open_memory(&mut self, m: OpenMemory, answer: Answer<OpenMemory>) {
+        let outcome = self.open_memory_of(&m);
+        answer.result(outcome);
+    }
+
+    fn close_memory(&mut self, m: CloseMemory, answer: Answer<CloseMemory>) {
+        let context = match self.enter() {
+            Ok(context) => context,
+            Err(error) => return answer.error(error),
+        };
+        match self.opened.get_mut(&m.address) {
+            None => return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE),
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) => {
+                self.opened.remove(&m.address);
+                let _ = self.allocations.remove(m.address);
+            }
+        }
+        // The driver waits for work that may use it.
+        self.on_helper(
+            context,
+            answer,
+            move |table| call!(table, cuIpcCloseMemHandle(m.address)),
+            |answer, outcome| answer.result(outcome.map(|()| CloseMemoryReply {})),
+        );
+    }
+
+    fn share_event(&mut self, m: ShareEvent, answer: Answer<ShareEvent>) {
+        let outcome = self.share_event_named(m.event);
+        answer.result(outcome.map(|token| ShareEventReply { token }));
+    }
+
+    fn open_event(&mut self, m: OpenEvent, answer: Answer<OpenEvent>) {
+        let outcome = self.open_event_of(&m);
+        answer.result(outcome.map(|()| OpenEventReply {}));
+    }
+
+    fn export_physical(&mut self, m: ExportPhysical, answer: Answer<ExportPhysical>) {
+        let outcome = self.export_physical_named(m.memory);
+        answer.result(outcome.map(|token| ExportPhysicalReply { token }));
+    }
+
+    fn import_physical(&mut self, m: ImportPhysical, answer: Answer<ImportPhysical>) {
+        let outcome = self.import_physical_of(&m);
+        answer.result(outcome);
+    }
+
+    fn export_pool(&mut self, m: ExportPool, answer: Answer<ExportPool>) {
+        let outcome = self.export_pool_named(m.pool);
+        answer.result(outcome.map(|token| ExportPoolReply { token }));
+    }
+
+    fn import_pool(&mut self, m: ImportPool, answer: Answer<ImportPool>) {
+        let outcome = self.import_pool_of(&m);
+        answer.result(outcome);
+    }
+
+    fn share_pooled(&mut self, m: SharePooled, answer: Answer<SharePooled>) {
+        let outcome = self.share_pooled_at(&m);
+        answer.result(outcome.map(|token| SharePooledReply { token }));
+    }
+
+    fn open_pooled(&mut self, m: OpenPooled, answer: Answer<OpenPooled>) {
+        let outcome = self.open_pooled_of(&m);
+        answer.result(outcome);
+    }
+
+    fn unshare(&mut self, m: Unshare) -> Outcome {
+        self.drop_token(m.token);
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Memory pools. Of devices, not of contexts: most commands come without one.
+
+use outboard_abi::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemPool_attribute as A, CUmemPoolProps, CUresult,
+};
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::vmm::posix;
+use super::{Handle, Worker};
+use crate::generated::dispatch::PoolCommands;
+use crate::worker::answer::{Answer, Outcome};
+
+/// Access of so many devices may be set at once.
+const MOST_DEVICES: usize = 64;
+/// Not of a context: pools stay when contexts go.
+const NONE: u32 = 0;
+
+/// The attributes whose value is an `int`.
+fn is_flag(attribute: u32) -> Result<bool, CUresult> {
+    match A(attribute) {
+        A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
+        | A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => Ok(true),
+        A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        | A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        | A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+        | A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Ok(false),
+        // What the driver would write for another one has a size that is not known.
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+impl Worker {
+    fn make_pool(&mut self, m: &PoolCreate) -> Outcome {
+        self.objects.pools.check_new(m.pool)?;
+        // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
+        let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
+        props.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        props.location = self.offered(m.device)?;
+        props.handleTypes = posix(m.handle_types)?;
+        props.maxSize = m.max_bytes as usize;
+        props.usage = u16::try_from(m.usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut pool = core::ptr::null_mut();
+        call!(self.table, cuMemPoolCreate(&raw mut pool, &raw const props))?;
+        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device));
+        Ok(())
+    }
+
+    fn attribute(&self, m: &PoolAttribute) -> Result<u64, CUresult> {
+        is_flag(m.attribute)?;
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        // Four bytes of it or all eight are written; it is little-endian either way.
+        let mut value = 0u64;
+        call!(self.table, cuMemPoolGetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast()))?;
+        Ok(value)
+    }
+
+    fn set_pool_access(&self, m: &PoolSetAccess) -> Outcome {
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        if m.access.len() > MOST_DEVICES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut desc = Vec::with_capacity(m.access.len());
+        for (device, flags) in &m.access {
+            desc.push(CUmemAccessDesc { location: self.offered(*device)?, flags: CUmemAccess_flags(*flags) });
+        }
+        call!(self.table, cuMemPoolSetAccess(pool.get(), desc.as_ptr(), desc.len()))
+    }
+
+    fn access(&self, m: &PoolAccess) -> Result<u32, CUresult> {
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (mut flags, mut place) = (CUmemAccess_flags(0), self.offered(m.device)?);
+        call!(self.table, cuMemPoolGetAccess(&raw mut flags, pool.get(), &raw mut place))?;
+        Ok(flags.0)
+    }
+
+    fn alloc_from(&mut self, m: &PoolAlloc) -> Result<u64, CUresult> {
+        let stream = self.stream(m.stream)?;
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let mut address = 0;
+        call!(self.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
+        self.allocations.insert(address, m.bytes, self.ctx);
+        Ok(address)
+    }
+}
+
+impl PoolCommands for Worker {
+    fn pool_default(&mut self, m: PoolDefault) -> Outcome {
+        self.objects.pools.check_new(m.pool)?;
+        self.offered(m.device)?;
+        let mut pool = core::ptr::null_mut();
+        call!(self.table, cuDeviceGetDefaultMemPool(&raw mut pool, m.device as i32))?;
+        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device));
+        Ok(())
+    }
+
+    fn pool_create(&mut self, m: PoolCreate, answer: Answer<PoolCreate>) {
+        let outcome = self.make_pool(&m);
+        answer.result(outcome.map(|()| PoolCreateReply {}));
+    }
+
+    fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
+        self.unshare(crate::worker::shares::Kind::Pool, m.pool);
+        let (pool, _) = self.objects.pools.remove(m.pool)?;
+        call!(self.table, cuMemPoolDestroy(pool.get()))
+    }
+
+    fn pool_trim(&mut self, m: PoolTrim, answer: Answer<PoolTrim>) {
+        match self.objects.pools.get(m.pool) {
+            Ok((pool, _)) => self.on_free_helper(
+                answer,
+                move |table| call!(table, cuMemPoolTrimTo(pool.get(), m.keep as usize)),
+                |answer, outcome| answer.result(outcome.map(|()| PoolTrimReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn pool_attribute(&mut self, m: PoolAttribute, answer: Answer<PoolAttribute>) {
+        answer.result(self.attribute(&m).map(|value| PoolAttributeReply { value }));
+    }
+
+    fn pool_set_attribute(&mut self, m: PoolSetAttribute) -> Outcome {
+        is_flag(m.attribute)?;
+        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let mut value = m.value;
+        call!(self.table, cuMemPoolSetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast()))
+    }
+
+    fn pool_set_access(&mut self, m: PoolSetAccess, answer: Answer<PoolSetAccess>) {
+        answer.result(self.set_pool_access(&m).map(|()| PoolSetAccessReply {}));
+    }
+
+    fn pool_access(&mut self, m: PoolAccess, answer: Answer<PoolAccess>) {
+        answer.result(self.access(&m).map(|flags| PoolAccessReply { flags }));
+    }
+
+    fn pool_alloc(&mut self, m: PoolAlloc, answer: Answer<PoolAlloc>) {
+        let outcome = self.alloc_from(&m);
+        answer.result(outcome.map(|address| PoolAllocReply { address }));
+    }
+}
