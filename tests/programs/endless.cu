@@ -2,10 +2,11 @@
 // its error and how long the failing call took in seconds (to standard error), checks that the error stays, and exits
 // with 3. For tests that kill processes.
 //
-//   endless [MEBIBYTES]    holds that much device memory
+//   endless [MEBIBYTES [functions]]    holds that much device memory; each round ends with a slow host function
 #include "check.h"
 
 #include <chrono>
+#include <thread>
 
 __global__ void add_one(unsigned* counter) { *counter += 1; }
 
@@ -17,8 +18,11 @@ static int fail(cudaError_t error, double seconds) {
     return 3;
 }
 
+static void slow(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
 int main(int argc, char** argv) {
     size_t mebibytes = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
+    bool functions = argc > 2;
     DeviceArray<char> held(mebibytes << 20);
     held.zero();
     DeviceArray<unsigned> counter(1);
@@ -26,6 +30,10 @@ int main(int argc, char** argv) {
     for (unsigned rounds = 1;; rounds++) {
         for (int i = 0; i < 20; i++) {
             add_one<<<1, 1>>>(counter.get());
+        }
+        if (functions) {
+            // It fails once the server is gone; what follows says how.
+            (void)cudaLaunchHostFunc(nullptr, slow, nullptr);
         }
         unsigned seen = 0;
         auto start = std::chrono::steady_clock::now();

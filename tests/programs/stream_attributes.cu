@@ -59,6 +59,16 @@ int main() {
     CHECK(cudaStreamSynchronize(b));
     EXPECT(data.download()[0] == 2);
 
+    // A stream knows its context, and of no green one.
+    CUcontext current = nullptr, of = nullptr;
+    auto green = reinterpret_cast<CUgreenCtx>(&value);
+    CHECK_DRIVER(DRIVER(cuCtxGetCurrent)(&current));
+    auto context_of = driver_symbol<CUresult(CUstream, CUcontext*, CUgreenCtx*)>("cuStreamGetCtx_v2");
+    for (CUstream stream : {CUstream(a), CUstream(nullptr), CU_STREAM_PER_THREAD}) {
+        CHECK_DRIVER(context_of(stream, &of, &green));
+        EXPECT(of == current && green == nullptr);
+    }
+
     EXPECT_DRIVER(DRIVER(cuStreamGetAttribute)(a, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value), CUDA_ERROR_INVALID_VALUE);
     value.syncPolicy = static_cast<CUsynchronizationPolicy>(77);
     EXPECT_DRIVER(DRIVER(cuStreamSetAttribute)(a, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &value),

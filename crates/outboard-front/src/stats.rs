@@ -35,8 +35,8 @@ pub(crate) fn failed(symbol: usize, error: CUresult) {
     if COUNTING.load(Ordering::Relaxed)
         && let Some(errors) = ERRORS.get(symbol)
     {
-        let count = (errors.load(Ordering::Relaxed) >> 32) + 1;
-        errors.store(count << 32 | u64::from(error.0), Ordering::Relaxed);
+        let next = |errors: u64| Some(((errors >> 32) + 1) << 32 | u64::from(error.0));
+        let _ = errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use outboard_abi::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamBatchMemOpParams, CUstreamCallback, cuuint32_t, cuuint64_t,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamAttrID,
+    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback, cuuint32_t, cuuint64_t,
 };
 use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result, Stream};
-use crate::border::{put, require};
+use crate::border::{put, put_if, require};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table, not_found};
 use crate::stream_attributes;
@@ -352,6 +352,20 @@ pub(crate) unsafe fn cuStreamGetCtx<D: Driver>(stream: CUstream, out: *mut CUcon
     let (context, _, _) = facts(stream)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, context.handle as CUcontext) }
+}
+
+pub(crate) unsafe fn cuStreamGetCtx_v2<D: Driver>(
+    stream: CUstream,
+    out: *mut CUcontext,
+    green: *mut CUgreenCtx,
+) -> Result<()> {
+    let (context, _, _) = facts(stream)?;
+    // SAFETY: the program's out parameters; there are no green contexts for a stream to be of.
+    unsafe {
+        put(out, context.handle as CUcontext)?;
+        put_if(green, core::ptr::null_mut());
+    }
+    Ok(())
 }
 
 pub(crate) unsafe fn cuStreamGetDevice<D: Driver>(stream: CUstream, out: *mut CUdevice) -> Result<()> {

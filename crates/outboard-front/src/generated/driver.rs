@@ -3786,7 +3786,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamGetCtx_v2(h_stream: CUstream, p_ctx: *mut CUcontext, p_green_ctx: *mut CUgreenCtx) -> CUresult {
-        crate::logs::unsupported("not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamGetCtx_v2::<Self>(h_stream, p_ctx, p_green_ctx) })
     }
 
     unsafe fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {

@@ -11504,16 +11504,14 @@ macro_rules! driver_exports {
                 ),
                 Entry::new("cuStreamGetCtx", 9020, false, "cuStreamGetCtx", cuStreamGetCtx as *const ()),
                 Entry::new("cuStreamGetCtx", 9020, true, "cuStreamGetCtx_ptsz", cuStreamGetCtx_ptsz as *const ()),
-                Entry::new("cuStreamGetCtx", 12050, false, "cuStreamGetCtx_v2", cuStreamGetCtx_v2 as *const ())
-                    .needs("cuStreamGetCtx_v2"),
+                Entry::new("cuStreamGetCtx", 12050, false, "cuStreamGetCtx_v2", cuStreamGetCtx_v2 as *const ()),
                 Entry::new(
                     "cuStreamGetCtx",
                     12050,
                     true,
                     "cuStreamGetCtx_v2_ptsz",
                     cuStreamGetCtx_v2_ptsz as *const (),
-                )
-                .needs("cuStreamGetCtx_v2"),
+                ),
                 Entry::new("cuStreamGetDevice", 12080, false, "cuStreamGetDevice", cuStreamGetDevice as *const ()),
                 Entry::new(
                     "cuStreamGetDevice",
