@@ -41,6 +41,8 @@ class Case:
     env: dict[str, str] = field(default_factory=dict)
     nvcc: list[str] = field(default_factory=list)
     wants: list[str] = field(default_factory=list)
+    args: list[str] = field(default_factory=list)
+    cwd: Path | None = None  # an empty folder of its own when not said
 
     @property
     def group(self) -> str:

@@ -18,6 +18,7 @@ class Outcome:
     seconds: float
     stdout: str
     stderr: str
+    complaint: str = ""  # what is wrong with a run that ended with 0
 
     @property
     def ended(self) -> str:
@@ -25,11 +26,13 @@ class Outcome:
             return "timeout"
         if self.code < 0:
             return signal.Signals(-self.code).name
-        return "ok" if self.code == 0 else f"exit {self.code}"
+        if self.code == 0:
+            return self.complaint or "ok"
+        return f"exit {self.code}"
 
     @property
     def ok(self) -> bool:
-        return self.code == 0
+        return self.code == 0 and not self.complaint
 
 
 def run(command: list[str], log: Path, env: dict[str, str], cwd: Path, limit: float) -> Outcome:

@@ -90,13 +90,23 @@ class Runner:
             (folder / name).mkdir(parents=True)
         program = self.programs.get(case.path)
         words = [str(program)] if program else [setting.python, str(case.path)]
+        words += case.args
         if remote:
             words = [str(setting.dist / "bin/outboard"), "run", "--server", setting.server, "--", *words]
             if setting.isolated:
                 words = hidden.command(setting.folders, setting.files, words)
         env = self.environment(case, folder, remote)
         limit = max(1.0, min(case.timeout * setting.patience, setting.left()))
-        return command.run(words, setting.logs / f"{case.file_name}.{way}", env, folder, limit), folder
+        outcome = command.run(words, setting.logs / f"{case.file_name}.{way}", env, case.cwd or folder, limit)
+        return self.judged(outcome), folder
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """The outcome, with what more is wrong with it than its exit code says."""
+        return outcome
+
+    def difference(self, native: str, remote: str) -> str | None:
+        """What differs between the outputs of two runs."""
+        return compare.difference(native, remote)
 
     def row(self, case: Case) -> dict:
         """Runs a case both ways; the row says how that went."""
@@ -136,7 +146,7 @@ class Runner:
             row["native"] = said(failed)
             row["native_error"] = compare.first_error(failed.stdout, failed.stderr)
         for other in outcomes[1:]:
-            differs = compare.difference(outcomes[0].stdout, other.stdout)
+            differs = self.difference(outcomes[0].stdout, other.stdout)
             if differs:
                 row["native_differs"] = differs
         return row["native"]
@@ -158,7 +168,7 @@ class Runner:
         elif native is None:
             row["result"] = "passes"
         else:
-            differs = compare.difference(native["stdout"], outcome.stdout)
+            differs = self.difference(native["stdout"], outcome.stdout)
             row["result"] = "differs" if differs else "passes"
             if differs:
                 row["error"] = differs

@@ -23,7 +23,7 @@ def collect(folder: Path) -> dict:
         posted += counted.get("posted", 0)
         waited += counted.get("waited", 0)
         for function, errors in counted.get("errors", {}).items():
-            if errors["last"] == NOT_SUPPORTED:
+            if errors.get("last") == NOT_SUPPORTED:
                 refused[function] += errors["count"]
             else:
                 failed[f"{function}={errors['last']}"] += errors["count"]
