@@ -85,7 +85,7 @@ def missing_modules(cases: list[Case], python: str) -> frozenset[str]:
 
 def run(args: argparse.Namespace) -> int:
     groups = [name for name in args.groups.split(",") if name]
-    cases = case.select(case.discover(), groups, args.only, software=args.driver == "cpu")
+    cases = case.select(case.discover(), groups, args.only, args.skip, software=args.driver == "cpu")
     if not cases:
         sys.exit("no case is selected; `run.py list` shows all")
     with prepare.Session(args) as session:

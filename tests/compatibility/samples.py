@@ -11,7 +11,6 @@ differs too, the table says that it varies. samples.toml holds arguments and wha
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import os
 import re
 import sys
@@ -20,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from matrix import compare, prepare, runner
-from matrix.case import Case
+from matrix.case import Case, matches
 from matrix.command import Outcome
 
 LIST = Path(__file__).resolve().parent / "samples.toml"
-FAILED = re.compile(r"\bFAILED\b|\bTest failed\b|Result = FAIL|\bfailed!|CUDA error", re.MULTILINE)
+FAILED = re.compile(r"\bFAILED\b|\bTest failed\b|Result = FAIL|\bfailed!")
 # The exit code by which a sample says that it does not apply to this machine.
 WAIVED = 2
 
@@ -64,9 +63,6 @@ class Samples(runner.Runner):
             again, _ = self.once(case, "again", remote=False)
             varies = self.difference(row["native"]["stdout"], again.stdout)
             row["output"] = "varies" if varies else "**differs**"
-        for run in (row.get("native"), row.get("remote")):
-            if run:
-                run["stdout"] = run["stdout"][-2000:]
         return row
 
 
@@ -95,7 +91,7 @@ def main() -> int:
         sys.exit(f"there are no programs below {args.build}")
 
     def wanted(name: str) -> bool:
-        return not args.only or any(fnmatch.fnmatch(name, text) or text in name for text in args.only)
+        return (not args.only or matches(name, args.only)) and not matches(name, args.skip)
 
     left_out = {name: why for why, names in told["left_out"].items() for name in names}
     rows = [

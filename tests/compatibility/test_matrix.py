@@ -53,9 +53,10 @@ class Cases(unittest.TestCase):
 
     def test_selection(self):
         cases = case.discover()
-        self.assertEqual({item.group for item in case.select(cases, ["cuda"], [], False)}, {"cuda"})
-        self.assertEqual([item.name for item in case.select(cases, [], ["cuda/prin*"], False)], ["cuda/printf"])
-        self.assertEqual(case.select(cases, ["cuda"], ["no such case"], False), [])
+        self.assertEqual({item.group for item in case.select(cases, ["cuda"], [], [], False)}, {"cuda"})
+        self.assertEqual([item.name for item in case.select(cases, [], ["cuda/prin*"], [], False)], ["cuda/printf"])
+        self.assertNotIn("cuda/printf", [item.name for item in case.select(cases, ["cuda"], [], ["printf"], False)])
+        self.assertEqual(case.select(cases, ["cuda"], ["no such case"], [], False), [])
 
 
 class Isolation(unittest.TestCase):
@@ -78,6 +79,7 @@ class Page(unittest.TestCase):
         row = self.row(result="fails", error="a | b", statistics=refused)
         self.assertEqual(page.reason(row, {}), "a \\| b; not supported: `cuIpcGetMemHandle`")
         self.assertEqual(page.reason(row, {"torch/x": "known"}), "known")
+        self.assertEqual(page.cell("in /a/b-1/c.py: 1/2\n x"), "in c.py: 1/2 x")
 
     def test_a_whole_page(self):
         results = {"machine": {"driver": "1"}, "packages": {}, "rows": [self.row(), self.row(result="fails")]}

@@ -34,7 +34,12 @@ pub(crate) unsafe fn cuDeviceGetCount<D: Driver>(count: *mut c_int) -> Result<()
 pub(crate) unsafe fn cuDeviceGetName<D: Driver>(name: *mut c_char, len: c_int, dev: CUdevice) -> Result<()> {
     let (_, device) = device(dev)?;
     // SAFETY: the program gives `len` bytes.
-    unsafe { copy_text(&device.name, name, len) }
+    unsafe { copy_text(&device.name, name, len)? };
+    // The rest is zeros, as from the native driver: bindings hand all of it to programs.
+    let end = device.name.len().min(len as usize - 1);
+    // SAFETY: of the `len` bytes of the program, those behind the text; `copy_text` has checked that there are any.
+    unsafe { name.add(end).write_bytes(0, len as usize - end) };
+    Ok(())
 }
 
 pub(crate) unsafe fn cuDeviceGetUuid<D: Driver>(uuid: *mut CUuuid, dev: CUdevice) -> Result<()> {

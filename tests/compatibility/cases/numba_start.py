@@ -13,6 +13,8 @@ def start():
     for _ in range(20):
         try:
             importlib.import_module("numba")
+            # This one is loaded with the first kernel otherwise.
+            importlib.import_module("numba.cuda.cudaimpl")
             return importlib.import_module("numba.cuda")
         except AttributeError as error:
             missing = re.search(r"module 'numpy(?:\.\w+)*' has no attribute '(\w+)'", str(error))

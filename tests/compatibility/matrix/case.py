@@ -91,14 +91,18 @@ def discover(folder: Path = CASES) -> list[Case]:
     return sorted(found, key=lambda case: case.name)
 
 
-def select(cases: list[Case], groups: list[str], only: list[str], software: bool) -> list[Case]:
-    """Those in the groups whose names match a pattern or contain it; all when nothing is asked for."""
+def matches(name: str, patterns: list[str]) -> bool:
+    """Whether a name matches one of the patterns or contains it."""
+    return any(fnmatch.fnmatch(name, text) or text in name for text in patterns)
 
-    def wanted(case: Case) -> bool:
-        if groups and case.group not in groups:
-            return False
-        if software and not case.software:
-            return False
-        return not only or any(fnmatch.fnmatch(case.name, text) or text in case.name for text in only)
 
-    return [case for case in cases if wanted(case)]
+def select(cases: list[Case], groups: list[str], only: list[str], skip: list[str], software: bool) -> list[Case]:
+    """Those in the groups whose names are asked for; all when nothing is."""
+    return [
+        case
+        for case in cases
+        if (not groups or case.group in groups)
+        and (case.software or not software)
+        and (not only or matches(case.name, only))
+        and not matches(case.name, skip)
+    ]

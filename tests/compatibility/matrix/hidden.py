@@ -31,6 +31,8 @@ DRIVER_FILES = re.compile(r"lib(cuda|cudadebugger|nvcuvid|nvoptix|nvidia-[a-z0-9
 def plan(driver: str | None) -> tuple[list[Path], list[Path]]:
     """(folders, files) to hide so that nothing of NVIDIA's driver can be reached."""
     folders = [Path("/usr/local/nvidia"), Path("/proc/driver/nvidia")]
+    # Newer drivers' user part that a toolkit may bring.
+    folders += [path.resolve() for path in Path("/usr/local").glob("cuda*/compat")]
     files: set[Path] = set()
     if driver and os.sep in driver:
         real = Path(driver).resolve()
@@ -40,7 +42,9 @@ def plan(driver: str | None) -> tuple[list[Path], list[Path]]:
             files.update(path for path in real.parent.iterdir() if DRIVER_FILES.match(path.name))
     for folder in loader_folders():
         files.update(path for path in folder.iterdir() if DRIVER_FILES.match(path.name))
-    folders = [folder for folder in folders if folder.is_dir()]
+    # What lies in a hidden folder cannot be reached to be hidden again.
+    folders = sorted({folder for folder in folders if folder.is_dir()})
+    folders = [folder for folder in folders if not any(above in folder.parents for above in folders)]
     covered = tuple(f"{folder}/" for folder in folders)
     return folders, sorted(path for path in {path.resolve() for path in files} if not str(path).startswith(covered))
 

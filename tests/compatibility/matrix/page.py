@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -56,6 +57,8 @@ def ended(run: dict | None) -> str:
 
 
 def cell(text: str) -> str:
+    # Folders are of one machine.
+    text = re.sub(r"(?<![\w.])/(?:[\w.+@-]+/)+", "", text)
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--driver", default="libcuda.so.1", help="NVIDIA's libcuda.so.1, or cpu for the software device")
     parser.add_argument("--out", type=Path, required=True, help="folder for results, a summary, and the logs")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="names that match or contain it")
+    parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="names to leave out, likewise")
     parser.add_argument("--jobs", type=int, default=max(2, (os.cpu_count() or 2) // 2), help="how many at once")
     parser.add_argument("--gpu-memory", type=float, default=120, metavar="GIB", help="device memory to fill at most")
     parser.add_argument("--native-from", type=Path, metavar="RESULTS", help="take native results from an earlier run")
@@ -65,6 +66,7 @@ class Session:
         self.logs = self.scratch / "logs"
         self.logs.mkdir()
         self.server = Server(args.dist / "bin/outboard", args.driver, self.logs / "server.log") if args.dist else None
+        self.devices = self.server.devices()["devices"] if self.server else []
         self.setting = Setting(
             dist=args.dist,
             server=self.server.address if self.server else None,
@@ -87,28 +89,33 @@ class Session:
         return shutil.copy(found, self.scratch / "nvidia-smi") if found else None
 
     def earlier(self) -> dict[str, dict]:
-        path = self.args.native_from
-        return {row["name"]: row for row in json.loads(path.read_text())["rows"]} if path else {}
-
-    def devices(self) -> list[dict]:
-        return self.server.devices()["devices"] if self.server else []
+        """Native results of an earlier run, told as if its devices had been those of now."""
+        if not self.args.native_from:
+            return {}
+        text = self.args.native_from.read_text()
+        for one, other in zip(json.loads(text).get("devices", []), self.devices):
+            if one["name"] != other["name"]:
+                sys.exit(f"{self.args.native_from} is of another kind of device, {one['name']}")
+            text = text.replace(one["uuid"].removeprefix("GPU-"), other["uuid"].removeprefix("GPU-"))
+        return {row["name"]: row for row in json.loads(text)["rows"]}
 
     def device_names(self) -> str:
-        return ", ".join(device["name"] for device in self.devices())
+        return ", ".join(device["name"] for device in self.devices)
 
     def capability(self) -> str | None:
         """Of the first device, as in sm_90."""
-        devices = self.devices()
-        return devices[0]["compute_capability"].replace(".", "") if devices else None
+        return self.devices[0]["compute_capability"].replace(".", "") if self.devices else None
 
     def finish(self, name: str, rows: list[dict], more: dict) -> None:
         """Writes the results, prints the summary."""
         seconds = round(time.monotonic() - self.started, 1)
-        results = {**more, "isolated": self.setting.isolated, "seconds": seconds, "rows": rows}
+        results = {**more, "devices": self.devices, "isolated": self.setting.isolated, "seconds": seconds, "rows": rows}
         (self.args.out / f"{name}.json").write_text(json.dumps(results, indent=1))
         summary = "\n".join(line(row) for row in rows) + f"\n{page.counts(rows)}, {seconds:.0f} s\n"
         (self.args.out / f"{name}.txt").write_text(summary)
         self.name = name
+        if self.server and not self.server.is_up():
+            summary += "THE SERVER DIED DURING THE RUN: see server.log among the logs\n"
         print("\n" + summary, end="", flush=True)
 
     name = "aborted"

@@ -21,7 +21,8 @@ template <typename T> __global__ void add(const T *a, const T *b, T *c, size_t n
 program = Program(SOURCE, code_type="c++", options=ProgramOptions(std="c++17", arch=f"sm_{arch}"))
 code = program.compile("cubin", name_expressions=("add<int>", "add<double>"))
 kernel = code.get_kernel("add<int>")
-show("kernel", kernel.attributes.max_threads_per_block() >= 256)
+threads = kernel.attributes.max_threads_per_block
+check("the kernel's attributes", (threads() if callable(threads) else threads) >= 256)
 count = 100_000
 buffers = [device.allocate(4 * count, stream=stream) for _ in range(3)]
 stream.sync()

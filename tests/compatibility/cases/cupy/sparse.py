@@ -17,6 +17,6 @@ check("product", cp.allclose((csr @ csr.T).toarray(), dense @ dense.T))
 check("with a dense one", cp.allclose(csr @ cp.ones((400, 5)), dense @ cp.ones((400, 5))))
 exact("sums", (csr + csr).toarray(), csr.multiply(2).data)
 spd = csr @ csr.T + sparse.identity(400) * 10
-solution, code = linalg.cg(spd, x, tol=1e-10)
+solution, code = linalg.cg(spd, x, rtol=1e-10)
 check("conjugate gradients", code == 0 and cp.allclose(spd @ solution, x, atol=1e-6))
 near("largest eigenvalues", sorted(linalg.eigsh(spd, k=3, return_eigenvectors=False).get().tolist()), 1e-6)

@@ -28,4 +28,4 @@ exact("copied back", back)
 from cupyx.scipy import ndimage  # noqa: E402
 
 exact("affine", ndimage.affine_transform(cp.asarray(host), cp.eye(2), order=1, texture_memory=False))
-exact("affine by texture", ndimage.affine_transform(cp.asarray(host), cp.eye(2, dtype=cp.float32), order=1, texture_memory=True, output_shape=(height, width)))
+exact("affine by texture", ndimage.affine_transform(cp.asarray(host), cp.eye(3, dtype=cp.float32), order=1, texture_memory=True, output_shape=(height, width)))

@@ -44,7 +44,7 @@ check("it is Outboard's", not foreign_drivers())
 
 # Every other driver library that the loader could find, by name or by path, is not one any more.
 ours = os.path.realpath(os.environ["COMPAT_REMOTE"])
-places = ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia", "/usr/local/nvidia/lib64", "/usr/local/lib"]
+places = ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia", "/usr/local/nvidia/lib64", "/usr/local/lib", "/usr/local/cuda*/compat"]
 loaded = []
 for path in (path for place in places for path in glob.glob(f"{place}/libcuda.so*") + glob.glob(f"{place}/libnvidia-*.so*")):
     try:

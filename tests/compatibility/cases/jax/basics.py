@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from compat import check, exact, show
 from jax import lax
 
-show("devices", *(d.device_kind for d in jax.devices()))
+show("devices", *(f"{d.platform} {d.device_kind}" for d in jax.devices()))
 key = jax.random.key(1)
 x = jax.random.normal(key, (128, 96))
 exact("random", x, jax.random.randint(key, (100,), 0, 50), jax.random.permutation(key, 100))

@@ -1,14 +1,14 @@
 #: title = "host callbacks: pure_callback, io_callback, debug.print, debug.callback, in jit and scan"
 #: wants = ["jax"]
 #: timeout = 120
-#: env = { XLA_PYTHON_CLIENT_PREALLOCATE = "false", XLA_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0", JAX_PLATFORMS = "cuda" }
+#: env = { XLA_PYTHON_CLIENT_PREALLOCATE = "false", XLA_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0", JAX_PLATFORMS = "cuda,cpu" }
 import jax
 import jax.numpy as jnp
 import numpy as np
-from compat import exact, show
+from compat import check, exact, show
 from jax.experimental import io_callback
 
-
+check("it runs on a GPU", jax.devices()[0].platform == "gpu")
 def on_host(x):
     return np.asarray(np.cumsum(np.asarray(x)[::-1]), dtype=np.float32)
 

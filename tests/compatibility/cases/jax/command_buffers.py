@@ -10,9 +10,10 @@
 #: XLA_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 import jax
 import jax.numpy as jnp
-from compat import exact
+from compat import check, exact
 from jax import lax
 
+check("it runs on a GPU", jax.devices()[0].platform == "gpu")
 key = jax.random.key(3)
 
 

@@ -5,9 +5,11 @@
 import jax
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")
 import jax.numpy as jnp  # noqa: E402
 from compat import check, exact, near  # noqa: E402
 
+check("it runs on a GPU", jax.devices()[0].platform == "gpu")
 key = jax.random.key(2)
 for kind in (jnp.float32, jnp.float64):
     a = jax.random.normal(key, (40, 40), dtype=kind)

@@ -6,8 +6,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from compat import exact, show
+from compat import check, exact, show
 
+check("it runs on a GPU", jax.devices()[0].platform == "gpu")
 key = jax.random.key(4)
 sizes = [64, 256, 256, 10]
 params = [

@@ -14,6 +14,7 @@ import random
 import torch
 from compat import check, exact, show
 
+torch.use_deterministic_algorithms(True)
 show("backend", torch.cuda.get_allocator_backend())
 random.seed(16)
 held = {}
