@@ -78,10 +78,19 @@ def programs(build: Path) -> dict[str, Path]:
     return found
 
 
+def sources(folder: Path | None) -> set[str]:
+    """The programs that the source describes."""
+    if not folder:
+        return set()
+    pattern = re.compile(r"^\s*add_executable\((\S+)", re.MULTILINE)
+    return {name for path in folder.rglob("CMakeLists.txt") for name in pattern.findall(path.read_text()) if "$" not in name}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     prepare.add_options(parser)
     parser.add_argument("--build", type=Path, required=True, help="the folder in which the samples were built")
+    parser.add_argument("--source", type=Path, help="their source: samples that were not built are told then")
     parser.add_argument("--release", default="", help="which release of the samples it is, for the page")
     parser.add_argument("--limit", type=float, default=90, metavar="SECONDS", help="for each run")
     args = parser.parse_args()
@@ -94,6 +103,8 @@ def main() -> int:
         return (not args.only or matches(name, args.only)) and not matches(name, args.skip)
 
     left_out = {name: why for why, names in told["left_out"].items() for name in names}
+    for name in sources(args.source) - found.keys() - left_out.keys():
+        left_out[name] = "it was not built"
     rows = [
         {"name": name, "group": "samples", "title": "", "result": "left out", "reason": left_out[name]}
         for name in left_out

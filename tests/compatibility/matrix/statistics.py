@@ -24,9 +24,9 @@ def collect(folder: Path) -> dict:
         waited += counted.get("waited", 0)
         for function, errors in counted.get("errors", {}).items():
             if errors.get("last") == NOT_SUPPORTED:
-                refused[function] += errors["count"]
+                refused[function] += errors.get("count", 0)
             else:
-                failed[f"{function}={errors['last']}"] += errors["count"]
+                failed[f"{function}={errors.get('last')}"] += errors.get("count", 0)
     return {
         "calls": entered,
         "posted": posted,

@@ -1,3 +1,4 @@
+//: software = true
 //: title = "memory pools, stream-ordered allocation, virtual memory by hand"
 //: nvcc = ["-ldl"]
 #include "_check.h"
