@@ -2,6 +2,7 @@
 
 mod boxes;
 mod copies;
+mod graphs;
 mod host;
 mod host_calls;
 mod late;

@@ -10,6 +10,7 @@ use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::fault;
 use outboard_transport::tcp::Tcp;
 use outboard_wire::Reader;
+use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
@@ -18,6 +19,7 @@ use outboard_wire::platform::Platform;
 use outboard_wire::request::Request;
 
 use crate::copies::Copies;
+use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::late::LateCopies;
 use crate::link::bulk::{Place, suggested_chunk};
@@ -36,6 +38,7 @@ pub(crate) struct Session {
     copies: Arc<Copies>,
     functions: Arc<HostFunctions>,
     late: Arc<LateCopies>,
+    graphs: Arc<GraphHosts>,
     upload: Mutex<()>,
     device: String,
     server: String,
@@ -90,6 +93,11 @@ impl Session {
         let always = call.is_always_called();
         let number = self.functions.add(ctx, call, expected);
         self.post(ctx, &msg::HostCall { stream, call: number, always }).inspect_err(|_| self.functions.remove(number))
+    }
+
+    /// Parameters of a graph's node as the worker may know them.
+    pub(crate) fn graph_params(&self, params: NodeParams) -> Result<NodeParams> {
+        self.graphs.translate(params, || self.link.expect().map_err(|error| failed(&error)))
     }
 
     /// A context has ended: what was queued in it will not be called.
@@ -326,7 +334,8 @@ pub(crate) enum OpenError {
 fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
-    let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone()];
+    let graphs = Arc::new(GraphHosts::default());
+    let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let config = Config::from_env();
     let requests = Requests::new(config.spin, Arc::clone(&copies), answerers);
     let notices = {
@@ -344,7 +353,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let (upload, started) = (Mutex::new(()), Instant::now());
-    let session = Session { link, pending, copies, functions, late, upload, device, server, started };
+    let session = Session { link, pending, copies, functions, late, graphs, upload, device, server, started };
     Ok((Arc::new(session), platform))
 }
 

@@ -53,6 +53,7 @@ pub struct Cpu {
     pub(crate) opened: OpenedMemory,
     launches: AtomicU64,
     pub(crate) attributes: Attributes,
+    pub(crate) graphs: crate::graph::Tables,
 }
 
 static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
@@ -76,6 +77,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     opened: OpenedMemory::default(),
     launches: AtomicU64::new(0),
     attributes: Attributes::default(),
+    graphs: crate::graph::Tables::new(),
 });
 
 impl Cpu {
@@ -119,6 +121,16 @@ impl Cpu {
         self.events.insert(id, event);
     }
 
+    pub(crate) fn function(&self, id: ObjectId) -> Result<Arc<Function>> {
+        self.functions.get(id)
+    }
+
+    /// A launch of a function, checked and numbered.
+    pub(crate) fn grid(&self, function: &Function, ctx: ContextId, launch: &Launch<'_>) -> Result<Grid> {
+        let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log))
+    }
+
     /// Waits, lets printed text appear, and reports what became of the context.
     fn synchronize(&self, ctx: ContextId, tickets: Vec<Ticket>) -> Result<()> {
         let context = self.context(ctx)?;
@@ -141,7 +153,7 @@ impl Cpu {
     }
 
     /// An aligned word in memory that may be accessed.
-    fn word(&self, address: u64, value: u64, wide: bool) -> Result<Word> {
+    pub(crate) fn word(&self, address: u64, value: u64, wide: bool) -> Result<Word> {
         let bytes = if wide { 8 } else { 4 };
         if !address.is_multiple_of(bytes) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -180,6 +192,7 @@ impl Backend for Cpu {
         Cpu::get().scheduler.close(ctx);
         self.attributes.forget(Lane::Legacy(ctx));
         context.output.flush();
+        self.graphs.forget(ctx);
         self.events.remove_where(|event| event.ctx == ctx);
         self.functions.remove_where(|function| function.ctx == ctx);
         self.modules.remove_where(|module| module.ctx == ctx);
@@ -229,7 +242,7 @@ impl Backend for Cpu {
         }
         context.check_owned(address)?;
         self.scheduler.wait_all(self.scheduler.pending(ctx));
-        context.free(address)
+        if self.graphs.memory.free(address) { Ok(()) } else { context.free(address) }
     }
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: Stream) -> Result<u64> {
@@ -244,7 +257,9 @@ impl Backend for Cpu {
         let context = self.context(ctx)?;
         context.check_owned(address)?;
         let free = move || {
-            let _ = context.free(address);
+            if !Cpu::get().graphs.memory.free(address) {
+                let _ = context.free(address);
+            }
         };
         Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
     }
@@ -464,8 +479,7 @@ impl Backend for Cpu {
 
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         let function = self.functions.get(launch.function)?;
-        let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
-        let grid = Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log);
+        let grid = self.grid(&function, ctx, launch)?;
         Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
         // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
         let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));

@@ -9,6 +9,7 @@ use outboard_abi::{CUresult, CUstreamWaitValue_flags_enum as WaitFlags};
 use outboard_front::backend::{Fill, Rect};
 
 use crate::boxes::BoxWork;
+use crate::graph::Replay;
 use crate::launch::Grid;
 
 /// Where a piece of work stands after it has been given a thread.
@@ -44,6 +45,8 @@ pub(crate) enum Work {
     /// Waits until the word in memory satisfies the condition.
     Wait(Word, Condition),
     Launch(Box<Grid>),
+    /// Runs a graph.
+    Replay(Box<Replay>),
     Call(Box<dyn FnMut() + Send>),
     /// Calls a function of the program; it is told when the work before has failed.
     Host(Box<dyn FnMut(CUresult) + Send>),
@@ -89,6 +92,7 @@ impl Work {
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Work::Wait(word, condition) => condition.holds(word.load(), *word),
+            Work::Replay(replay) => replay.is_ready(),
             _ => true,
         }
     }
@@ -117,6 +121,7 @@ impl Work {
             Work::Wait(..) if !self.is_ready() => return Progress::Waiting,
             Work::Wait(..) => fence(Ordering::SeqCst),
             Work::Launch(grid) => return grid.run().map_or_else(Progress::Failed, |()| Progress::Done),
+            Work::Replay(replay) => return replay.run(),
             Work::Call(call) => call(),
             Work::Host(call) => call(CUresult::CUDA_SUCCESS),
         }

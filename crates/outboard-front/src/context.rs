@@ -171,6 +171,18 @@ pub(crate) fn by_id(id: ContextId) -> Option<Arc<Context>> {
     CONTEXTS.find(|context| context.id.load(Ordering::Acquire) == id.0)
 }
 
+/// Some context that is open: for what belongs to none and needs one to be said in.
+pub(crate) fn any() -> Option<ContextId> {
+    let open = |context: &Arc<Context>| match context.id.load(Ordering::Acquire) {
+        0 => None,
+        id => Some(ContextId(id)),
+    };
+    top()
+        .as_ref()
+        .and_then(open)
+        .or_else(|| CONTEXTS.find(|c| c.id.load(Ordering::Acquire) != 0).as_ref().and_then(open))
+}
+
 /// The primary context of a visible device.
 pub(crate) fn primary(device: usize) -> Result<&'static Arc<Context>> {
     PRIMARY.get().and_then(|all| all.get(device)).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
@@ -508,10 +520,12 @@ pub(crate) unsafe fn cuCtxSetLimit<D: Driver>(limit: CUlimit, value: usize) -> R
 
 pub(crate) unsafe fn cuCtxSynchronize<D: Driver>() -> Result<()> {
     let here = current()?;
+    crate::capture::refuse_context(&here)?;
     here.note(D::get().context_synchronize(here.id))
 }
 
 pub(crate) unsafe fn cuCtxSynchronize_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
     let here = named(ctx)?.live()?;
+    crate::capture::refuse_context(&here)?;
     here.note(D::get().context_synchronize(here.id))
 }

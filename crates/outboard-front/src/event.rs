@@ -2,12 +2,14 @@
 
 use core::ffi::c_uint;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUevent, CUresult, CUstream};
 
 use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::{put, require};
+use crate::capture;
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table, not_found};
 use crate::stream;
@@ -22,9 +24,20 @@ pub(crate) struct Object {
     context: Arc<Context>,
     ctx: ContextId,
     flags: u32,
+    /// Last recorded in a stream that captured: it stands for nodes.
+    captured: AtomicBool,
 }
 
 impl Object {
+    pub(crate) fn is_captured(&self) -> bool {
+        self.captured.load(Ordering::Relaxed)
+    }
+
+    /// Refuses what an event that stands for nodes cannot answer.
+    fn outside_capture(&self) -> Result<()> {
+        if self.is_captured() { capture::refuse_event(self.handle) } else { Ok(()) }
+    }
+
     pub(crate) fn id(&self) -> ObjectId {
         ObjectId(self.handle)
     }
@@ -59,7 +72,13 @@ pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) 
     require(!out.is_null() && flags & !FLAGS == 0)?;
     // An event for other processes cannot be timed; cuda.h makes the program say so.
     require(flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0)?;
-    let make = |handle| Object { handle, context: here.context.clone(), ctx: here.id, flags };
+    let make = |handle| Object {
+        handle,
+        context: here.context.clone(),
+        ctx: here.id,
+        flags,
+        captured: AtomicBool::new(false),
+    };
     let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = D::get().event_create(here.id, object.id(), flags) {
         EVENTS.remove(object.handle);
@@ -79,7 +98,13 @@ pub(crate) fn shareable(event: CUevent) -> Result<(Here, ObjectId)> {
 /// Gives an event of another process, which the backend opens under its name, a handle.
 pub(crate) fn adopt(here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> Result<u64> {
     let flags = INTERPROCESS | DISABLE_TIMING;
-    let make = |handle| Object { handle, context: here.context.clone(), ctx: here.id, flags };
+    let make = |handle| Object {
+        handle,
+        context: here.context.clone(),
+        ctx: here.id,
+        flags,
+        captured: AtomicBool::new(false),
+    };
     let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = open(object.id()) {
         EVENTS.remove(object.handle);
@@ -91,6 +116,9 @@ pub(crate) fn adopt(here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> R
 pub(crate) unsafe fn cuEventDestroy_v2<D: Driver>(event: CUevent) -> Result<()> {
     crate::state::ready()?;
     let object = EVENTS.remove(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))?;
+    if object.is_captured() {
+        capture::forget_event(object.handle);
+    }
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
     D::get().event_destroy(here.id, object.id())
@@ -109,20 +137,31 @@ pub(crate) unsafe fn cuEventRecord<D: Driver>(event: CUevent, stream: CUstream) 
 pub(crate) unsafe fn cuEventRecordWithFlags<D: Driver>(event: CUevent, stream: CUstream, flags: c_uint) -> Result<()> {
     require(flags & !1 == 0)?;
     let event = resolve(event)?;
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    if let Some(outcome) = capture::record(&here, stream, event.handle, flags, event.is_captured()) {
+        event.captured.store(outcome?, Ordering::Relaxed);
+        return Ok(());
+    }
+    if event.is_captured() {
+        event.captured.store(false, Ordering::Relaxed);
     }
     here.note(D::get().event_record(here.id, event.id(), stream, flags))
 }
 
 pub(crate) unsafe fn cuEventSynchronize<D: Driver>(event: CUevent) -> Result<()> {
     let (here, event) = live(event)?;
+    event.outside_capture()?;
+    capture::refuse_unsafe()?;
     here.note(D::get().event_synchronize(here.id, event.id()))
 }
 
 pub(crate) unsafe fn cuEventQuery<D: Driver>(event: CUevent) -> Result<()> {
     let (here, event) = live(event)?;
+    event.outside_capture()?;
+    capture::refuse_unsafe()?;
     here.note(D::get().event_query(here.id, event.id()))
 }
 
@@ -133,6 +172,8 @@ pub(crate) unsafe fn cuEventElapsedTime_v2<D: Driver>(out: *mut f32, start: CUev
     if (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
+    start.outside_capture()?;
+    end.outside_capture()?;
     let milliseconds = here.note(D::get().event_elapsed(here.id, start.id(), end.id()))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, milliseconds) }

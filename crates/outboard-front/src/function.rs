@@ -59,6 +59,11 @@ impl Function {
         ObjectId(self.handle)
     }
 
+    /// Its name in the image.
+    pub(crate) fn name(&self) -> &std::ffi::CStr {
+        &self.name
+    }
+
     /// The current value of an attribute.
     pub(crate) fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
         let value = self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -130,6 +135,11 @@ pub(crate) fn drop_handle(handle: u64) {
 /// Forgets the functions of a context that has ended.
 pub(crate) fn forget(id: ContextId) {
     FUNCTIONS.remove_where(|function| function.ctx == id);
+}
+
+/// The function of a backend's name.
+pub(crate) fn by_id(id: u64) -> Result<Arc<Function>> {
+    FUNCTIONS.get(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.

@@ -20,6 +20,7 @@ const IO_MEMORY: u32 = 4;
 pub(crate) unsafe fn cuMemHostAlloc<D: Driver>(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> Result<()> {
     let here = context::current()?;
     require(!out.is_null() && flags & !ALLOC_FLAGS == 0)?;
+    crate::capture::refuse_unsafe()?;
     if bytes == 0 {
         // SAFETY: the program's out parameter.
         return unsafe { put(out, core::ptr::null_mut()) };
@@ -92,7 +93,7 @@ pub(crate) unsafe fn cuMemHostGetFlags<D: Driver>(out: *mut c_uint, host: *mut c
     let (_, _, allocation) = memory::find(host as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let flags = match allocation.kind {
         Kind::HostAllocated(flags) | Kind::HostRegistered(flags) => flags,
-        Kind::Device | Kind::Pooled(_) | Kind::Opened | Kind::Global | Kind::Mapped { .. } => {
+        Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Opened | Kind::Global | Kind::Mapped { .. } => {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     };

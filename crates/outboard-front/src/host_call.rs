@@ -110,9 +110,12 @@ pub(crate) fn outside() -> Result<()> {
 
 /// Queues a call of the program's function.
 pub(crate) unsafe fn launch<D: Driver>(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result<()> {
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     // SAFETY: the program's function.
     let call = unsafe { HostCall::plain(function, data) }?;
+    if let Some(outcome) = crate::capture::host(&here, stream, function, data) {
+        return outcome;
+    }
     here.note(D::get().host_call(here.id, stream, call))
 }
 

@@ -10,6 +10,7 @@ use outboard_wire::platform::Device;
 use crate::Driver;
 use crate::backend::{Launch, Result};
 use crate::border::{require, slice};
+use crate::capture;
 use crate::context::Here;
 use crate::device::value;
 use crate::function::{self, Function};
@@ -26,10 +27,10 @@ const EXTRA_SIZE: usize = 2;
 const MAX_PARAM_BYTES: usize = 32_764;
 
 /// The shape of a launch.
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
 }
 
 /// Most bytes of shared memory that a block can have.
@@ -39,7 +40,7 @@ pub(crate) fn shared_limit(device: &Device) -> i32 {
 }
 
 /// Finds the mistakes that CUDA reports from the launch itself.
-fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
+pub(crate) fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
     let within = |dims: [u32; 3], limits: [A; 3]| {
         dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && i64::from(*dim) <= i64::from(value(device, limit)))
     };
@@ -89,7 +90,7 @@ fn check_resident<D: Driver>(shape: &Shape, function: &Function, here: &Here) ->
 ///
 /// # Safety
 /// `params` is null or has a pointer for each parameter of the kernel; `extra` is null or a list as cuda.h describes it.
-unsafe fn with_params<R>(
+pub(crate) unsafe fn with_params<R>(
     function: &Function,
     params: *const *mut c_void,
     extra: *const *mut c_void,
@@ -167,7 +168,7 @@ unsafe fn launch<D: Driver>(
     if f.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     // A kernel that is named without a context is launched in the stream's.
     let function = function::resolve_in::<D>(f, &here)?;
     if function.ctx != here.id {
@@ -187,6 +188,9 @@ unsafe fn launch<D: Driver>(
             cooperative: extras.cooperative,
             attributes: &extras.attributes,
         };
+        if let Some(outcome) = capture::kernel(&here, stream, f as u64, &launch) {
+            return outcome;
+        }
         here.note(D::get().launch(here.id, &launch, stream))
     };
     // SAFETY: by the contract above.

@@ -24,6 +24,7 @@ pub mod device;
 pub mod event;
 pub mod fault;
 pub mod function;
+pub mod graph;
 mod handles;
 pub mod host;
 pub mod host_call;

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Device,
     /// Device memory of a stream-ordered allocation, and the handle of its pool: 0 for the device's default one.
     Pooled(u64),
+    /// Device memory that a graph allocates: it is known as long as the graph, whether a launch has it or not.
+    Graph,
     /// Memory of another process.
     Opened,
     /// A variable of a module, which lives as long as the module.
@@ -136,6 +138,7 @@ pub(crate) fn value_address(address: u64) -> Result<u64> {
 pub(crate) unsafe fn cuMemAlloc_v2<D: Driver>(out: *mut CUdeviceptr, bytes: usize) -> Result<()> {
     let here = context::current()?;
     require(!out.is_null() && bytes > 0)?;
+    crate::capture::refuse_unsafe()?;
     let address = here.note(D::get().memory_alloc(here.id, bytes as u64))?;
     insert(&here, address, bytes as u64, Kind::Device);
     // SAFETY: the program's out parameter.
@@ -164,13 +167,16 @@ pub(crate) unsafe fn cuMemFree_v2<D: Driver>(address: CUdeviceptr) -> Result<()>
     if address == 0 {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_));
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
+    crate::capture::refuse_unsafe()?;
     // The allocation's own context frees it, whichever is current; a faulted one reports its fault.
     let (_, _, allocation) = find(address)
         .filter(|(base, _, allocation)| *base == address && is_device(allocation.kind))
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let here = context::by_id(allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
-    remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(address) {
+        remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    }
     here.note(D::get().memory_free(here.id, address))
 }
 
@@ -201,7 +207,7 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2<D: Driver>(
 }
 
 pub(crate) unsafe fn cuMemAllocAsync<D: Driver>(out: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Result<()> {
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     require(!out.is_null())?;
     let address = if bytes == 0 { 0 } else { pool::alloc_from_current::<D>(&here, bytes as u64, stream)? };
     // SAFETY: the program's out parameter.
@@ -209,11 +215,16 @@ pub(crate) unsafe fn cuMemAllocAsync<D: Driver>(out: *mut CUdeviceptr, bytes: us
 }
 
 pub(crate) unsafe fn cuMemFreeAsync<D: Driver>(address: CUdeviceptr, stream: CUstream) -> Result<()> {
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     if address == 0 {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_));
-    remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if let Some(outcome) = crate::capture::free(&here, stream, address) {
+        return outcome;
+    }
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
+    if !crate::graph::memory::is_owned(address) {
+        remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    }
     here.note(D::get().memory_free_async(here.id, address, stream))
 }

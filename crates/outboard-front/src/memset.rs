@@ -7,9 +7,10 @@ use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 use crate::Driver;
 use crate::backend::{Fill, Result, Stream};
 use crate::border::require;
+use crate::capture;
 use crate::context::Here;
 use crate::memory::check_device;
-use crate::stream::{DefaultStream, resolve, resolve_default};
+use crate::stream::{DefaultStream, find, resolve_default};
 
 fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill) -> Result<()> {
     if fill.width == 0 || fill.height == 0 {
@@ -21,6 +22,9 @@ fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill) -> Result<()> {
     require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
     let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     check_device(fill.dst, above.saturating_add(row))?;
+    if let Some(outcome) = capture::fill(&here, stream, &fill) {
+        return outcome;
+    }
     here.note(D::get().fill(here.id, fill, stream))
 }
 
@@ -33,7 +37,7 @@ macro_rules! fills {
 
         pub(crate) unsafe fn $row_async<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
             let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
-            fill::<D>(resolve::<D>(stream)?, one)
+            fill::<D>(find::<D>(stream)?, one)
         }
 
         pub(crate) unsafe fn $rows<D: Driver>(
@@ -57,7 +61,7 @@ macro_rules! fills {
             stream: CUstream,
         ) -> Result<()> {
             let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
-            fill::<D>(resolve::<D>(stream)?, all)
+            fill::<D>(find::<D>(stream)?, all)
         }
     )*};
 }

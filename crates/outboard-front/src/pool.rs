@@ -311,6 +311,9 @@ pub(crate) unsafe fn cuMemPoolGetAccess<D: Driver>(
 
 /// Allocates from the pool that is current for the stream's device.
 pub(crate) fn alloc_from_current<D: Driver>(here: &Here, bytes: u64, stream: crate::backend::Stream) -> Result<u64> {
+    if let Some(outcome) = crate::capture::allocate::<D>(here, stream, bytes) {
+        return outcome;
+    }
     let current = of_device(here.context.device).current;
     let (address, pool) = match current {
         Some(pool) => (D::get().pool_alloc(here.id, pool.id(), bytes, stream), pool.handle),
@@ -329,11 +332,16 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync<D: Driver>(
 ) -> Result<()> {
     let pool = resolve(pool)?;
     require(pool.origin != Origin::Imported)?;
-    let (here, stream) = stream::resolve::<D>(stream)?;
+    let (here, stream) = stream::find::<D>(stream)?;
     require(!out.is_null())?;
-    let address = match bytes {
-        0 => 0,
-        _ => {
+    let captured = match bytes {
+        0 => None,
+        _ => crate::capture::allocate::<D>(&here, stream, bytes as u64),
+    };
+    let address = match (bytes, captured) {
+        (0, _) => 0,
+        (_, Some(outcome)) => outcome?,
+        (_, None) => {
             let address = here.note(D::get().pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
             memory::insert_on(&here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
             address

@@ -65,8 +65,20 @@ thread_local! {
     static OF_THREAD: OfThread = const { OfThread(RefCell::new(Vec::new())) };
 }
 
-/// The context to work in and the stream there that a handle means.
+/// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
 pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
+    let (here, stream) = find::<D>(stream)?;
+    crate::capture::refuse(&here, stream)?;
+    Ok((here, stream))
+}
+
+/// Whether the legacy default stream and this one wait for each other.
+pub(crate) fn is_blocking(handle: u64) -> bool {
+    STREAMS.get(handle).is_some_and(|object| object.flags & NON_BLOCKING == 0)
+}
+
+/// The context to work in and the stream there that a handle means.
+pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     match stream as u64 {
         0 | LEGACY => Ok((context::current()?, Stream::Legacy)),
         PER_THREAD => {
@@ -135,6 +147,7 @@ fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
 
 fn destroy<D: Driver>(handle: u64) -> Result<()> {
     let object = STREAMS.remove(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+    crate::capture::forget_stream(handle);
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
     D::get().stream_destroy(here.id, ObjectId(handle))
@@ -195,18 +208,23 @@ pub(crate) unsafe fn cuStreamDestroy<D: Driver>(stream: CUstream) -> Result<()> 
 
 pub(crate) unsafe fn cuStreamSynchronize<D: Driver>(stream: CUstream) -> Result<()> {
     let (here, stream) = resolve::<D>(stream)?;
+    crate::capture::refuse_unsafe()?;
     here.note(D::get().stream_synchronize(here.id, stream))
 }
 
 pub(crate) unsafe fn cuStreamQuery<D: Driver>(stream: CUstream) -> Result<()> {
     let (here, stream) = resolve::<D>(stream)?;
+    crate::capture::refuse_unsafe()?;
     here.note(D::get().stream_query(here.id, stream))
 }
 
 pub(crate) unsafe fn cuStreamWaitEvent<D: Driver>(stream: CUstream, event: CUevent, flags: c_uint) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     require(flags & !1 == 0)?;
     let event = crate::event::resolve(event)?;
+    if let Some(outcome) = crate::capture::wait(&here, stream, event.id().0, flags, event.is_captured()) {
+        return outcome;
+    }
     here.note(D::get().stream_wait_event(here.id, stream, event.id(), flags))
 }
 
@@ -387,7 +405,7 @@ pub(crate) unsafe fn cuStreamGetPriority<D: Driver>(stream: CUstream, out: *mut 
 }
 
 pub(crate) unsafe fn cuStreamGetId<D: Driver>(stream: CUstream, out: *mut c_ulonglong) -> Result<()> {
-    let (here, found) = resolve::<D>(stream)?;
+    let (here, found) = find::<D>(stream)?;
     // Handles are unique in the process, as ids must be; the default stream needs one for each context.
     let id = match found {
         Stream::Legacy => u64::from(here.id.0),

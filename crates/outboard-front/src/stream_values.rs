@@ -7,9 +7,10 @@ use outboard_abi::{
 use crate::Driver;
 use crate::backend::{MemoryOperation, Result};
 use crate::border::{require, slice};
+use crate::capture;
 use crate::context::Here;
 use crate::device::value;
-use crate::stream::resolve;
+use crate::stream::find;
 
 /// `CUstreamWaitValue_flags`: four conditions, and a flush of remote writes.
 const WAIT_FLAGS: u32 = 3 | FLUSH;
@@ -56,22 +57,30 @@ fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
 }
 
 pub(crate) fn wait<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     check_wait(&here, flags)?;
     let address = word.address()?;
+    let node = || MemoryOperation::Wait { address, value: word.value, wide: word.wide, flags };
+    if let Some(outcome) = capture::memory_operation(&here, stream, node) {
+        return outcome;
+    }
     here.note(D::get().stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
 pub(crate) fn write<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
     let address = word.address()?;
+    let node = || MemoryOperation::Write { address, value: word.value, wide: word.wide, flags };
+    if let Some(outcome) = capture::memory_operation(&here, stream, node) {
+        return outcome;
+    }
     here.note(D::get().stream_write_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
 /// The first version of these functions exists only where the device says so.
 pub(crate) fn first_version<D: Driver>(stream: CUstream) -> Result<()> {
-    let (here, _) = resolve::<D>(stream)?;
+    let (here, _) = find::<D>(stream)?;
     supported(&here, false, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)
 }
 
@@ -83,17 +92,33 @@ pub(crate) unsafe fn batch<D: Driver>(
     operations: *const CUstreamBatchMemOpParams,
     flags: u32,
 ) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
+    // SAFETY: by the contract above.
+    let list = unsafe { list(&here, operations, count, flags) }?;
+    if list.is_empty() {
+        return Ok(());
+    }
+    if let Some(outcome) = capture::memory_operations(&here, stream, &list) {
+        return outcome;
+    }
+    here.note(D::get().stream_batch(here.id, stream, &list))
+}
+
+/// Reads the operations of a batch.
+///
+/// # Safety
+/// As of [`batch`].
+pub(crate) unsafe fn list(
+    here: &Here,
+    operations: *const CUstreamBatchMemOpParams,
+    count: u32,
+    flags: u32,
+) -> Result<Vec<MemoryOperation>> {
     require(flags == 0 && count < MOST)?;
     // SAFETY: by the contract above.
     let operations = unsafe { slice(operations, count as usize) }?;
     // SAFETY: by the contract above.
-    let list: Vec<MemoryOperation> =
-        operations.iter().map(|operation| unsafe { read(&here, operation) }).collect::<Result<_>>()?;
-    if list.is_empty() {
-        return Ok(());
-    }
-    here.note(D::get().stream_batch(here.id, stream, &list))
+    operations.iter().map(|operation| unsafe { read(here, operation) }).collect()
 }
 
 /// # Safety

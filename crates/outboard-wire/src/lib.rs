@@ -9,6 +9,7 @@ pub mod arrays;
 pub mod boxes;
 pub mod codec;
 pub mod frame;
+pub mod graph;
 pub mod handshake;
 pub mod jit;
 pub mod lane;

@@ -13,6 +13,19 @@ pub const HOST_CALL: u32 = 1;
 /// Not answered.
 pub const SEND: u32 = 2;
 
+/// A launched graph has come to a host node: call function (`u64`, by the client's number for it).
+pub const GRAPH_CALL: u32 = 16;
+
+/// A launched graph has come to a copy from the program's memory: answer with bytes of box (`u64`, by the client's number for it) from offset
+/// (`u64`) on, so many (`u32`). A box is counted row by row without what lies between its rows.
+pub const GRAPH_READ: u32 = 17;
+
+/// A launched graph has come to a copy to the program's memory: bytes (the rest of the body) for box (`u64`) from offset (`u64`) on.
+pub const GRAPH_WRITE: u32 = 18;
+
+/// Most bytes of the program's memory in one such request or its answer.
+pub const GRAPH_PIECE: usize = 4 << 20;
+
 /// Largest body of an answer, in bytes.
 pub const MAX_ANSWER: usize = *crate::limits::CHUNK_BYTES.end();
 

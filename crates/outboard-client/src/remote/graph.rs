@@ -1,7 +1,107 @@
-//! Graphs of a server.
+//! Graphs on the server.
 
-use outboard_front::backend::Graphs;
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
+use outboard_wire::messages as msg;
 
-use super::Remote;
+use super::{Remote, wire};
 
-impl Graphs for Remote {}
+impl Graphs for Remote {
+    fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::GraphCreate { graph: graph.0 })
+    }
+
+    fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+        let session = self.session()?;
+        let known = |edit| {
+            Ok(match edit {
+                GraphEdit::Add { node, dependencies, params } => {
+                    GraphEdit::Add { node, dependencies, params: session.graph_params(params)? }
+                }
+                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: session.graph_params(params)? },
+                edit => edit,
+            })
+        };
+        let edits = edits.into_iter().map(known).collect::<Result<_>>()?;
+        self.post(ctx, &msg::GraphChange { graph: graph.0, edits })
+    }
+
+    fn graph_allocate(
+        &self,
+        ctx: ContextId,
+        graph: ObjectId,
+        node: u64,
+        dependencies: Vec<Edge>,
+        params: AllocateNode,
+    ) -> Result<u64> {
+        self.call(ctx, &msg::GraphAllocate { graph: graph.0, node, dependencies, params }, |reply| reply.address)
+    }
+
+    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+        self.call(ctx, &msg::GraphCondition { graph: graph.0, value, flags }, |reply| reply.handle)
+    }
+
+    fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::GraphDestroy { graph: graph.0 })
+    }
+
+    fn graph_instantiate(
+        &self,
+        ctx: ContextId,
+        graph: ObjectId,
+        exec: ObjectId,
+        flags: u64,
+        stream: Stream,
+    ) -> Result<Instantiated> {
+        let message = msg::GraphInstantiate { graph: graph.0, exec: exec.0, flags, stream: wire(stream) };
+        self.call(ctx, &message, |reply| Instantiated {
+            status: CUresult(reply.status),
+            result: reply.result,
+            node: reply.node,
+            handle: reply.handle,
+        })
+    }
+
+    fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+        self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
+            status: CUresult(reply.status),
+            result: reply.result,
+            node: reply.node,
+            from: reply.from,
+        })
+    }
+
+    fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+        let params = self.session()?.graph_params(params)?;
+        self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
+    }
+
+    fn graph_exec_enable(&self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+        self.post(ctx, &msg::GraphExecEnable { exec: exec.0, node, enabled })
+    }
+
+    fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+        self.post(ctx, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
+    }
+
+    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+        self.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) })
+    }
+
+    fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
+        self.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
+    }
+
+    fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()> {
+        self.call(ctx, &msg::GraphMemoryTrim { device }, |_| ())
+    }
+
+    fn graph_memory_get(&self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
+        self.call(ctx, &msg::GraphMemoryGet { device, attribute }, |reply| reply.value)
+    }
+
+    fn graph_memory_set(&self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
+        self.call(ctx, &msg::GraphMemorySet { device, attribute, value }, |_| ())
+    }
+}

@@ -27,7 +27,7 @@ pub use outboard_wire::types::{JitLog, JitOptions};
 pub use array::{ArrayDescriptor, Arrays, Resource, Sampler, SparseProperties, View};
 pub use copy::{BoxCopies, BoxCopy, Extent, Layout, Memory, Side};
 pub use device::Devices;
-pub use graph::Graphs;
+pub use graph::{Graphs, Instantiated, Updated};
 pub use green::GreenContexts;
 pub use host_call::{HostCall, HostCalls};
 pub use ipc::{Sharing, Token};

@@ -13,7 +13,7 @@ use crate::Driver;
 use crate::array;
 use crate::backend::{Extent, Result, Stream};
 use crate::border::{put_if, require, slice};
-use crate::stream::resolve;
+use crate::stream::find;
 
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`: a hint.
 const FLAGS: u32 = 1;
@@ -42,7 +42,7 @@ unsafe fn batch<D: Driver>(
 ) -> Result<()> {
     // SAFETY: null or the program's out parameter; no single copy is to blame so far.
     unsafe { put_if(failed, usize::MAX) };
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     require(count > 0 && stream != Stream::Legacy)?;
     let blame = |index| {
         // SAFETY: as above.

@@ -15,14 +15,14 @@ pub(crate) use path::{Copy, End, Operand, Queue, Wait};
 
 use crate::Driver;
 use crate::backend::Result;
-use crate::stream::{DefaultStream, resolve, resolve_default};
+use crate::stream::{DefaultStream, find, resolve_default};
 
 /// Queues a copy in the stream that a call names.
 ///
 /// # Safety
 /// As [`Queue::submit`].
 pub(crate) unsafe fn queue<D: Driver>(stream: CUstream, copy: &Copy) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     // SAFETY: by the contract above.
     unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit::<D>(copy) }
 }
@@ -42,7 +42,7 @@ pub(crate) unsafe fn queue_default<D: Driver>(default: DefaultStream, copy: &Cop
 /// # Safety
 /// `copy` is null or the program's structure; host memory that it names is the program's.
 unsafe fn described<D: Driver>(stream: CUstream, copy: *const impl Structure) -> Result<()> {
-    let (here, stream) = resolve::<D>(stream)?;
+    let (here, stream) = find::<D>(stream)?;
     // SAFETY: by the contract above.
     unsafe {
         let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe()?;

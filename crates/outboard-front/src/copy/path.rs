@@ -8,6 +8,7 @@ use crate::Driver;
 use crate::array::Array;
 use crate::backend::{BoxCopy, CopyMode, Extent, Layout, Memory, ObjectId, Rect, Result, Side, Stream};
 use crate::border::require;
+use crate::capture;
 use crate::context::Here;
 use crate::memory::{check_device, find};
 
@@ -66,6 +67,12 @@ impl Copy {
         let end = |operand| End { operand, layout: Layout { pitch: bytes, slice: bytes }, at: (0, 0, 0) };
         Copy { dst: end(dst), src: end(src), extent: Extent::row(bytes) }
     }
+
+    /// Where its sides are.
+    pub(crate) fn sides(&self) -> Result<BoxCopy> {
+        let (dst, src) = (self.dst.side(self.extent)?, self.src.side(self.extent)?);
+        Ok(BoxCopy { dst, src, extent: self.extent })
+    }
 }
 
 impl End {
@@ -101,8 +108,10 @@ impl Queue {
         if copy.extent.is_empty() {
             return Ok(());
         }
-        let mut sides =
-            BoxCopy { dst: copy.dst.side(copy.extent)?, src: copy.src.side(copy.extent)?, extent: copy.extent };
+        let mut sides = copy.sides()?;
+        if let Some(outcome) = capture::copy(&self.here, self.stream, &sides) {
+            return outcome;
+        }
         let bytes = sides.extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let in_pieces = |side: &Side| !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(copy.extent);
         if in_pieces(&sides.dst) && in_pieces(&sides.src) {

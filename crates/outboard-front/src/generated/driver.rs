@@ -436,7 +436,8 @@ pub trait Driver: Backend {
         attr: CUgraphMem_attribute,
         value: *mut c_void,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuDeviceGetGraphMemAttribute::<Self>(device, attr, value) })
     }
 
     unsafe fn cuDeviceGetHostAtomicCapabilities(
@@ -531,7 +532,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuDeviceGraphMemTrim::<Self>(device) })
     }
 
     unsafe fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> CUresult {
@@ -591,7 +593,8 @@ pub trait Driver: Backend {
         attr: CUgraphMem_attribute,
         value: *mut c_void,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuDeviceSetGraphMemAttribute::<Self>(device, attr, value) })
     }
 
     unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
@@ -945,7 +948,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddBatchMemOpNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphAddChildGraphNode(
@@ -955,7 +967,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         child_graph: CUgraph,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddChildGraphNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                child_graph,
+            )
+        })
     }
 
     unsafe fn cuGraphAddDependencies(
@@ -964,7 +985,10 @@ pub trait Driver: Backend {
         to: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddDependencies::<Self>(h_graph, from, to, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphAddDependencies_v2(
@@ -974,7 +998,10 @@ pub trait Driver: Backend {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddDependencies_v2::<Self>(h_graph, from, to, edge_data, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphAddEmptyNode(
@@ -983,7 +1010,10 @@ pub trait Driver: Backend {
         dependencies: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddEmptyNode::<Self>(ph_graph_node, h_graph, dependencies, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphAddEventRecordNode(
@@ -993,7 +1023,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         event: CUevent,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddEventRecordNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                event,
+            )
+        })
     }
 
     unsafe fn cuGraphAddEventWaitNode(
@@ -1003,7 +1042,10 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         event: CUevent,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddEventWaitNode::<Self>(ph_graph_node, h_graph, dependencies, num_dependencies, event)
+        })
     }
 
     unsafe fn cuGraphAddExternalSemaphoresSignalNode(
@@ -1013,7 +1055,9 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphAddExternalSemaphoresWaitNode(
@@ -1023,7 +1067,9 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphAddHostNode(
@@ -1033,7 +1079,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddHostNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphAddKernelNode(
@@ -1043,7 +1098,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddKernelNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphAddKernelNode_v2(
@@ -1053,7 +1117,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddKernelNode_v2::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphAddMemAllocNode(
@@ -1063,7 +1136,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddMemAllocNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphAddMemFreeNode(
@@ -1073,7 +1155,10 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         dptr: CUdeviceptr,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddMemFreeNode::<Self>(ph_graph_node, h_graph, dependencies, num_dependencies, dptr)
+        })
     }
 
     unsafe fn cuGraphAddMemcpyNode(
@@ -1084,7 +1169,17 @@ pub trait Driver: Backend {
         copy_params: *const CUDA_MEMCPY3D,
         ctx: CUcontext,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddMemcpyNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                copy_params,
+                ctx,
+            )
+        })
     }
 
     unsafe fn cuGraphAddMemsetNode(
@@ -1095,7 +1190,17 @@ pub trait Driver: Backend {
         memset_params: *const CUDA_MEMSET_NODE_PARAMS,
         ctx: CUcontext,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddMemsetNode::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                num_dependencies,
+                memset_params,
+                ctx,
+            )
+        })
     }
 
     unsafe fn cuGraphAddNode(
@@ -1105,7 +1210,10 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddNode::<Self>(ph_graph_node, h_graph, dependencies, num_dependencies, node_params)
+        })
     }
 
     unsafe fn cuGraphAddNode_v2(
@@ -1116,29 +1224,43 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphAddNode_v2::<Self>(
+                ph_graph_node,
+                h_graph,
+                dependencies,
+                dependency_data,
+                num_dependencies,
+                node_params,
+            )
+        })
     }
 
     unsafe fn cuGraphBatchMemOpNodeGetParams(
         h_node: CUgraphNode,
         node_params_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphBatchMemOpNodeGetParams::<Self>(h_node, node_params_out) })
     }
 
     unsafe fn cuGraphBatchMemOpNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphBatchMemOpNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphChildGraphNodeGetGraph(h_node: CUgraphNode, ph_graph: *mut CUgraph) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphChildGraphNodeGetGraph::<Self>(h_node, ph_graph) })
     }
 
     unsafe fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphClone::<Self>(ph_graph_clone, original_graph) })
     }
 
     unsafe fn cuGraphConditionalHandleCreate(
@@ -1148,39 +1270,56 @@ pub trait Driver: Backend {
         default_launch_value: c_uint,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphConditionalHandleCreate::<Self>(
+                p_handle_out,
+                h_graph,
+                ctx,
+                default_launch_value,
+                flags,
+            )
+        })
     }
 
     unsafe fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphCreate::<Self>(ph_graph, flags) })
     }
 
     unsafe fn cuGraphDebugDotPrint(h_graph: CUgraph, path: *const c_char, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphDebugDotPrint::<Self>(h_graph, path, flags) })
     }
 
     unsafe fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphDestroy::<Self>(h_graph) })
     }
 
     unsafe fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphDestroyNode::<Self>(h_node) })
     }
 
     unsafe fn cuGraphEventRecordNodeGetEvent(h_node: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphEventRecordNodeGetEvent::<Self>(h_node, event_out) })
     }
 
     unsafe fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphEventRecordNodeSetEvent::<Self>(h_node, event) })
     }
 
     unsafe fn cuGraphEventWaitNodeGetEvent(h_node: CUgraphNode, event_out: *mut CUevent) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphEventWaitNodeGetEvent::<Self>(h_node, event_out) })
     }
 
     unsafe fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphEventWaitNodeSetEvent::<Self>(h_node, event) })
     }
 
     unsafe fn cuGraphExecBatchMemOpNodeSetParams(
@@ -1188,7 +1327,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecBatchMemOpNodeSetParams::<Self>(h_graph_exec, h_node, node_params)
+        })
     }
 
     unsafe fn cuGraphExecChildGraphNodeSetParams(
@@ -1196,11 +1338,15 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         child_graph: CUgraph,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecChildGraphNodeSetParams::<Self>(h_graph_exec, h_node, child_graph)
+        })
     }
 
     unsafe fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphExecDestroy::<Self>(h_graph_exec) })
     }
 
     unsafe fn cuGraphExecEventRecordNodeSetEvent(
@@ -1208,7 +1354,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         event: CUevent,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecEventRecordNodeSetEvent::<Self>(h_graph_exec, h_node, event)
+        })
     }
 
     unsafe fn cuGraphExecEventWaitNodeSetEvent(
@@ -1216,7 +1365,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         event: CUevent,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecEventWaitNodeSetEvent::<Self>(h_graph_exec, h_node, event)
+        })
     }
 
     unsafe fn cuGraphExecExternalSemaphoresSignalNodeSetParams(
@@ -1224,7 +1376,9 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
@@ -1232,11 +1386,14 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphExecGetFlags(h_graph_exec: CUgraphExec, flags: *mut cuuint64_t) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphExecGetFlags::<Self>(h_graph_exec, flags) })
     }
 
     unsafe fn cuGraphExecHostNodeSetParams(
@@ -1244,7 +1401,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_HOST_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecHostNodeSetParams::<Self>(h_graph_exec, h_node, node_params)
+        })
     }
 
     unsafe fn cuGraphExecKernelNodeSetParams(
@@ -1252,7 +1412,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecKernelNodeSetParams::<Self>(h_graph_exec, h_node, node_params)
+        })
     }
 
     unsafe fn cuGraphExecKernelNodeSetParams_v2(
@@ -1260,7 +1423,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecKernelNodeSetParams_v2::<Self>(h_graph_exec, h_node, node_params)
+        })
     }
 
     unsafe fn cuGraphExecMemcpyNodeSetParams(
@@ -1269,7 +1435,10 @@ pub trait Driver: Backend {
         copy_params: *const CUDA_MEMCPY3D,
         ctx: CUcontext,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecMemcpyNodeSetParams::<Self>(h_graph_exec, h_node, copy_params, ctx)
+        })
     }
 
     unsafe fn cuGraphExecMemsetNodeSetParams(
@@ -1278,7 +1447,10 @@ pub trait Driver: Backend {
         memset_params: *const CUDA_MEMSET_NODE_PARAMS,
         ctx: CUcontext,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecMemsetNodeSetParams::<Self>(h_graph_exec, h_node, memset_params, ctx)
+        })
     }
 
     unsafe fn cuGraphExecNodeSetParams(
@@ -1286,7 +1458,10 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         node_params: *mut CUgraphNodeParams,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecNodeSetParams::<Self>(h_graph_exec, h_node, node_params)
+        })
     }
 
     unsafe fn cuGraphExecUpdate(
@@ -1295,7 +1470,10 @@ pub trait Driver: Backend {
         h_error_node_out: *mut CUgraphNode,
         update_result_out: *mut CUgraphExecUpdateResult,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphExecUpdate::<Self>(h_graph_exec, h_graph, h_error_node_out, update_result_out)
+        })
     }
 
     unsafe fn cuGraphExecUpdate_v2(
@@ -1303,35 +1481,44 @@ pub trait Driver: Backend {
         h_graph: CUgraph,
         result_info: *mut CUgraphExecUpdateResultInfo,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphExecUpdate_v2::<Self>(h_graph_exec, h_graph, result_info) })
     }
 
     unsafe fn cuGraphExternalSemaphoresSignalNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphExternalSemaphoresSignalNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphExternalSemaphoresWaitNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphExternalSemaphoresWaitNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        crate::logs::unsupported(
+            "external semaphores are objects of other APIs on the client's machine, which the server's GPU cannot reach",
+        )
     }
 
     unsafe fn cuGraphGetEdges(
@@ -1340,7 +1527,8 @@ pub trait Driver: Backend {
         to: *mut CUgraphNode,
         num_edges: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphGetEdges::<Self>(h_graph, from, to, num_edges) })
     }
 
     unsafe fn cuGraphGetEdges_v2(
@@ -1350,11 +1538,15 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_edges: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphGetEdges_v2::<Self>(h_graph, from, to, edge_data, num_edges)
+        })
     }
 
     unsafe fn cuGraphGetNodes(h_graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphGetNodes::<Self>(h_graph, nodes, num_nodes) })
     }
 
     unsafe fn cuGraphGetRootNodes(
@@ -1362,15 +1554,18 @@ pub trait Driver: Backend {
         root_nodes: *mut CUgraphNode,
         num_root_nodes: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphGetRootNodes::<Self>(h_graph, root_nodes, num_root_nodes) })
     }
 
     unsafe fn cuGraphHostNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphHostNodeGetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphHostNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphHostNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphInstantiate(
@@ -1380,7 +1575,10 @@ pub trait Driver: Backend {
         log_buffer: *mut c_char,
         buffer_size: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphInstantiate::<Self>(ph_graph_exec, h_graph, ph_error_node, log_buffer, buffer_size)
+        })
     }
 
     unsafe fn cuGraphInstantiateWithFlags(
@@ -1388,7 +1586,8 @@ pub trait Driver: Backend {
         h_graph: CUgraph,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphInstantiateWithFlags::<Self>(ph_graph_exec, h_graph, flags) })
     }
 
     unsafe fn cuGraphInstantiateWithParams(
@@ -1397,7 +1596,10 @@ pub trait Driver: Backend {
         instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
         default: DefaultStream,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphInstantiateWithParams::<Self>(ph_graph_exec, h_graph, instantiate_params, default)
+        })
     }
 
     unsafe fn cuGraphInstantiate_v2(
@@ -1407,11 +1609,15 @@ pub trait Driver: Backend {
         log_buffer: *mut c_char,
         buffer_size: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphInstantiate_v2::<Self>(ph_graph_exec, h_graph, ph_error_node, log_buffer, buffer_size)
+        })
     }
 
     unsafe fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeCopyAttributes::<Self>(dst, src) })
     }
 
     unsafe fn cuGraphKernelNodeGetAttribute(
@@ -1419,21 +1625,24 @@ pub trait Driver: Backend {
         attr: CUkernelNodeAttrID,
         value_out: *mut CUkernelNodeAttrValue,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeGetAttribute::<Self>(h_node, attr, value_out) })
     }
 
     unsafe fn cuGraphKernelNodeGetParams(
         h_node: CUgraphNode,
         node_params: *mut CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeGetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphKernelNodeGetParams_v2(
         h_node: CUgraphNode,
         node_params: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeGetParams_v2::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphKernelNodeSetAttribute(
@@ -1441,52 +1650,62 @@ pub trait Driver: Backend {
         attr: CUkernelNodeAttrID,
         value: *const CUkernelNodeAttrValue,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeSetAttribute::<Self>(h_node, attr, value) })
     }
 
     unsafe fn cuGraphKernelNodeSetParams(
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphKernelNodeSetParams_v2(
         h_node: CUgraphNode,
         node_params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphKernelNodeSetParams_v2::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphLaunch::<Self>(h_graph, h_stream) })
     }
 
     unsafe fn cuGraphMemAllocNodeGetParams(
         h_node: CUgraphNode,
         params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemAllocNodeGetParams::<Self>(h_node, params_out) })
     }
 
     unsafe fn cuGraphMemFreeNodeGetParams(h_node: CUgraphNode, dptr_out: *mut CUdeviceptr) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemFreeNodeGetParams::<Self>(h_node, dptr_out) })
     }
 
     unsafe fn cuGraphMemcpyNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_MEMCPY3D) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemcpyNodeGetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemcpyNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphMemsetNodeGetParams(h_node: CUgraphNode, node_params: *mut CUDA_MEMSET_NODE_PARAMS) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemsetNodeGetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphMemsetNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMSET_NODE_PARAMS) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphMemsetNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphNodeFindInClone(
@@ -1494,7 +1713,10 @@ pub trait Driver: Backend {
         h_original_node: CUgraphNode,
         h_cloned_graph: CUgraph,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphNodeFindInClone::<Self>(ph_node, h_original_node, h_cloned_graph)
+        })
     }
 
     unsafe fn cuGraphNodeGetDependencies(
@@ -1502,7 +1724,10 @@ pub trait Driver: Backend {
         dependencies: *mut CUgraphNode,
         num_dependencies: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphNodeGetDependencies::<Self>(h_node, dependencies, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphNodeGetDependencies_v2(
@@ -1511,7 +1736,10 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_dependencies: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphNodeGetDependencies_v2::<Self>(h_node, dependencies, edge_data, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphNodeGetDependentNodes(
@@ -1519,7 +1747,10 @@ pub trait Driver: Backend {
         dependent_nodes: *mut CUgraphNode,
         num_dependent_nodes: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphNodeGetDependentNodes::<Self>(h_node, dependent_nodes, num_dependent_nodes)
+        })
     }
 
     unsafe fn cuGraphNodeGetDependentNodes_v2(
@@ -1528,7 +1759,15 @@ pub trait Driver: Backend {
         edge_data: *mut CUgraphEdgeData,
         num_dependent_nodes: *mut usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphNodeGetDependentNodes_v2::<Self>(
+                h_node,
+                dependent_nodes,
+                edge_data,
+                num_dependent_nodes,
+            )
+        })
     }
 
     unsafe fn cuGraphNodeGetEnabled(
@@ -1536,23 +1775,28 @@ pub trait Driver: Backend {
         h_node: CUgraphNode,
         is_enabled: *mut c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphNodeGetEnabled::<Self>(h_graph_exec, h_node, is_enabled) })
     }
 
     unsafe fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphNodeGetType::<Self>(h_node, r#type) })
     }
 
     unsafe fn cuGraphNodeSetEnabled(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphNodeSetEnabled::<Self>(h_graph_exec, h_node, is_enabled) })
     }
 
     unsafe fn cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut CUgraphNodeParams) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphNodeSetParams::<Self>(h_node, node_params) })
     }
 
     unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphReleaseUserObject::<Self>(graph, object, count) })
     }
 
     unsafe fn cuGraphRemoveDependencies(
@@ -1561,7 +1805,10 @@ pub trait Driver: Backend {
         to: *const CUgraphNode,
         num_dependencies: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphRemoveDependencies::<Self>(h_graph, from, to, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphRemoveDependencies_v2(
@@ -1571,15 +1818,20 @@ pub trait Driver: Backend {
         edge_data: *const CUgraphEdgeData,
         num_dependencies: usize,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuGraphRemoveDependencies_v2::<Self>(h_graph, from, to, edge_data, num_dependencies)
+        })
     }
 
     unsafe fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphRetainUserObject::<Self>(graph, object, count, flags) })
     }
 
     unsafe fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuGraphUpload::<Self>(h_graph, h_stream) })
     }
 
     unsafe fn cuGraphicsEGLRegisterImage() -> CUresult {
@@ -3669,7 +3921,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::capture::cuStreamBeginCapture::<Self>(h_stream) })
     }
 
     unsafe fn cuStreamBeginCaptureToGraph(
@@ -3680,11 +3933,22 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         mode: CUstreamCaptureMode,
     ) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::capture::cuStreamBeginCaptureToGraph::<Self>(
+                h_stream,
+                h_graph,
+                dependencies,
+                dependency_data,
+                num_dependencies,
+                mode,
+            )
+        })
     }
 
     unsafe fn cuStreamBeginCapture_v2(h_stream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::capture::cuStreamBeginCapture_v2::<Self>(h_stream, mode) })
     }
 
     unsafe fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
@@ -3713,7 +3977,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::capture::cuStreamEndCapture::<Self>(h_stream, ph_graph) })
     }
 
     unsafe fn cuStreamGetAttribute(
@@ -3844,7 +4109,10 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::capture::cuStreamUpdateCaptureDependencies::<Self>(h_stream, dependencies, num_dependencies, flags)
+        })
     }
 
     unsafe fn cuStreamUpdateCaptureDependencies_v2(
@@ -3854,7 +4122,16 @@ pub trait Driver: Backend {
         num_dependencies: usize,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("stream capture is not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::capture::cuStreamUpdateCaptureDependencies_v2::<Self>(
+                h_stream,
+                dependencies,
+                dependency_data,
+                num_dependencies,
+                flags,
+            )
+        })
     }
 
     unsafe fn cuStreamWaitEvent(h_stream: CUstream, h_event: CUevent, flags: c_uint) -> CUresult {
@@ -4277,15 +4554,20 @@ pub trait Driver: Backend {
         initial_refcount: c_uint,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::graph::cuUserObjectCreate::<Self>(object_out, ptr, destroy, initial_refcount, flags)
+        })
     }
 
     unsafe fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuUserObjectRelease::<Self>(object, count) })
     }
 
     unsafe fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
-        crate::logs::unsupported("graphs are not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::graph::cuUserObjectRetain::<Self>(object, count) })
     }
 
     unsafe fn cuVDPAUCtxCreate() -> CUresult {

@@ -9408,56 +9408,49 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphAddBatchMemOpNode",
                     cuGraphAddBatchMemOpNode as *const (),
-                )
-                .needs("cuGraphAddBatchMemOpNode"),
+                ),
                 Entry::new(
                     "cuGraphAddChildGraphNode",
                     10000,
                     false,
                     "cuGraphAddChildGraphNode",
                     cuGraphAddChildGraphNode as *const (),
-                )
-                .needs("cuGraphAddChildGraphNode"),
+                ),
                 Entry::new(
                     "cuGraphAddDependencies",
                     10000,
                     false,
                     "cuGraphAddDependencies",
                     cuGraphAddDependencies as *const (),
-                )
-                .needs("cuGraphAddDependencies"),
+                ),
                 Entry::new(
                     "cuGraphAddDependencies",
                     12030,
                     false,
                     "cuGraphAddDependencies_v2",
                     cuGraphAddDependencies_v2 as *const (),
-                )
-                .needs("cuGraphAddDependencies_v2"),
+                ),
                 Entry::new(
                     "cuGraphAddEmptyNode",
                     10000,
                     false,
                     "cuGraphAddEmptyNode",
                     cuGraphAddEmptyNode as *const (),
-                )
-                .needs("cuGraphAddEmptyNode"),
+                ),
                 Entry::new(
                     "cuGraphAddEventRecordNode",
                     11010,
                     false,
                     "cuGraphAddEventRecordNode",
                     cuGraphAddEventRecordNode as *const (),
-                )
-                .needs("cuGraphAddEventRecordNode"),
+                ),
                 Entry::new(
                     "cuGraphAddEventWaitNode",
                     11010,
                     false,
                     "cuGraphAddEventWaitNode",
                     cuGraphAddEventWaitNode as *const (),
-                )
-                .needs("cuGraphAddEventWaitNode"),
+                ),
                 Entry::new(
                     "cuGraphAddExternalSemaphoresSignalNode",
                     11020,
@@ -9474,24 +9467,21 @@ macro_rules! driver_exports {
                     cuGraphAddExternalSemaphoresWaitNode as *const (),
                 )
                 .needs("cuGraphAddExternalSemaphoresWaitNode"),
-                Entry::new("cuGraphAddHostNode", 10000, false, "cuGraphAddHostNode", cuGraphAddHostNode as *const ())
-                    .needs("cuGraphAddHostNode"),
+                Entry::new("cuGraphAddHostNode", 10000, false, "cuGraphAddHostNode", cuGraphAddHostNode as *const ()),
                 Entry::new(
                     "cuGraphAddKernelNode",
                     10000,
                     false,
                     "cuGraphAddKernelNode",
                     cuGraphAddKernelNode as *const (),
-                )
-                .needs("cuGraphAddKernelNode"),
+                ),
                 Entry::new(
                     "cuGraphAddKernelNode",
                     12000,
                     false,
                     "cuGraphAddKernelNode_v2",
                     cuGraphAddKernelNode_v2 as *const (),
-                )
-                .needs("cuGraphAddKernelNode_v2"),
+                ),
                 Entry::new(
                     "cuGraphAddMemAllocNode",
                     11040,
@@ -9506,54 +9496,45 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphAddMemFreeNode",
                     cuGraphAddMemFreeNode as *const (),
-                )
-                .needs("cuGraphAddMemFreeNode"),
+                ),
                 Entry::new(
                     "cuGraphAddMemcpyNode",
                     10000,
                     false,
                     "cuGraphAddMemcpyNode",
                     cuGraphAddMemcpyNode as *const (),
-                )
-                .needs("cuGraphAddMemcpyNode"),
+                ),
                 Entry::new(
                     "cuGraphAddMemsetNode",
                     10000,
                     false,
                     "cuGraphAddMemsetNode",
                     cuGraphAddMemsetNode as *const (),
-                )
-                .needs("cuGraphAddMemsetNode"),
-                Entry::new("cuGraphAddNode", 12020, false, "cuGraphAddNode", cuGraphAddNode as *const ())
-                    .needs("cuGraphAddNode"),
-                Entry::new("cuGraphAddNode", 12030, false, "cuGraphAddNode_v2", cuGraphAddNode_v2 as *const ())
-                    .needs("cuGraphAddNode_v2"),
+                ),
+                Entry::new("cuGraphAddNode", 12020, false, "cuGraphAddNode", cuGraphAddNode as *const ()),
+                Entry::new("cuGraphAddNode", 12030, false, "cuGraphAddNode_v2", cuGraphAddNode_v2 as *const ()),
                 Entry::new(
                     "cuGraphBatchMemOpNodeGetParams",
                     11070,
                     false,
                     "cuGraphBatchMemOpNodeGetParams",
                     cuGraphBatchMemOpNodeGetParams as *const (),
-                )
-                .needs("cuGraphBatchMemOpNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphBatchMemOpNodeSetParams",
                     11070,
                     false,
                     "cuGraphBatchMemOpNodeSetParams",
                     cuGraphBatchMemOpNodeSetParams as *const (),
-                )
-                .needs("cuGraphBatchMemOpNodeSetParams"),
+                ),
                 Entry::new(
                     "cuGraphChildGraphNodeGetGraph",
                     10000,
                     false,
                     "cuGraphChildGraphNodeGetGraph",
                     cuGraphChildGraphNodeGetGraph as *const (),
-                )
-                .needs("cuGraphChildGraphNodeGetGraph"),
-                Entry::new("cuGraphClone", 10000, false, "cuGraphClone", cuGraphClone as *const ())
-                    .needs("cuGraphClone"),
+                ),
+                Entry::new("cuGraphClone", 10000, false, "cuGraphClone", cuGraphClone as *const ()),
                 Entry::new(
                     "cuGraphConditionalHandleCreate",
                     12030,
@@ -9562,52 +9543,45 @@ macro_rules! driver_exports {
                     cuGraphConditionalHandleCreate as *const (),
                 )
                 .needs("cuGraphConditionalHandleCreate"),
-                Entry::new("cuGraphCreate", 10000, false, "cuGraphCreate", cuGraphCreate as *const ())
-                    .needs("cuGraphCreate"),
+                Entry::new("cuGraphCreate", 10000, false, "cuGraphCreate", cuGraphCreate as *const ()),
                 Entry::new(
                     "cuGraphDebugDotPrint",
                     11030,
                     false,
                     "cuGraphDebugDotPrint",
                     cuGraphDebugDotPrint as *const (),
-                )
-                .needs("cuGraphDebugDotPrint"),
+                ),
                 Entry::new("cuGraphDestroy", 10000, false, "cuGraphDestroy", cuGraphDestroy as *const ())
                     .needs("cuGraphDestroy"),
-                Entry::new("cuGraphDestroyNode", 10000, false, "cuGraphDestroyNode", cuGraphDestroyNode as *const ())
-                    .needs("cuGraphDestroyNode"),
+                Entry::new("cuGraphDestroyNode", 10000, false, "cuGraphDestroyNode", cuGraphDestroyNode as *const ()),
                 Entry::new(
                     "cuGraphEventRecordNodeGetEvent",
                     11010,
                     false,
                     "cuGraphEventRecordNodeGetEvent",
                     cuGraphEventRecordNodeGetEvent as *const (),
-                )
-                .needs("cuGraphEventRecordNodeGetEvent"),
+                ),
                 Entry::new(
                     "cuGraphEventRecordNodeSetEvent",
                     11010,
                     false,
                     "cuGraphEventRecordNodeSetEvent",
                     cuGraphEventRecordNodeSetEvent as *const (),
-                )
-                .needs("cuGraphEventRecordNodeSetEvent"),
+                ),
                 Entry::new(
                     "cuGraphEventWaitNodeGetEvent",
                     11010,
                     false,
                     "cuGraphEventWaitNodeGetEvent",
                     cuGraphEventWaitNodeGetEvent as *const (),
-                )
-                .needs("cuGraphEventWaitNodeGetEvent"),
+                ),
                 Entry::new(
                     "cuGraphEventWaitNodeSetEvent",
                     11010,
                     false,
                     "cuGraphEventWaitNodeSetEvent",
                     cuGraphEventWaitNodeSetEvent as *const (),
-                )
-                .needs("cuGraphEventWaitNodeSetEvent"),
+                ),
                 Entry::new(
                     "cuGraphExecBatchMemOpNodeSetParams",
                     11070,
@@ -9664,8 +9638,7 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphExecGetFlags",
                     cuGraphExecGetFlags as *const (),
-                )
-                .needs("cuGraphExecGetFlags"),
+                ),
                 Entry::new(
                     "cuGraphExecHostNodeSetParams",
                     10020,
@@ -9756,36 +9729,30 @@ macro_rules! driver_exports {
                     cuGraphExternalSemaphoresWaitNodeSetParams as *const (),
                 )
                 .needs("cuGraphExternalSemaphoresWaitNodeSetParams"),
-                Entry::new("cuGraphGetEdges", 10000, false, "cuGraphGetEdges", cuGraphGetEdges as *const ())
-                    .needs("cuGraphGetEdges"),
-                Entry::new("cuGraphGetEdges", 12030, false, "cuGraphGetEdges_v2", cuGraphGetEdges_v2 as *const ())
-                    .needs("cuGraphGetEdges_v2"),
-                Entry::new("cuGraphGetNodes", 10000, false, "cuGraphGetNodes", cuGraphGetNodes as *const ())
-                    .needs("cuGraphGetNodes"),
+                Entry::new("cuGraphGetEdges", 10000, false, "cuGraphGetEdges", cuGraphGetEdges as *const ()),
+                Entry::new("cuGraphGetEdges", 12030, false, "cuGraphGetEdges_v2", cuGraphGetEdges_v2 as *const ()),
+                Entry::new("cuGraphGetNodes", 10000, false, "cuGraphGetNodes", cuGraphGetNodes as *const ()),
                 Entry::new(
                     "cuGraphGetRootNodes",
                     10000,
                     false,
                     "cuGraphGetRootNodes",
                     cuGraphGetRootNodes as *const (),
-                )
-                .needs("cuGraphGetRootNodes"),
+                ),
                 Entry::new(
                     "cuGraphHostNodeGetParams",
                     10000,
                     false,
                     "cuGraphHostNodeGetParams",
                     cuGraphHostNodeGetParams as *const (),
-                )
-                .needs("cuGraphHostNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphHostNodeSetParams",
                     10000,
                     false,
                     "cuGraphHostNodeSetParams",
                     cuGraphHostNodeSetParams as *const (),
-                )
-                .needs("cuGraphHostNodeSetParams"),
+                ),
                 Entry::new("cuGraphInstantiate", 10000, false, "cuGraphInstantiate", cuGraphInstantiate as *const ())
                     .needs("cuGraphInstantiate"),
                 Entry::new(
@@ -9826,56 +9793,49 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphKernelNodeCopyAttributes",
                     cuGraphKernelNodeCopyAttributes as *const (),
-                )
-                .needs("cuGraphKernelNodeCopyAttributes"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeGetAttribute",
                     11000,
                     false,
                     "cuGraphKernelNodeGetAttribute",
                     cuGraphKernelNodeGetAttribute as *const (),
-                )
-                .needs("cuGraphKernelNodeGetAttribute"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeGetParams",
                     10000,
                     false,
                     "cuGraphKernelNodeGetParams",
                     cuGraphKernelNodeGetParams as *const (),
-                )
-                .needs("cuGraphKernelNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeGetParams",
                     12000,
                     false,
                     "cuGraphKernelNodeGetParams_v2",
                     cuGraphKernelNodeGetParams_v2 as *const (),
-                )
-                .needs("cuGraphKernelNodeGetParams_v2"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeSetAttribute",
                     11000,
                     false,
                     "cuGraphKernelNodeSetAttribute",
                     cuGraphKernelNodeSetAttribute as *const (),
-                )
-                .needs("cuGraphKernelNodeSetAttribute"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeSetParams",
                     10000,
                     false,
                     "cuGraphKernelNodeSetParams",
                     cuGraphKernelNodeSetParams as *const (),
-                )
-                .needs("cuGraphKernelNodeSetParams"),
+                ),
                 Entry::new(
                     "cuGraphKernelNodeSetParams",
                     12000,
                     false,
                     "cuGraphKernelNodeSetParams_v2",
                     cuGraphKernelNodeSetParams_v2 as *const (),
-                )
-                .needs("cuGraphKernelNodeSetParams_v2"),
+                ),
                 Entry::new("cuGraphLaunch", 10000, false, "cuGraphLaunch", cuGraphLaunch as *const ())
                     .needs("cuGraphLaunch"),
                 Entry::new("cuGraphLaunch", 10000, true, "cuGraphLaunch_ptsz", cuGraphLaunch_ptsz as *const ())
@@ -9886,98 +9846,85 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphMemAllocNodeGetParams",
                     cuGraphMemAllocNodeGetParams as *const (),
-                )
-                .needs("cuGraphMemAllocNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphMemFreeNodeGetParams",
                     11040,
                     false,
                     "cuGraphMemFreeNodeGetParams",
                     cuGraphMemFreeNodeGetParams as *const (),
-                )
-                .needs("cuGraphMemFreeNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphMemcpyNodeGetParams",
                     10000,
                     false,
                     "cuGraphMemcpyNodeGetParams",
                     cuGraphMemcpyNodeGetParams as *const (),
-                )
-                .needs("cuGraphMemcpyNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphMemcpyNodeSetParams",
                     10000,
                     false,
                     "cuGraphMemcpyNodeSetParams",
                     cuGraphMemcpyNodeSetParams as *const (),
-                )
-                .needs("cuGraphMemcpyNodeSetParams"),
+                ),
                 Entry::new(
                     "cuGraphMemsetNodeGetParams",
                     10000,
                     false,
                     "cuGraphMemsetNodeGetParams",
                     cuGraphMemsetNodeGetParams as *const (),
-                )
-                .needs("cuGraphMemsetNodeGetParams"),
+                ),
                 Entry::new(
                     "cuGraphMemsetNodeSetParams",
                     10000,
                     false,
                     "cuGraphMemsetNodeSetParams",
                     cuGraphMemsetNodeSetParams as *const (),
-                )
-                .needs("cuGraphMemsetNodeSetParams"),
+                ),
                 Entry::new(
                     "cuGraphNodeFindInClone",
                     10000,
                     false,
                     "cuGraphNodeFindInClone",
                     cuGraphNodeFindInClone as *const (),
-                )
-                .needs("cuGraphNodeFindInClone"),
+                ),
                 Entry::new(
                     "cuGraphNodeGetDependencies",
                     10000,
                     false,
                     "cuGraphNodeGetDependencies",
                     cuGraphNodeGetDependencies as *const (),
-                )
-                .needs("cuGraphNodeGetDependencies"),
+                ),
                 Entry::new(
                     "cuGraphNodeGetDependencies",
                     12030,
                     false,
                     "cuGraphNodeGetDependencies_v2",
                     cuGraphNodeGetDependencies_v2 as *const (),
-                )
-                .needs("cuGraphNodeGetDependencies_v2"),
+                ),
                 Entry::new(
                     "cuGraphNodeGetDependentNodes",
                     10000,
                     false,
                     "cuGraphNodeGetDependentNodes",
                     cuGraphNodeGetDependentNodes as *const (),
-                )
-                .needs("cuGraphNodeGetDependentNodes"),
+                ),
                 Entry::new(
                     "cuGraphNodeGetDependentNodes",
                     12030,
                     false,
                     "cuGraphNodeGetDependentNodes_v2",
                     cuGraphNodeGetDependentNodes_v2 as *const (),
-                )
-                .needs("cuGraphNodeGetDependentNodes_v2"),
+                ),
                 Entry::new(
                     "cuGraphNodeGetEnabled",
                     11060,
                     false,
                     "cuGraphNodeGetEnabled",
                     cuGraphNodeGetEnabled as *const (),
-                )
-                .needs("cuGraphNodeGetEnabled"),
-                Entry::new("cuGraphNodeGetType", 10000, false, "cuGraphNodeGetType", cuGraphNodeGetType as *const ())
-                    .needs("cuGraphNodeGetType"),
+                ),
+                Entry::new("cuGraphNodeGetType", 10000, false, "cuGraphNodeGetType", cuGraphNodeGetType as *const ()),
                 Entry::new(
                     "cuGraphNodeSetEnabled",
                     11060,
@@ -9992,40 +9939,35 @@ macro_rules! driver_exports {
                     false,
                     "cuGraphNodeSetParams",
                     cuGraphNodeSetParams as *const (),
-                )
-                .needs("cuGraphNodeSetParams"),
+                ),
                 Entry::new(
                     "cuGraphReleaseUserObject",
                     11030,
                     false,
                     "cuGraphReleaseUserObject",
                     cuGraphReleaseUserObject as *const (),
-                )
-                .needs("cuGraphReleaseUserObject"),
+                ),
                 Entry::new(
                     "cuGraphRemoveDependencies",
                     10000,
                     false,
                     "cuGraphRemoveDependencies",
                     cuGraphRemoveDependencies as *const (),
-                )
-                .needs("cuGraphRemoveDependencies"),
+                ),
                 Entry::new(
                     "cuGraphRemoveDependencies",
                     12030,
                     false,
                     "cuGraphRemoveDependencies_v2",
                     cuGraphRemoveDependencies_v2 as *const (),
-                )
-                .needs("cuGraphRemoveDependencies_v2"),
+                ),
                 Entry::new(
                     "cuGraphRetainUserObject",
                     11030,
                     false,
                     "cuGraphRetainUserObject",
                     cuGraphRetainUserObject as *const (),
-                )
-                .needs("cuGraphRetainUserObject"),
+                ),
                 Entry::new("cuGraphUpload", 11010, false, "cuGraphUpload", cuGraphUpload as *const ())
                     .needs("cuGraphUpload"),
                 Entry::new("cuGraphUpload", 11010, true, "cuGraphUpload_ptsz", cuGraphUpload_ptsz as *const ())
@@ -11362,48 +11304,42 @@ macro_rules! driver_exports {
                     false,
                     "cuStreamBeginCapture",
                     cuStreamBeginCapture as *const (),
-                )
-                .needs("cuStreamBeginCapture"),
+                ),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10000,
                     true,
                     "cuStreamBeginCapture_ptsz",
                     cuStreamBeginCapture_ptsz as *const (),
-                )
-                .needs("cuStreamBeginCapture"),
+                ),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10010,
                     false,
                     "cuStreamBeginCapture_v2",
                     cuStreamBeginCapture_v2 as *const (),
-                )
-                .needs("cuStreamBeginCapture_v2"),
+                ),
                 Entry::new(
                     "cuStreamBeginCapture",
                     10010,
                     true,
                     "cuStreamBeginCapture_v2_ptsz",
                     cuStreamBeginCapture_v2_ptsz as *const (),
-                )
-                .needs("cuStreamBeginCapture_v2"),
+                ),
                 Entry::new(
                     "cuStreamBeginCaptureToGraph",
                     12030,
                     false,
                     "cuStreamBeginCaptureToGraph",
                     cuStreamBeginCaptureToGraph as *const (),
-                )
-                .needs("cuStreamBeginCaptureToGraph"),
+                ),
                 Entry::new(
                     "cuStreamBeginCaptureToGraph",
                     12030,
                     true,
                     "cuStreamBeginCaptureToGraph_ptsz",
                     cuStreamBeginCaptureToGraph_ptsz as *const (),
-                )
-                .needs("cuStreamBeginCaptureToGraph"),
+                ),
                 Entry::new(
                     "cuStreamCopyAttributes",
                     11000,
@@ -11434,16 +11370,14 @@ macro_rules! driver_exports {
                     .needs("cuStreamDestroy"),
                 Entry::new("cuStreamDestroy", 4000, false, "cuStreamDestroy_v2", cuStreamDestroy_v2 as *const ())
                     .needs("cuStreamDestroy_v2"),
-                Entry::new("cuStreamEndCapture", 10000, false, "cuStreamEndCapture", cuStreamEndCapture as *const ())
-                    .needs("cuStreamEndCapture"),
+                Entry::new("cuStreamEndCapture", 10000, false, "cuStreamEndCapture", cuStreamEndCapture as *const ()),
                 Entry::new(
                     "cuStreamEndCapture",
                     10000,
                     true,
                     "cuStreamEndCapture_ptsz",
                     cuStreamEndCapture_ptsz as *const (),
-                )
-                .needs("cuStreamEndCapture"),
+                ),
                 Entry::new(
                     "cuStreamGetAttribute",
                     11000,
@@ -11590,32 +11524,28 @@ macro_rules! driver_exports {
                     false,
                     "cuStreamUpdateCaptureDependencies",
                     cuStreamUpdateCaptureDependencies as *const (),
-                )
-                .needs("cuStreamUpdateCaptureDependencies"),
+                ),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     11030,
                     true,
                     "cuStreamUpdateCaptureDependencies_ptsz",
                     cuStreamUpdateCaptureDependencies_ptsz as *const (),
-                )
-                .needs("cuStreamUpdateCaptureDependencies"),
+                ),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     12030,
                     false,
                     "cuStreamUpdateCaptureDependencies_v2",
                     cuStreamUpdateCaptureDependencies_v2 as *const (),
-                )
-                .needs("cuStreamUpdateCaptureDependencies_v2"),
+                ),
                 Entry::new(
                     "cuStreamUpdateCaptureDependencies",
                     12030,
                     true,
                     "cuStreamUpdateCaptureDependencies_v2_ptsz",
                     cuStreamUpdateCaptureDependencies_v2_ptsz as *const (),
-                )
-                .needs("cuStreamUpdateCaptureDependencies_v2"),
+                ),
                 Entry::new("cuStreamWaitEvent", 3020, false, "cuStreamWaitEvent", cuStreamWaitEvent as *const ())
                     .needs("cuStreamWaitEvent"),
                 Entry::new(
@@ -12008,18 +11938,15 @@ macro_rules! driver_exports {
                     "cuThreadExchangeStreamCaptureMode",
                     cuThreadExchangeStreamCaptureMode as *const (),
                 ),
-                Entry::new("cuUserObjectCreate", 11030, false, "cuUserObjectCreate", cuUserObjectCreate as *const ())
-                    .needs("cuUserObjectCreate"),
+                Entry::new("cuUserObjectCreate", 11030, false, "cuUserObjectCreate", cuUserObjectCreate as *const ()),
                 Entry::new(
                     "cuUserObjectRelease",
                     11030,
                     false,
                     "cuUserObjectRelease",
                     cuUserObjectRelease as *const (),
-                )
-                .needs("cuUserObjectRelease"),
-                Entry::new("cuUserObjectRetain", 11030, false, "cuUserObjectRetain", cuUserObjectRetain as *const ())
-                    .needs("cuUserObjectRetain"),
+                ),
+                Entry::new("cuUserObjectRetain", 11030, false, "cuUserObjectRetain", cuUserObjectRetain as *const ()),
                 Entry::new("cuVDPAUCtxCreate", 3010, false, "cuVDPAUCtxCreate", cuVDPAUCtxCreate as *const ())
                     .needs("cuVDPAUCtxCreate"),
                 Entry::new("cuVDPAUCtxCreate", 3020, false, "cuVDPAUCtxCreate_v2", cuVDPAUCtxCreate_v2 as *const ())

@@ -89,6 +89,40 @@ pub(crate) trait EventCommands {
     fn event_synchronize(&mut self, message: EventSynchronize, answer: Answer<EventSynchronize>);
 }
 
+/// What a worker does for the messages of api/wire/graph.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait GraphCommands {
+    /// Does `graph_allocate` and answers, at once or later.
+    fn graph_allocate(&mut self, message: GraphAllocate, answer: Answer<GraphAllocate>);
+    /// Does `graph_change`.
+    fn graph_change(&mut self, message: GraphChange) -> Outcome;
+    /// Does `graph_condition` and answers, at once or later.
+    fn graph_condition(&mut self, message: GraphCondition, answer: Answer<GraphCondition>);
+    /// Does `graph_create`.
+    fn graph_create(&mut self, message: GraphCreate) -> Outcome;
+    /// Does `graph_destroy`.
+    fn graph_destroy(&mut self, message: GraphDestroy) -> Outcome;
+    /// Does `graph_exec_destroy`.
+    fn graph_exec_destroy(&mut self, message: GraphExecDestroy) -> Outcome;
+    /// Does `graph_exec_enable`.
+    fn graph_exec_enable(&mut self, message: GraphExecEnable) -> Outcome;
+    /// Does `graph_exec_set`.
+    fn graph_exec_set(&mut self, message: GraphExecSet) -> Outcome;
+    /// Does `graph_exec_update` and answers, at once or later.
+    fn graph_exec_update(&mut self, message: GraphExecUpdate, answer: Answer<GraphExecUpdate>);
+    /// Does `graph_instantiate` and answers, at once or later.
+    fn graph_instantiate(&mut self, message: GraphInstantiate, answer: Answer<GraphInstantiate>);
+    /// Does `graph_launch`.
+    fn graph_launch(&mut self, message: GraphLaunch) -> Outcome;
+    /// Does `graph_memory_get` and answers, at once or later.
+    fn graph_memory_get(&mut self, message: GraphMemoryGet, answer: Answer<GraphMemoryGet>);
+    /// Does `graph_memory_set` and answers, at once or later.
+    fn graph_memory_set(&mut self, message: GraphMemorySet, answer: Answer<GraphMemorySet>);
+    /// Does `graph_memory_trim` and answers, at once or later.
+    fn graph_memory_trim(&mut self, message: GraphMemoryTrim, answer: Answer<GraphMemoryTrim>);
+    /// Does `graph_upload`.
+    fn graph_upload(&mut self, message: GraphUpload) -> Outcome;
+}
+
 /// What a worker does for the messages of api/wire/ipc.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait IpcCommands {
     /// Does `close_memory` and answers, at once or later.
@@ -283,6 +317,7 @@ pub(crate) fn dispatch(
              + CopyCommands
              + DeviceCommands
              + EventCommands
+             + GraphCommands
              + IpcCommands
              + LaunchCommands
              + LinkCommands
@@ -883,6 +918,88 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.unshare(message)
+        }
+        104 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_allocate(message, incoming.answer());
+            Ok(())
+        }
+        105 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_change(message)
+        }
+        106 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_condition(message, incoming.answer());
+            Ok(())
+        }
+        107 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_create(message)
+        }
+        108 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_destroy(message)
+        }
+        109 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_exec_destroy(message)
+        }
+        110 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_exec_enable(message)
+        }
+        111 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_exec_set(message)
+        }
+        112 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_exec_update(message, incoming.answer());
+            Ok(())
+        }
+        113 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_instantiate(message, incoming.answer());
+            Ok(())
+        }
+        114 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_launch(message)
+        }
+        115 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_memory_get(message, incoming.answer());
+            Ok(())
+        }
+        116 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_memory_set(message, incoming.answer());
+            Ok(())
+        }
+        117 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_memory_trim(message, incoming.answer());
+            Ok(())
+        }
+        118 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.graph_upload(message)
         }
         _ => return Ok(None),
     }))

@@ -69,6 +69,22 @@ impl Config {
     }
 }
 
+/// Whether an attribute holds neither handles nor host addresses.
+pub(super) fn is_plain(id: u32) -> bool {
+    PLAIN_ATTRIBUTES.contains(&id)
+}
+
+/// The list by which the driver is given a parameter buffer. It points to `params` and to `bytes`, their number.
+pub(super) fn parameter_list(params: &[u8], bytes: &mut usize) -> [*mut c_void; 5] {
+    [
+        BUFFER_POINTER as *mut c_void,
+        params.as_ptr().cast_mut().cast(),
+        BUFFER_SIZE as *mut c_void,
+        core::ptr::from_mut(bytes).cast(),
+        core::ptr::null_mut(),
+    ]
+}
+
 /// Launches a kernel with a parameter buffer.
 pub(super) fn launch(
     table: &Table,
@@ -79,13 +95,7 @@ pub(super) fn launch(
     extras: &Extras<'_>,
 ) -> Result<(), CUresult> {
     let mut bytes = params.len();
-    let mut extra = [
-        BUFFER_POINTER as *mut c_void,
-        params.as_ptr().cast_mut().cast(),
-        BUFFER_SIZE as *mut c_void,
-        (&raw mut bytes).cast(),
-        core::ptr::null_mut(),
-    ];
+    let mut extra = parameter_list(params, &mut bytes);
     // A kernel without parameters takes no buffer.
     let extra = if params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() };
     let none = core::ptr::null_mut();

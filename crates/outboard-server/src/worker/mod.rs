@@ -8,6 +8,7 @@ pub(crate) mod answer;
 mod boxes;
 mod commands;
 mod copies;
+mod graphs;
 mod helpers;
 mod host_calls;
 pub mod io;
@@ -36,6 +37,7 @@ use outboard_wire::{Encode, Writer};
 
 use answer::{Incoming, Outcome};
 use copies::Copies;
+use graphs::Graphs;
 use helpers::Helpers;
 use layouts::Layouts;
 use management::Management;
@@ -69,6 +71,7 @@ pub struct Worker {
     upload: Upload,
     layouts: Layouts,
     helpers: Helpers,
+    graphs: Graphs,
     output: Arc<Output>,
     management: Management,
     /// Memory in use is asked of the driver library and shown on the board: no NVML knows it.
@@ -125,6 +128,7 @@ impl Worker {
             upload: Upload::default(),
             layouts: Layouts::default(),
             helpers: Helpers::new(),
+            graphs: Graphs::default(),
             output: Arc::new(output),
             management: Management::new(driver.to_owned()),
             shows_memory: false,

@@ -4563,6 +4563,592 @@ impl Message for Unshare {
     const OP: u16 = 103;
 }
 
+/// The message `graph_allocate`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphAllocate {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+    /// `node`, see `api/wire/`.
+    pub node: u64,
+    /// `dependencies`, see `api/wire/`.
+    pub dependencies: Vec<Edge>,
+    /// `params`, see `api/wire/`.
+    pub params: AllocateNode,
+}
+
+impl Encode for GraphAllocate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+        writer.put(&self.node);
+        writer.put(&self.dependencies);
+        writer.put(&self.params);
+    }
+}
+
+impl<'a> Decode<'a> for GraphAllocate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphAllocate {
+            graph: reader.get()?,
+            node: reader.get()?,
+            dependencies: reader.get()?,
+            params: reader.get()?,
+        })
+    }
+}
+
+impl Message for GraphAllocate {
+    const OP: u16 = 104;
+}
+
+/// The answer to [`GraphAllocate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphAllocateReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for GraphAllocateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for GraphAllocateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphAllocateReply { address: reader.get()? })
+    }
+}
+
+impl Call for GraphAllocate {
+    type Reply<'a> = GraphAllocateReply;
+}
+
+/// The message `graph_change`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphChange {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+    /// `edits`, see `api/wire/`.
+    pub edits: Vec<GraphEdit>,
+}
+
+impl Encode for GraphChange {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+        writer.put(&self.edits);
+    }
+}
+
+impl<'a> Decode<'a> for GraphChange {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphChange { graph: reader.get()?, edits: reader.get()? })
+    }
+}
+
+impl Message for GraphChange {
+    const OP: u16 = 105;
+}
+
+/// The message `graph_condition`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphCondition {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+    /// `value`, see `api/wire/`.
+    pub value: u32,
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+}
+
+impl Encode for GraphCondition {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+        writer.put(&self.value);
+        writer.put(&self.flags);
+    }
+}
+
+impl<'a> Decode<'a> for GraphCondition {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphCondition { graph: reader.get()?, value: reader.get()?, flags: reader.get()? })
+    }
+}
+
+impl Message for GraphCondition {
+    const OP: u16 = 106;
+}
+
+/// The answer to [`GraphCondition`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphConditionReply {
+    /// `handle`, see `api/wire/`.
+    pub handle: u64,
+}
+
+impl Encode for GraphConditionReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.handle);
+    }
+}
+
+impl<'a> Decode<'a> for GraphConditionReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphConditionReply { handle: reader.get()? })
+    }
+}
+
+impl Call for GraphCondition {
+    type Reply<'a> = GraphConditionReply;
+}
+
+/// The message `graph_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphCreate {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+}
+
+impl Encode for GraphCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+    }
+}
+
+impl<'a> Decode<'a> for GraphCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphCreate { graph: reader.get()? })
+    }
+}
+
+impl Message for GraphCreate {
+    const OP: u16 = 107;
+}
+
+/// The message `graph_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphDestroy {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+}
+
+impl Encode for GraphDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+    }
+}
+
+impl<'a> Decode<'a> for GraphDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphDestroy { graph: reader.get()? })
+    }
+}
+
+impl Message for GraphDestroy {
+    const OP: u16 = 108;
+}
+
+/// The message `graph_exec_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphExecDestroy {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+}
+
+impl Encode for GraphExecDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+    }
+}
+
+impl<'a> Decode<'a> for GraphExecDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphExecDestroy { exec: reader.get()? })
+    }
+}
+
+impl Message for GraphExecDestroy {
+    const OP: u16 = 109;
+}
+
+/// The message `graph_exec_enable`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphExecEnable {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `node`, see `api/wire/`.
+    pub node: u64,
+    /// `enabled`, see `api/wire/`.
+    pub enabled: bool,
+}
+
+impl Encode for GraphExecEnable {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+        writer.put(&self.node);
+        writer.put(&self.enabled);
+    }
+}
+
+impl<'a> Decode<'a> for GraphExecEnable {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphExecEnable { exec: reader.get()?, node: reader.get()?, enabled: reader.get()? })
+    }
+}
+
+impl Message for GraphExecEnable {
+    const OP: u16 = 110;
+}
+
+/// The message `graph_exec_set`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphExecSet {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `node`, see `api/wire/`.
+    pub node: u64,
+    /// `params`, see `api/wire/`.
+    pub params: NodeParams,
+}
+
+impl Encode for GraphExecSet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+        writer.put(&self.node);
+        writer.put(&self.params);
+    }
+}
+
+impl<'a> Decode<'a> for GraphExecSet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphExecSet { exec: reader.get()?, node: reader.get()?, params: reader.get()? })
+    }
+}
+
+impl Message for GraphExecSet {
+    const OP: u16 = 111;
+}
+
+/// The message `graph_exec_update`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphExecUpdate {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+}
+
+impl Encode for GraphExecUpdate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+        writer.put(&self.graph);
+    }
+}
+
+impl<'a> Decode<'a> for GraphExecUpdate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphExecUpdate { exec: reader.get()?, graph: reader.get()? })
+    }
+}
+
+impl Message for GraphExecUpdate {
+    const OP: u16 = 112;
+}
+
+/// The answer to [`GraphExecUpdate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphExecUpdateReply {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `result`, see `api/wire/`.
+    pub result: u32,
+    /// `node`, see `api/wire/`.
+    pub node: u64,
+    /// `from`, see `api/wire/`.
+    pub from: u64,
+}
+
+impl Encode for GraphExecUpdateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.result);
+        writer.put(&self.node);
+        writer.put(&self.from);
+    }
+}
+
+impl<'a> Decode<'a> for GraphExecUpdateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphExecUpdateReply {
+            status: reader.get()?,
+            result: reader.get()?,
+            node: reader.get()?,
+            from: reader.get()?,
+        })
+    }
+}
+
+impl Call for GraphExecUpdate {
+    type Reply<'a> = GraphExecUpdateReply;
+}
+
+/// The message `graph_instantiate`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphInstantiate {
+    /// `graph`, see `api/wire/`.
+    pub graph: u64,
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for GraphInstantiate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.graph);
+        writer.put(&self.exec);
+        writer.put(&self.flags);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for GraphInstantiate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphInstantiate { graph: reader.get()?, exec: reader.get()?, flags: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for GraphInstantiate {
+    const OP: u16 = 113;
+}
+
+/// The answer to [`GraphInstantiate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphInstantiateReply {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `result`, see `api/wire/`.
+    pub result: u32,
+    /// `node`, see `api/wire/`.
+    pub node: u64,
+    /// `handle`, see `api/wire/`.
+    pub handle: u64,
+}
+
+impl Encode for GraphInstantiateReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.result);
+        writer.put(&self.node);
+        writer.put(&self.handle);
+    }
+}
+
+impl<'a> Decode<'a> for GraphInstantiateReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphInstantiateReply {
+            status: reader.get()?,
+            result: reader.get()?,
+            node: reader.get()?,
+            handle: reader.get()?,
+        })
+    }
+}
+
+impl Call for GraphInstantiate {
+    type Reply<'a> = GraphInstantiateReply;
+}
+
+/// The message `graph_launch`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphLaunch {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for GraphLaunch {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for GraphLaunch {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphLaunch { exec: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for GraphLaunch {
+    const OP: u16 = 114;
+}
+
+/// The message `graph_memory_get`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemoryGet {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+}
+
+impl Encode for GraphMemoryGet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.attribute);
+    }
+}
+
+impl<'a> Decode<'a> for GraphMemoryGet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemoryGet { device: reader.get()?, attribute: reader.get()? })
+    }
+}
+
+impl Message for GraphMemoryGet {
+    const OP: u16 = 115;
+}
+
+/// The answer to [`GraphMemoryGet`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemoryGetReply {
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for GraphMemoryGetReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for GraphMemoryGetReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemoryGetReply { value: reader.get()? })
+    }
+}
+
+impl Call for GraphMemoryGet {
+    type Reply<'a> = GraphMemoryGetReply;
+}
+
+/// The message `graph_memory_set`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemorySet {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+    /// `value`, see `api/wire/`.
+    pub value: u64,
+}
+
+impl Encode for GraphMemorySet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.attribute);
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for GraphMemorySet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemorySet { device: reader.get()?, attribute: reader.get()?, value: reader.get()? })
+    }
+}
+
+impl Message for GraphMemorySet {
+    const OP: u16 = 116;
+}
+
+/// The answer to [`GraphMemorySet`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemorySetReply {}
+
+impl Encode for GraphMemorySetReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for GraphMemorySetReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemorySetReply {})
+    }
+}
+
+impl Call for GraphMemorySet {
+    type Reply<'a> = GraphMemorySetReply;
+}
+
+/// The message `graph_memory_trim`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemoryTrim {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+}
+
+impl Encode for GraphMemoryTrim {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for GraphMemoryTrim {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemoryTrim { device: reader.get()? })
+    }
+}
+
+impl Message for GraphMemoryTrim {
+    const OP: u16 = 117;
+}
+
+/// The answer to [`GraphMemoryTrim`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphMemoryTrimReply {}
+
+impl Encode for GraphMemoryTrimReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for GraphMemoryTrimReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphMemoryTrimReply {})
+    }
+}
+
+impl Call for GraphMemoryTrim {
+    type Reply<'a> = GraphMemoryTrimReply;
+}
+
+/// The message `graph_upload`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphUpload {
+    /// `exec`, see `api/wire/`.
+    pub exec: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+}
+
+impl Encode for GraphUpload {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.exec);
+        writer.put(&self.stream);
+    }
+}
+
+impl<'a> Decode<'a> for GraphUpload {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GraphUpload { exec: reader.get()?, stream: reader.get()? })
+    }
+}
+
+impl Message for GraphUpload {
+    const OP: u16 = 118;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -4669,6 +5255,21 @@ pub fn name(op: u16) -> Option<&'static str> {
         101 => "share_memory",
         102 => "share_pooled",
         103 => "unshare",
+        104 => "graph_allocate",
+        105 => "graph_change",
+        106 => "graph_condition",
+        107 => "graph_create",
+        108 => "graph_destroy",
+        109 => "graph_exec_destroy",
+        110 => "graph_exec_enable",
+        111 => "graph_exec_set",
+        112 => "graph_exec_update",
+        113 => "graph_instantiate",
+        114 => "graph_launch",
+        115 => "graph_memory_get",
+        116 => "graph_memory_set",
+        117 => "graph_memory_trim",
+        118 => "graph_upload",
         _ => return None,
     })
 }
@@ -4781,6 +5382,21 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         101 => writer.put(&reader.get::<ShareMemory>()?),
         102 => writer.put(&reader.get::<SharePooled>()?),
         103 => writer.put(&reader.get::<Unshare>()?),
+        104 => writer.put(&reader.get::<GraphAllocate>()?),
+        105 => writer.put(&reader.get::<GraphChange>()?),
+        106 => writer.put(&reader.get::<GraphCondition>()?),
+        107 => writer.put(&reader.get::<GraphCreate>()?),
+        108 => writer.put(&reader.get::<GraphDestroy>()?),
+        109 => writer.put(&reader.get::<GraphExecDestroy>()?),
+        110 => writer.put(&reader.get::<GraphExecEnable>()?),
+        111 => writer.put(&reader.get::<GraphExecSet>()?),
+        112 => writer.put(&reader.get::<GraphExecUpdate>()?),
+        113 => writer.put(&reader.get::<GraphInstantiate>()?),
+        114 => writer.put(&reader.get::<GraphLaunch>()?),
+        115 => writer.put(&reader.get::<GraphMemoryGet>()?),
+        116 => writer.put(&reader.get::<GraphMemorySet>()?),
+        117 => writer.put(&reader.get::<GraphMemoryTrim>()?),
+        118 => writer.put(&reader.get::<GraphUpload>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

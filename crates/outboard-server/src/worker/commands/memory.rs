@@ -47,7 +47,7 @@ impl MemoryCommands for Worker {
 
     fn memory_free(&mut self, message: MemoryFree, answer: Answer<MemoryFree>) {
         self.unshare_freed(message.address);
-        match self.enter().and_then(|context| self.allocations.remove(message.address).map(|()| context)) {
+        match self.enter().and_then(|context| self.forget_allocation(message.address).map(|()| context)) {
             // The driver waits for all work that may use it.
             Ok(context) => self.on_helper(
                 context,
@@ -66,7 +66,7 @@ impl MemoryCommands for Worker {
 
     fn memory_free_async(&mut self, message: MemoryFreeAsync) -> Outcome {
         let stream = self.stream(message.stream)?;
-        self.allocations.remove(message.address)?;
+        self.forget_allocation(message.address)?;
         self.unshare_freed(message.address);
         call!(self.table, cuMemFreeAsync(message.address, stream))
     }

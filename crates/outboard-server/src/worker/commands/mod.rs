@@ -6,6 +6,7 @@ mod context;
 mod copy;
 mod device;
 mod event;
+mod graph;
 mod ipc;
 mod launch;
 mod link;

@@ -1,0 +1,174 @@
+//! Stream capture: what is queued in a stream that captures becomes a node of a graph. All of it happens here; the device knows nothing.
+
+mod info;
+mod node;
+mod state;
+
+use std::cell::Cell;
+
+use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
+use outboard_wire::graph::Edge;
+
+use crate::Driver;
+use crate::backend::{ObjectId, Result, Stream};
+use crate::border::{put, require};
+use crate::context::Here;
+use crate::graph::edges_of;
+use crate::graph::model::{Role, world};
+use crate::stream;
+
+pub(crate) use info::*;
+pub(crate) use node::{
+    allocate, copy, fill, free, graph, host, kernel, memory_operation, memory_operations, record, wait,
+};
+use state::{Capture, Member, Mode};
+pub(crate) use state::{Captures, active};
+
+thread_local! {
+    static MODE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// For a call on a stream that never becomes a node: refused while the stream captures.
+#[inline]
+pub(crate) fn refuse(here: &Here, stream: Stream) -> Result<()> {
+    if !active() {
+        return Ok(());
+    }
+    let captures = &mut world().captures;
+    match stream {
+        Stream::Legacy => captures.refuse_legacy(here.id),
+        Stream::Created(ObjectId(stream)) => captures.refuse(stream),
+    }
+}
+
+/// For a call that may not be safe while something captures: allocations, and questions to the device.
+#[inline]
+pub(crate) fn refuse_unsafe() -> Result<()> {
+    if !active() {
+        return Ok(());
+    }
+    let mode = MODE.try_with(Cell::get).ok().and_then(Mode::new).unwrap_or(Mode::Global);
+    world().captures.refuse_unsafe(mode)
+}
+
+/// For a call that waits for a whole context.
+#[inline]
+pub(crate) fn refuse_context(here: &Here) -> Result<()> {
+    if active() { world().captures.refuse_context(here.id) } else { Ok(()) }
+}
+
+/// A stream is destroyed.
+pub(crate) fn forget_stream(stream: u64) {
+    if active() {
+        let mut world = world();
+        if let Some(capture) = world.captures.forget_stream(stream)
+            && !capture.borrowed
+        {
+            world.drop_graph(capture.graph);
+        }
+    }
+}
+
+/// Begins a capture into `graph`, or into a new one.
+fn begin<D: Driver>(stream: CUstream, mode: CUstreamCaptureMode, graph: Option<(u64, Vec<Edge>)>) -> Result<()> {
+    let mode = Mode::new(mode.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (here, found) = stream::find::<D>(stream)?;
+    let Stream::Created(ObjectId(name)) = found else {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    };
+    let blocking = stream::is_blocking(name);
+    let mut world = world();
+    if world.captures.of(name).is_some() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    let (graph, behind, borrowed) = match graph {
+        None => (world.new_graph(Role::Own), Vec::new(), false),
+        Some((graph, edges)) => {
+            world.graph(graph)?;
+            world.check_dependencies(graph, &edges)?;
+            (graph, edges, true)
+        }
+    };
+    let thread = std::thread::current().id();
+    let capture = Capture { graph, mode, thread, origin: name, invalidated: false, borrowed };
+    let shown = (Vec::new(), Vec::new());
+    world.captures.begin(capture, |capture| Member { capture, behind, ctx: here.id, blocking, shown });
+    Ok(())
+}
+
+pub(crate) unsafe fn cuStreamBeginCapture<D: Driver>(stream: CUstream) -> Result<()> {
+    begin::<D>(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL, None)
+}
+
+pub(crate) unsafe fn cuStreamBeginCapture_v2<D: Driver>(stream: CUstream, mode: CUstreamCaptureMode) -> Result<()> {
+    begin::<D>(stream, mode, None)
+}
+
+pub(crate) unsafe fn cuStreamBeginCaptureToGraph<D: Driver>(
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    mode: CUstreamCaptureMode,
+) -> Result<()> {
+    // SAFETY: the program gives `count` of each, or no data.
+    let (dependencies, data) = unsafe { crate::graph::named_edges(dependencies, data, count) }?;
+    begin::<D>(stream, mode, Some((graph as u64, edges_of(dependencies, data)?)))
+}
+
+pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut CUgraph) -> Result<()> {
+    let (_, found) = stream::find::<D>(stream)?;
+    require(!out.is_null())?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, core::ptr::null_mut()) }?;
+    let Stream::Created(ObjectId(name)) = found else {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    };
+    let graph = {
+        let mut world = world();
+        let (id, capture) = world.captures.of(name).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        if capture.origin != name {
+            world.captures.invalidate(id);
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let error = match (capture.invalidated, world.is_joined(id, name)) {
+            (true, _) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+            (false, false) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
+            (false, true) => None,
+        };
+        let capture = world.captures.end(id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        if let Some(error) = error {
+            if !capture.borrowed {
+                world.drop_graph(capture.graph);
+            }
+            return Err(error);
+        }
+        capture.graph
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, graph as CUgraph) }
+}
+
+pub(crate) unsafe fn cuThreadExchangeStreamCaptureMode<D: Driver>(mode: *mut CUstreamCaptureMode) -> Result<()> {
+    crate::state::ready()?;
+    // SAFETY: null or the program's in and out parameter.
+    let wanted = unsafe { mode.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.0;
+    require(wanted <= 2)?;
+    let before = MODE.try_with(|mode| mode.replace(wanted)).unwrap_or(0);
+    // SAFETY: not null.
+    unsafe { put(mode, outboard_abi::CUstreamCaptureMode_enum(before)) }
+}
+
+/// For a question about an event that was last recorded in a capture.
+pub(crate) fn refuse_event(event: u64) -> Result<()> {
+    world().captures.refuse_event(event)
+}
+
+/// An event is destroyed.
+pub(crate) fn forget_event(event: u64) {
+    world().captures.marks.remove(&event);
+}

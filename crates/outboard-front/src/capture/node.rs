@@ -1,0 +1,295 @@
+//! Operations that become nodes.
+//!
+//! Each function here is asked by the entry point of an operation once that has been checked, and gives `None` if the stream does not
+//! capture, which costs one look at a counter.
+
+use core::ffi::c_void;
+
+use outboard_abi::{
+    CUgraphDependencyType_enum as Dependency, CUhostFn, CUlaunchAttributeID_enum as Attribute, CUresult,
+};
+use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
+use outboard_wire::launch::names_event;
+
+use super::state::{Mark, Member, active, join};
+use crate::Driver;
+use crate::backend::{BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
+use crate::context::Here;
+use crate::graph::model::{Given, Node, Plain, Role, World, world};
+use crate::graph::params;
+
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
+const PROGRAMMATIC_PORT: u8 = 1;
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
+
+/// The name of a stream that captures, and its graph. An error for one that must not be used.
+fn capturing(world: &mut World, here: &Here, stream: Stream) -> Option<Result<(u64, u64)>> {
+    match stream {
+        Stream::Legacy => world.captures.refuse_legacy(here.id).err().map(Err),
+        Stream::Created(ObjectId(name)) => {
+            let (_, capture) = world.captures.of(name)?;
+            Some(match capture.invalidated {
+                true => Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+                false => Ok((name, capture.graph)),
+            })
+        }
+    }
+}
+
+/// Makes a node of what is queued in a stream that captures.
+fn take(here: &Here, stream: Stream, make: impl FnOnce() -> Result<(NodeParams, Given)>) -> Option<Result<()>> {
+    if !active() {
+        return None;
+    }
+    let mut world = world();
+    let (name, graph) = match capturing(&mut world, here, stream)? {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(make().and_then(|(params, given)| append(&mut world, name, graph, params, given)))
+}
+
+/// Adds the next node of a stream.
+fn append(world: &mut World, name: u64, graph: u64, params: NodeParams, given: Given) -> Result<()> {
+    let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
+    let node = world.add(graph, &behind, params, given)?;
+    moved(world, name, node);
+    Ok(())
+}
+
+/// A stream stands behind a new node.
+fn moved(world: &mut World, name: u64, node: u64) {
+    if let Some(member) = world.captures.members.get_mut(&name) {
+        member.behind = vec![Edge { node, ports: [0; 3] }];
+    }
+}
+
+/// A launch of a function that the program calls `function`.
+#[inline]
+pub(crate) fn kernel(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) -> Option<Result<()>> {
+    if !active() {
+        return None;
+    }
+    kernel_node(here, stream, function, launch)
+}
+
+#[cold]
+fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) -> Option<Result<()>> {
+    let mut world = world();
+    let (name, graph) = match capturing(&mut world, here, stream)? {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    if launch.attributes.iter().any(|(id, _)| names_event(*id)) {
+        // What such an event would be to a graph is an edge from the middle of a kernel, which only nodes can have.
+        return Some(Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    }
+    let early = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0;
+    let starts_early = launch.attributes.iter().any(|(id, value)| *id == early && value[..4] != [0; 4]);
+    if starts_early {
+        // What a launch in a stream says of itself, an edge says in a graph.
+        let World { captures, nodes, .. } = &mut *world;
+        let behind = captures.members.get_mut(&name).map_or(&mut [][..], |member| &mut member.behind);
+        for edge in behind {
+            let is_kernel = nodes.get(&edge.node).is_some_and(|node| matches!(node.params, NodeParams::Kernel(_)));
+            if is_kernel && edge.ports == [0; 3] {
+                let kind = Dependency::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
+                edge.ports = [PROGRAMMATIC_PORT, 0, kind];
+            }
+        }
+    }
+    let mut attributes: Vec<_> = launch.attributes.iter().filter(|(id, _)| *id != early).copied().collect();
+    if launch.cooperative {
+        let mut value = [0; 64];
+        value[0] = 1;
+        attributes.push((Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
+    }
+    let node = KernelNode {
+        ctx: here.id.0,
+        function: launch.function.0,
+        grid: launch.grid,
+        block: launch.block,
+        shared: launch.shared,
+        params: launch.params.to_vec(),
+        attributes,
+    };
+    let given = Given::Kernel { function, kernel: 0, context: here.context.handle, pointers: Vec::new() };
+    Some(append(&mut world, name, graph, NodeParams::Kernel(node), given))
+}
+
+#[inline]
+pub(crate) fn fill(here: &Here, stream: Stream, fill: &Fill) -> Option<Result<()>> {
+    take(here, stream, || {
+        let Fill { dst, pitch, value, element, width, height } = *fill;
+        let node = FillNode { ctx: here.id.0, dst, pitch, value, element, width, height };
+        Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
+    })
+}
+
+/// A copy.
+#[inline]
+pub(crate) fn copy(here: &Here, stream: Stream, copy: &BoxCopy) -> Option<Result<()>> {
+    take(here, stream, || {
+        let given = Given::Copy(Box::new(Plain(params::structure(copy))), here.context.handle);
+        Ok((NodeParams::Copy(params::copy(here.id, copy)?), given))
+    })
+}
+
+/// A call of a function of the program.
+#[inline]
+pub(crate) fn host(here: &Here, stream: Stream, function: CUhostFn, data: *mut c_void) -> Option<Result<()>> {
+    take(here, stream, || {
+        let function = function.map_or(0, |function| function as usize as u64);
+        Ok((NodeParams::Host(HostNode { function, data: data as u64 }), Given::Nothing))
+    })
+}
+
+/// Waits for and writes of words in memory.
+#[inline]
+pub(crate) fn memory_operations(here: &Here, stream: Stream, operations: &[MemoryOperation]) -> Option<Result<()>> {
+    take(here, stream, || {
+        let node = params::batch(here.id, operations);
+        let given = Given::Batch(Plain(params::batch_structures(&node)), here.context.handle);
+        Ok((NodeParams::Batch(node), given))
+    })
+}
+
+/// One of them.
+#[inline]
+pub(crate) fn memory_operation(
+    here: &Here,
+    stream: Stream,
+    operation: impl FnOnce() -> MemoryOperation,
+) -> Option<Result<()>> {
+    if active() { memory_operations(here, stream, &[operation()]) } else { None }
+}
+
+/// A record of an event. In a stream that captures, the event stands for the nodes so far; `marked` is the event's own note of that.
+pub(crate) fn record(here: &Here, stream: Stream, event: u64, flags: u32, is_marked: bool) -> Option<Result<bool>> {
+    if !active() && !is_marked {
+        return None;
+    }
+    let mut world = world();
+    let found = capturing(&mut world, here, stream);
+    let (name, graph) = match found {
+        None => {
+            // Recorded outside a capture, it is an ordinary event again.
+            world.captures.marks.remove(&event);
+            return None;
+        }
+        Some(Err(error)) => return Some(Err(error)),
+        Some(Ok(found)) => found,
+    };
+    if flags & EXTERNAL != 0 {
+        let outcome = append(&mut world, name, graph, NodeParams::EventRecord { event }, Given::Nothing);
+        return Some(outcome.map(|()| is_marked));
+    }
+    let Some(member) = world.captures.members.get(&name) else { return Some(Err(CUresult::CUDA_ERROR_UNKNOWN)) };
+    let mark = Mark { capture: member.capture, behind: member.behind.clone() };
+    world.captures.marks.insert(event, mark);
+    Some(Ok(true))
+}
+
+/// A wait for an event: it joins a stream to a capture.
+pub(crate) fn wait(here: &Here, stream: Stream, event: u64, flags: u32, is_marked: bool) -> Option<Result<()>> {
+    if !active() && !is_marked {
+        return None;
+    }
+    let mut world = world();
+    let mark = world.captures.marks.get(&event).filter(|_| is_marked).cloned();
+    let found = match capturing(&mut world, here, stream) {
+        Some(Err(error)) => return Some(Err(error)),
+        Some(Ok(found)) => Some(found),
+        None => None,
+    };
+    let Some(mark) = mark else {
+        let (name, graph) = found?;
+        if flags & EXTERNAL != 0 {
+            return Some(append(&mut world, name, graph, NodeParams::EventWait { event }, Given::Nothing));
+        }
+        // It would wait for work outside the capture.
+        let capture = world.captures.of(name).map(|(id, _)| id);
+        capture.into_iter().for_each(|id| world.captures.invalidate(id));
+        return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION));
+    };
+    let Some(capture) = world.captures.get(mark.capture) else {
+        return Some(Err(CUresult::CUDA_ERROR_CAPTURED_EVENT));
+    };
+    if capture.invalidated {
+        return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    }
+    let Stream::Created(ObjectId(name)) = stream else {
+        world.captures.invalidate(mark.capture);
+        return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+    };
+    if let Some(member) = world.captures.members.get_mut(&name) {
+        if member.capture != mark.capture {
+            let other = member.capture;
+            world.captures.invalidate(other);
+            world.captures.invalidate(mark.capture);
+            return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE));
+        }
+        join(&mut member.behind, &mark.behind);
+        return Some(Ok(()));
+    }
+    let member = Member {
+        capture: mark.capture,
+        behind: mark.behind,
+        ctx: here.id,
+        blocking: crate::stream::is_blocking(name),
+        shown: (Vec::new(), Vec::new()),
+    };
+    world.captures.members.insert(name, member);
+    Some(Ok(()))
+}
+
+/// An allocation in the stream's order: memory of the graph.
+pub(crate) fn allocate<D: Driver>(here: &Here, stream: Stream, bytes: u64) -> Option<Result<u64>> {
+    if !active() {
+        return None;
+    }
+    let (name, graph, behind) = {
+        let mut world = world();
+        let (name, graph) = match capturing(&mut world, here, stream)? {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
+        (name, graph, behind)
+    };
+    let device = here.context.device;
+    Some(crate::graph::memory::allocate::<D>(here, graph, &behind, device, bytes, Vec::new()).map(|(node, address)| {
+        moved(&mut world(), name, node);
+        address
+    }))
+}
+
+/// A free in the stream's order.
+pub(crate) fn free(here: &Here, stream: Stream, address: u64) -> Option<Result<()>> {
+    take(here, stream, || {
+        crate::graph::memory::check_free(address)?;
+        Ok((NodeParams::Free { address }, Given::Nothing))
+    })
+}
+
+/// A launch of an executable: `graph` is a copy of what it was made of, 0 if there can be none.
+pub(crate) fn graph(here: &Here, stream: Stream, graph: u64) -> Option<Result<()>> {
+    if !active() {
+        return None;
+    }
+    let mut world = world();
+    let (name, into) = match capturing(&mut world, here, stream)? {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    if graph == 0 {
+        return Some(world.captures.refuse(name));
+    }
+    let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
+    let node = world.handle();
+    Some(world.clone_graph(graph, Role::Child(node)).map(|inner| {
+        world.insert(node, Node::new(into, NodeParams::Child { graph: inner }, Given::Nothing), &behind);
+        moved(&mut world, name, node);
+    }))
+}

@@ -1,0 +1,204 @@
+//! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
+
+use core::ffi::c_void;
+
+use outboard_abi::{
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphMem_attribute, CUgraphNode,
+    CUmemAllocationType_enum as Allocation, CUmemLocationType_enum as Location,
+};
+use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
+
+use super::mirror::flush;
+use super::model::{Given, INVALID, Node, Plain, world};
+use super::{edges_of, named_edges};
+use crate::Driver;
+use crate::backend::{ObjectId, Result};
+use crate::border::{put, require, slice};
+use crate::context::{self, Here};
+use crate::memory::{self, Kind};
+
+/// Adds a node that allocates, and gives the node and its address.
+pub(crate) fn allocate<D: Driver>(
+    here: &Here,
+    graph: u64,
+    edges: &[Edge],
+    device: usize,
+    bytes: u64,
+    access: Vec<(u32, u32)>,
+) -> Result<(u64, u64)> {
+    require(bytes > 0)?;
+    let node = {
+        let mut world = world();
+        world.graph(graph)?;
+        world.check_dependencies(graph, edges)?;
+        world.handle()
+    };
+    // The nodes that it waits for must be there.
+    flush::<D>(here, graph)?;
+    let ordinal = crate::state::ready()?.devices.get(device).ok_or(INVALID)?.ordinal;
+    let params = AllocateNode { device: ordinal, bytes, access };
+    let made = D::get().graph_allocate(here.id, ObjectId(graph), node, edges.to_vec(), params.clone());
+    let address = here.note(made)?;
+    let given = Given::Address(address, Plain(Vec::new()));
+    let mut fresh = Node::new(graph, NodeParams::Allocate(params), given);
+    fresh.sent = true;
+    world().insert_known(node, fresh, edges);
+    memory::insert(here, address, bytes, Kind::Graph);
+    Ok((node, address))
+}
+
+/// Whether memory is a graph's that is still there: freeing it ends only what a launch has allocated.
+pub(crate) fn is_owned(address: u64) -> bool {
+    if memory::find(address).is_none_or(|(_, _, allocation)| allocation.kind != Kind::Graph) {
+        return false;
+    }
+    let world = world();
+    world.nodes.values().any(|node| matches!(node.given, Given::Address(known, _) if known == address))
+}
+
+/// A graph is gone, and with it the memory that it also frees. What it does not free stays the program's to free.
+pub(super) fn forget(nodes: &[(&NodeParams, &Given)]) {
+    for (_, given) in nodes {
+        let Given::Address(address, _) = given else { continue };
+        let frees = |params: &NodeParams| matches!(params, NodeParams::Free { address: freed } if freed == address);
+        if nodes.iter().any(|(params, _)| frees(params)) {
+            memory::remove(*address, |kind| kind == Kind::Graph);
+        }
+    }
+}
+
+/// Whether memory can be freed by a node: it must be a graph's.
+pub(crate) fn check_free(address: u64) -> Result<()> {
+    let (base, _, allocation) = memory::find(address).ok_or(INVALID)?;
+    require(base == address && allocation.kind == Kind::Graph)
+}
+
+/// Adds the node that a structure describes, and fills in its address.
+pub(super) fn add_allocation<D: Driver>(graph: u64, edges: &[Edge], p: &mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<u64> {
+    let props = &p.poolProps;
+    require(props.allocType == Allocation::CU_MEM_ALLOCATION_TYPE_PINNED && props.handleTypes.0 == 0)?;
+    require(props.location.type_ == Location::CU_MEM_LOCATION_TYPE_DEVICE)?;
+    let (device, _) = crate::state::device(props.location.id)?;
+    // SAFETY: the program gives that many.
+    let access = unsafe { slice(p.accessDescs, p.accessDescCount) }?;
+    let access_of = |desc: &outboard_abi::CUmemAccessDesc| {
+        require(desc.location.type_ == Location::CU_MEM_LOCATION_TYPE_DEVICE)?;
+        Ok((crate::state::device(desc.location.id)?.1.ordinal, desc.flags.0))
+    };
+    let plain = access.iter().map(access_of).collect::<Result<Vec<_>>>()?;
+    let here = context::current()?;
+    let (node, address) = allocate::<D>(&here, graph, edges, device, p.bytesize as u64, plain)?;
+    if let Given::Address(_, given) = &mut world().node_mut(node)?.given {
+        given.0 = access.to_vec();
+    }
+    p.dptr = address;
+    Ok(node)
+}
+
+pub(super) fn add_free(graph: u64, edges: &[Edge], address: u64) -> Result<u64> {
+    check_free(address)?;
+    world().add(graph, edges, NodeParams::Free { address }, Given::Nothing)
+}
+
+pub(crate) unsafe fn cuGraphAddMemAllocNode<D: Driver>(
+    out: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    p: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure; it gives `count` dependencies.
+    let (p, (nodes, _)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, core::ptr::null(), count)?) };
+    let node = add_allocation::<D>(graph as u64, &edges_of(nodes, None)?, p)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, node as CUgraphNode) }
+}
+
+pub(crate) unsafe fn cuGraphAddMemFreeNode<D: Driver>(
+    out: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    address: CUdeviceptr,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(!out.is_null())?;
+    // SAFETY: the program gives `count` dependencies.
+    let (nodes, _) = unsafe { named_edges(dependencies, core::ptr::null(), count) }?;
+    let node = add_free(graph as u64, &edges_of(nodes, None)?, address)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, node as CUgraphNode) }
+}
+
+pub(crate) unsafe fn cuGraphMemAllocNodeGetParams<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let params = {
+        let world = world();
+        let found = world.node(node as u64)?;
+        let (NodeParams::Allocate(allocate), Given::Address(address, access)) = (&found.params, &found.given) else {
+            return Err(INVALID);
+        };
+        let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = super::params::zeroed();
+        params.poolProps.allocType = Allocation::CU_MEM_ALLOCATION_TYPE_PINNED;
+        params.poolProps.location.type_ = Location::CU_MEM_LOCATION_TYPE_DEVICE;
+        let devices = &crate::state::ready()?.devices;
+        let ordinal = devices.iter().position(|device| device.ordinal == allocate.device).unwrap_or(0);
+        params.poolProps.location.id = ordinal as i32;
+        params.accessDescs = if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
+        params.accessDescCount = access.0.len();
+        params.bytesize = allocate.bytes as usize;
+        params.dptr = *address;
+        params
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, params) }
+}
+
+pub(crate) unsafe fn cuGraphMemFreeNodeGetParams<D: Driver>(node: CUgraphNode, out: *mut CUdeviceptr) -> Result<()> {
+    crate::state::ready()?;
+    let NodeParams::Free { address } = world().node(node as u64)?.params else { return Err(INVALID) };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+/// The context to ask about a device's graphs in: its primary one, or the current one.
+fn somewhere(device: CUdevice) -> Result<(Here, u32)> {
+    let (index, device) = crate::state::device(device)?;
+    let here = context::primary(index)?.live().or_else(|_| context::current())?;
+    Ok((here, device.ordinal))
+}
+
+pub(crate) unsafe fn cuDeviceGraphMemTrim<D: Driver>(device: CUdevice) -> Result<()> {
+    let (here, device) = somewhere(device)?;
+    here.note(D::get().graph_memory_trim(here.id, device))
+}
+
+pub(crate) unsafe fn cuDeviceGetGraphMemAttribute<D: Driver>(
+    device: CUdevice,
+    attribute: CUgraphMem_attribute,
+    value: *mut c_void,
+) -> Result<()> {
+    let (here, device) = somewhere(device)?;
+    require(!value.is_null() && attribute.0 <= 3)?;
+    let found = here.note(D::get().graph_memory_get(here.id, device, attribute.0))?;
+    // SAFETY: the program's out parameter, 64 bits for each attribute.
+    unsafe { put(value.cast::<u64>(), found) }
+}
+
+pub(crate) unsafe fn cuDeviceSetGraphMemAttribute<D: Driver>(
+    device: CUdevice,
+    attribute: CUgraphMem_attribute,
+    value: *mut c_void,
+) -> Result<()> {
+    let (here, device) = somewhere(device)?;
+    // SAFETY: null or the program's value, 64 bits for each attribute.
+    let value = *unsafe { value.cast::<u64>().as_ref() }.ok_or(INVALID)?;
+    // Only the high-water marks can be set, and only to 0.
+    require(matches!(attribute.0, 1 | 3) && value == 0)?;
+    here.note(D::get().graph_memory_set(here.id, device, attribute.0, value))
+}

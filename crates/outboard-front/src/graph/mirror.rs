@@ -1,0 +1,176 @@
+//! What the device has yet to be told of a graph.
+
+use std::collections::BTreeSet;
+
+use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
+
+use super::model::{Role, World, world};
+use crate::Driver;
+use crate::backend::{ContextId, ObjectId, Result};
+use crate::context::Here;
+
+/// Edits that travel in one message take about this many bytes at most.
+const BATCH: usize = 256 << 10;
+
+/// Changes since the device was last told.
+#[derive(Debug, Default)]
+pub(crate) struct Mirror {
+    /// The device knows of the graph.
+    pub(crate) known: bool,
+    /// Nodes that it does not know, oldest first.
+    fresh: Vec<u64>,
+    /// Changes among nodes that it knows, in order.
+    log: Vec<GraphEdit>,
+    /// Nodes that it knows with other parameters.
+    changed: BTreeSet<u64>,
+}
+
+impl Mirror {
+    pub(super) fn added(&mut self, node: u64) {
+        self.fresh.push(node);
+    }
+
+    pub(super) fn removed(&mut self, node: u64, sent: bool) {
+        if sent {
+            self.log.push(GraphEdit::Remove { node });
+            self.changed.remove(&node);
+            return;
+        }
+        self.fresh.retain(|other| *other != node);
+        let is_of = |from: &Edge, to: &u64| from.node == node || *to == node;
+        self.log.retain(|edit| match edit {
+            GraphEdit::Connect { from, to } | GraphEdit::Disconnect { from, to } => !is_of(from, to),
+            _ => true,
+        });
+    }
+
+    /// An edge whose second node is not known travels with that node.
+    pub(super) fn connected(&mut self, from: Edge, to: u64, sent: bool) {
+        if sent {
+            self.log.push(GraphEdit::Connect { from, to });
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, from: Edge, to: u64, sent: bool) {
+        if sent {
+            self.log.push(GraphEdit::Disconnect { from, to });
+        }
+    }
+
+    pub(super) fn changed(&mut self, node: u64) {
+        self.changed.insert(node);
+    }
+}
+
+/// What the device is told, in order.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Create(u64),
+    Edit(u64, Vec<GraphEdit>),
+}
+
+impl World {
+    /// Collects what the device must be told of a graph and of those inside it. True if there is anything.
+    pub(crate) fn flush(&mut self, handle: u64, steps: &mut Vec<Step>) -> bool {
+        let Some(graph) = self.graphs.get_mut(&handle) else { return false };
+        let news = Mirror { known: true, ..Mirror::default() };
+        let Mirror { known, fresh, log, mut changed } = std::mem::replace(&mut graph.mirror, news);
+        let nodes: Vec<u64> = graph.nodes.iter().copied().collect();
+        if !known && !matches!(graph.role, Role::Body(_)) {
+            steps.push(Step::Create(handle));
+        }
+
+        // Child graphs first: a node takes its graph along as it is.
+        for node in nodes {
+            let Some(NodeParams::Child { graph }) = self.nodes.get(&node).map(|node| &node.params) else { continue };
+            if self.flush(*graph, steps) && self.nodes.get(&node).is_some_and(|node| node.sent) {
+                changed.insert(node);
+            }
+        }
+
+        let mut edits = Vec::new();
+        let (mut later, mut bodies) = (Vec::new(), Vec::new());
+        for node in fresh {
+            let Some(found) = self.nodes.get(&node) else { continue };
+            if let NodeParams::Conditional(node) = &found.params {
+                bodies.extend(node.bodies.iter().copied());
+            }
+            let is_known = |edge: &&Edge| self.nodes.get(&edge.node).is_some_and(|first| first.sent);
+            let (dependencies, unknown): (Vec<&Edge>, Vec<&Edge>) = found.dependencies.iter().partition(is_known);
+            later.extend(unknown.into_iter().map(|from| GraphEdit::Connect { from: *from, to: node }));
+            let dependencies = dependencies.into_iter().copied().collect();
+            edits.push(GraphEdit::Add { node, dependencies, params: found.params.clone() });
+            if let Some(found) = self.nodes.get_mut(&node) {
+                found.sent = true;
+            }
+        }
+        edits.extend(later);
+        edits.extend(log);
+        for node in changed {
+            if let Some(found) = self.nodes.get(&node) {
+                edits.push(GraphEdit::Set { node, params: found.params.clone() });
+            }
+        }
+        let mut any = !edits.is_empty() || !known;
+        batch(handle, edits, steps);
+
+        // The bodies exist once the node does.
+        let known_bodies: Vec<u64> = self.bodies(handle);
+        bodies.extend(known_bodies);
+        bodies.sort_unstable();
+        bodies.dedup();
+        for body in bodies {
+            any |= self.flush(body, steps);
+        }
+        any
+    }
+
+    /// The graphs inside the conditional nodes of a graph.
+    fn bodies(&self, graph: u64) -> Vec<u64> {
+        let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
+        let nodes = graph.nodes.iter().filter_map(|node| self.nodes.get(node));
+        let bodies = nodes.filter_map(|node| match &node.params {
+            NodeParams::Conditional(node) => Some(node.bodies.clone()),
+            _ => None,
+        });
+        bodies.flatten().collect()
+    }
+}
+
+/// Cuts edits into messages.
+fn batch(graph: u64, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for edit in edits {
+        let size = edit.size();
+        if bytes + size > BATCH && !part.is_empty() {
+            steps.push(Step::Edit(graph, std::mem::take(&mut part)));
+            bytes = 0;
+        }
+        bytes += size;
+        part.push(edit);
+    }
+    if !part.is_empty() {
+        steps.push(Step::Edit(graph, part));
+    }
+}
+
+/// Tells the device all that has changed in a graph.
+pub(crate) fn flush<D: Driver>(here: &Here, graph: u64) -> Result<()> {
+    let mut steps = Vec::new();
+    world().flush(graph, &mut steps);
+    for step in steps {
+        here.note(match step {
+            Step::Create(graph) => D::get().graph_create(here.id, ObjectId(graph)),
+            Step::Edit(graph, edits) => D::get().graph_edit(here.id, ObjectId(graph), edits),
+        })?;
+    }
+    Ok(())
+}
+
+/// Lets the device forget graphs that are gone here.
+pub(crate) fn sweep<D: Driver>(ctx: ContextId, gone: Vec<u64>) {
+    for graph in gone {
+        // Nobody can be told of a failure, and there is nothing left to fail.
+        let _ = D::get().graph_destroy(ctx, ObjectId(graph));
+    }
+}

@@ -1,0 +1,337 @@
+//! Parameters and attributes of nodes: given back as they were given, and changed.
+
+use core::ffi::c_void;
+
+use outboard_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUfunction, CUgraphNode, CUhostFn, CUkernel,
+    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttributeID_enum as L, CUresult,
+};
+use outboard_wire::graph::{HostNode, KernelNode, NodeParams};
+
+use super::build::{host_node, newer};
+use super::model::{Given, INVALID, World, world};
+use super::params;
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, require};
+
+/// The attributes that a kernel node has.
+const ATTRIBUTES: [L; 9] = [
+    L::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+    L::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+    L::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    L::CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    L::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    L::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+];
+
+/// A context as the program knows it.
+fn context_of(given: &Given) -> CUcontext {
+    match given {
+        Given::Kernel { context, .. }
+        | Given::Copy(_, context)
+        | Given::Context(context)
+        | Given::Batch(_, context) => *context as CUcontext,
+        Given::Nothing | Given::Bodies(_) | Given::Address(..) => core::ptr::null_mut(),
+    }
+}
+
+/// The structure of a kernel node. What it points to is the node's, until its parameters change.
+pub(super) fn kernel_params(world: &mut World, node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+    let found = world.node_mut(node as u64)?;
+    let NodeParams::Kernel(kernel) = &found.params else { return Err(INVALID) };
+    let Given::Kernel { function, kernel: named, pointers, .. } = &mut found.given else { return Err(INVALID) };
+    let shape = crate::function::by_id(kernel.function)?;
+    if pointers.is_empty() {
+        let base = kernel.params.as_ptr() as u64;
+        *pointers = shape.info.params.iter().map(|(offset, _)| base + u64::from(*offset)).collect();
+    }
+    let params = if pointers.is_empty() { core::ptr::null_mut() } else { pointers.as_mut_ptr().cast() };
+    let context = if *named == 0 { core::ptr::null_mut() } else { shape.context.handle as CUcontext };
+    Ok(CUDA_KERNEL_NODE_PARAMS {
+        func: *function as CUfunction,
+        gridDimX: kernel.grid[0],
+        gridDimY: kernel.grid[1],
+        gridDimZ: kernel.grid[2],
+        blockDimX: kernel.block[0],
+        blockDimY: kernel.block[1],
+        blockDimZ: kernel.block[2],
+        sharedMemBytes: kernel.shared,
+        kernelParams: params,
+        extra: core::ptr::null_mut(),
+        kern: *named as CUkernel,
+        ctx: context,
+    })
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeGetParams_v2<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_KERNEL_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let params = kernel_params(&mut world(), node)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, params) }
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeGetParams<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Result<()> {
+    crate::state::ready()?;
+    let p = kernel_params(&mut world(), node)?;
+    let older = CUDA_KERNEL_NODE_PARAMS_v1 {
+        func: p.func,
+        gridDimX: p.gridDimX,
+        gridDimY: p.gridDimY,
+        gridDimZ: p.gridDimZ,
+        blockDimX: p.blockDimX,
+        blockDimY: p.blockDimY,
+        blockDimZ: p.blockDimZ,
+        sharedMemBytes: p.sharedMemBytes,
+        kernelParams: p.kernelParams,
+        extra: p.extra,
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, older) }
+}
+
+/// The parameters for a kernel node that exists: it keeps its attributes and its context.
+///
+/// # Safety
+/// The structure's parameters are as cuda.h says.
+pub(super) unsafe fn kernel_again<D: Driver>(
+    node: CUgraphNode,
+    p: &CUDA_KERNEL_NODE_PARAMS,
+) -> Result<(NodeParams, Given)> {
+    let (attributes, ctx) = match &world().node(node as u64)?.params {
+        NodeParams::Kernel(kernel) => (kernel.attributes.clone(), kernel.ctx),
+        _ => return Err(INVALID),
+    };
+    // SAFETY: by the contract above.
+    let (params, given) = unsafe { params::kernel_node::<D>(p, attributes) }?;
+    match &params {
+        NodeParams::Kernel(kernel) => require(kernel.ctx == ctx)?,
+        _ => return Err(INVALID),
+    }
+    Ok((params, given))
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeSetParams_v2<D: Driver>(
+    node: CUgraphNode,
+    p: *const CUDA_KERNEL_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    // SAFETY: null or the program's structure.
+    let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the program's parameters.
+    let (params, given) = unsafe { kernel_again::<D>(node, p) }?;
+    world().set(node as u64, params, given)
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeSetParams<D: Driver>(
+    node: CUgraphNode,
+    p: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Result<()> {
+    // SAFETY: null or the program's structure.
+    let p = newer(unsafe { p.as_ref() }.ok_or(INVALID)?);
+    // SAFETY: as this function's.
+    unsafe { cuGraphKernelNodeSetParams_v2::<D>(node, &raw const p) }
+}
+
+fn kernel_of(world: &mut World, node: CUgraphNode) -> Result<&mut KernelNode> {
+    match &mut world.node_mut(node as u64)?.params {
+        NodeParams::Kernel(kernel) => Ok(kernel),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeGetAttribute<D: Driver>(
+    node: CUgraphNode,
+    attribute: CUkernelNodeAttrID,
+    out: *mut CUkernelNodeAttrValue,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(ATTRIBUTES.contains(&attribute))?;
+    let mut world = world();
+    let kernel = kernel_of(&mut world, node)?;
+    let value = kernel.attributes.iter().find(|(id, _)| *id == attribute.0).map_or([0; 64], |(_, value)| *value);
+    // SAFETY: the program's out parameter: a union of 64 bytes.
+    unsafe { put(out.cast::<[u8; 64]>(), value) }
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeSetAttribute<D: Driver>(
+    node: CUgraphNode,
+    attribute: CUkernelNodeAttrID,
+    value: *const CUkernelNodeAttrValue,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(ATTRIBUTES.contains(&attribute))?;
+    if attribute == L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // SAFETY: null or the program's union, all of whose bytes `pad` covers.
+    let value = unsafe { value.cast::<[u8; 64]>().as_ref() }.ok_or(INVALID)?;
+    let mut world = world();
+    let kernel = kernel_of(&mut world, node)?;
+    kernel.attributes.retain(|(id, _)| *id != attribute.0);
+    kernel.attributes.push((attribute.0, *value));
+    world.changed(node as u64)
+}
+
+pub(crate) unsafe fn cuGraphKernelNodeCopyAttributes<D: Driver>(dst: CUgraphNode, src: CUgraphNode) -> Result<()> {
+    crate::state::ready()?;
+    let mut world = world();
+    let attributes = kernel_of(&mut world, src)?.attributes.clone();
+    kernel_of(&mut world, dst)?.attributes = attributes;
+    world.changed(dst as u64)
+}
+
+pub(super) fn copy_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMCPY3D, CUcontext)> {
+    let found = world.node(node as u64)?;
+    match &found.given {
+        Given::Copy(copy, _) => Ok((copy.0, context_of(&found.given))),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) unsafe fn cuGraphMemcpyNodeGetParams<D: Driver>(node: CUgraphNode, out: *mut CUDA_MEMCPY3D) -> Result<()> {
+    crate::state::ready()?;
+    let (copy, _) = copy_params(&world(), node)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, copy) }
+}
+
+pub(crate) unsafe fn cuGraphMemcpyNodeSetParams<D: Driver>(
+    node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+) -> Result<()> {
+    crate::state::ready()?;
+    let (_, ctx) = copy_params(&world(), node)?;
+    // SAFETY: null or the program's structure.
+    let (params, given) = params::copy_node(unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    world().set(node as u64, params, given)
+}
+
+pub(super) fn fill_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext)> {
+    let found = world.node(node as u64)?;
+    match &found.params {
+        NodeParams::Fill(fill) => Ok((params::fill_params(fill), context_of(&found.given))),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) unsafe fn cuGraphMemsetNodeGetParams<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_MEMSET_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let (fill, _) = fill_params(&world(), node)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, fill) }
+}
+
+pub(crate) unsafe fn cuGraphMemsetNodeSetParams<D: Driver>(
+    node: CUgraphNode,
+    fill: *const CUDA_MEMSET_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let (_, ctx) = fill_params(&world(), node)?;
+    // SAFETY: null or the program's structure.
+    let (params, given) = params::fill_node(unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    world().set(node as u64, params, given)
+}
+
+/// The function and argument of a host node, as C has them.
+pub(super) fn host_params(world: &World, node: CUgraphNode) -> Result<CUDA_HOST_NODE_PARAMS> {
+    let NodeParams::Host(HostNode { function, data }) = world.node(node as u64)?.params else { return Err(INVALID) };
+    // SAFETY: the number was made from such a function pointer, or is 0, which is `None`.
+    let function = unsafe { core::mem::transmute::<usize, CUhostFn>(function as usize) };
+    Ok(CUDA_HOST_NODE_PARAMS { fn_: function, userData: data as *mut c_void })
+}
+
+pub(crate) unsafe fn cuGraphHostNodeGetParams<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_HOST_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let host = host_params(&world(), node)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, host) }
+}
+
+pub(crate) unsafe fn cuGraphHostNodeSetParams<D: Driver>(
+    node: CUgraphNode,
+    p: *const CUDA_HOST_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    // SAFETY: as this function's.
+    let params = unsafe { host_node(p) }?;
+    world().set(node as u64, params, Given::Nothing)
+}
+
+pub(crate) unsafe fn cuGraphEventRecordNodeGetEvent<D: Driver>(node: CUgraphNode, out: *mut CUevent) -> Result<()> {
+    crate::state::ready()?;
+    let NodeParams::EventRecord { event } = world().node(node as u64)?.params else { return Err(INVALID) };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, event as CUevent) }
+}
+
+pub(crate) unsafe fn cuGraphEventRecordNodeSetEvent<D: Driver>(node: CUgraphNode, event: CUevent) -> Result<()> {
+    let event = crate::event::resolve(event)?.id().0;
+    world().set(node as u64, NodeParams::EventRecord { event }, Given::Nothing)
+}
+
+pub(crate) unsafe fn cuGraphEventWaitNodeGetEvent<D: Driver>(node: CUgraphNode, out: *mut CUevent) -> Result<()> {
+    crate::state::ready()?;
+    let NodeParams::EventWait { event } = world().node(node as u64)?.params else { return Err(INVALID) };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, event as CUevent) }
+}
+
+pub(crate) unsafe fn cuGraphEventWaitNodeSetEvent<D: Driver>(node: CUgraphNode, event: CUevent) -> Result<()> {
+    let event = crate::event::resolve(event)?.id().0;
+    world().set(node as u64, NodeParams::EventWait { event }, Given::Nothing)
+}
+
+/// The structure of a node of memory operations. What it points to is the node's.
+pub(super) fn batch_params(world: &mut World, node: CUgraphNode) -> Result<CUDA_BATCH_MEM_OP_NODE_PARAMS> {
+    let found = world.node_mut(node as u64)?;
+    let NodeParams::Batch(batch) = &found.params else { return Err(INVALID) };
+    let flags = batch.flags;
+    let ctx = context_of(&found.given);
+    let Given::Batch(operations, _) = &mut found.given else { return Err(INVALID) };
+    let operations = &mut operations.0;
+    Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        ctx,
+        count: operations.len() as u32,
+        paramArray: operations.as_mut_ptr(),
+        flags,
+    })
+}
+
+pub(crate) unsafe fn cuGraphBatchMemOpNodeGetParams<D: Driver>(
+    node: CUgraphNode,
+    out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    let batch = batch_params(&mut world(), node)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, batch) }
+}
+
+pub(crate) unsafe fn cuGraphBatchMemOpNodeSetParams<D: Driver>(
+    node: CUgraphNode,
+    p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+) -> Result<()> {
+    crate::state::ready()?;
+    // SAFETY: null or the program's structure.
+    let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the program's operations.
+    let (params, given) = unsafe { params::batch_node(p.ctx, p.paramArray, p.count, p.flags) }?;
+    world().set(node as u64, params, given)
+}

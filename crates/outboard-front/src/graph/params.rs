@@ -1,0 +1,217 @@
+//! What nodes do: from the structures of cuda.h and back.
+
+use core::ffi::c_void;
+
+use outboard_abi::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext, CUfunction,
+    CUmemorytype as Kind, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
+};
+use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows};
+
+use super::model::{Given, INVALID, Plain};
+use crate::Driver;
+use crate::backend::{self, BoxCopy, ContextId, Extent, Layout, Memory, Result, Side};
+use crate::border::{require, slice};
+use crate::context::{self, Here};
+use crate::copy::Structure;
+use crate::memory::check_device;
+
+/// A structure of cuda.h that has only numbers and pointers, all zero.
+pub(crate) fn zeroed<T: Copy>() -> T {
+    // SAFETY: used for C structures of numbers, pointers and unions of them, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+/// The structure of a copy whose sides are known.
+pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
+    let mut c: CUDA_MEMCPY3D = zeroed();
+    let extent = copy.extent;
+    (c.WidthInBytes, c.Height, c.Depth) = (extent.width as usize, extent.height as usize, extent.depth as usize);
+    let rows = |layout: Layout| (layout.pitch as usize, layout.slice.checked_div(layout.pitch).unwrap_or(0) as usize);
+    let at = |(x, y, z): (u64, u64, u64)| (x as usize, y as usize, z as usize);
+    (c.srcXInBytes, c.srcY, c.srcZ) = at(copy.src.at);
+    (c.dstXInBytes, c.dstY, c.dstZ) = at(copy.dst.at);
+    match copy.src.memory {
+        Memory::Host(address) => (c.srcMemoryType, c.srcHost) = (Kind::CU_MEMORYTYPE_HOST, address as *const c_void),
+        Memory::Device(address) => (c.srcMemoryType, c.srcDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address),
+        Memory::Array(array) => (c.srcMemoryType, c.srcArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
+    }
+    match copy.dst.memory {
+        Memory::Host(address) => (c.dstMemoryType, c.dstHost) = (Kind::CU_MEMORYTYPE_HOST, address as *mut c_void),
+        Memory::Device(address) => (c.dstMemoryType, c.dstDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address),
+        Memory::Array(array) => (c.dstMemoryType, c.dstArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
+    }
+    if !matches!(copy.src.memory, Memory::Array(_)) {
+        (c.srcPitch, c.srcHeight) = rows(copy.src.layout);
+    }
+    if !matches!(copy.dst.memory, Memory::Array(_)) {
+        (c.dstPitch, c.dstHeight) = rows(copy.dst.layout);
+    }
+    c
+}
+
+/// Where a side of a copy is, checked if it is on the device.
+fn place(side: &Side, extent: Extent) -> Result<Place> {
+    let Layout { pitch, slice } = side.layout;
+    let rows = |address| {
+        let last = (0, extent.height - 1, extent.depth - 1);
+        let bytes = side.layout.offset(last).and_then(|offset| offset.checked_add(extent.width)).ok_or(INVALID)?;
+        Ok((Rows { address, pitch, height: slice.checked_div(pitch).unwrap_or(0) }, bytes))
+    };
+    match side.memory {
+        Memory::Host(address) => Ok(Place::Host(rows(address)?.0)),
+        Memory::Device(address) => {
+            let (rows, bytes) = rows(address)?;
+            check_device(address, bytes)?;
+            Ok(Place::Device(rows))
+        }
+        Memory::Array(array) => {
+            let (x, y, z) = side.at;
+            Ok(Place::Array { array: array.0, at: [x, y, z], level: 0 })
+        }
+    }
+}
+
+/// A copy as a node has it.
+pub(crate) fn copy(ctx: ContextId, copy: &BoxCopy) -> Result<CopyNode> {
+    let extent = copy.extent;
+    require(!extent.is_empty())?;
+    let (dst, src) = (place(&copy.dst, extent)?, place(&copy.src, extent)?);
+    Ok(CopyNode { ctx: ctx.0, dst, src, extent: [extent.width, extent.height, extent.depth] })
+}
+
+/// The context that a structure names; null is the current one.
+pub(crate) fn context(ctx: CUcontext) -> Result<Here> {
+    context::named(ctx)?.live()
+}
+
+/// The parameters of a copy node.
+pub(crate) fn copy_node(c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
+    let here = context(ctx)?;
+    let sides = c.describe()?.ok_or(INVALID)?.sides()?;
+    Ok((NodeParams::Copy(copy(here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
+}
+
+/// The parameters of a fill node.
+pub(crate) fn fill_node(p: &CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) -> Result<(NodeParams, Given)> {
+    let here = context(ctx)?;
+    require(matches!(p.elementSize, 1 | 2 | 4) && p.width > 0 && p.height > 0)?;
+    let (element, width, height, pitch) = (u64::from(p.elementSize), p.width as u64, p.height as u64, p.pitch as u64);
+    let row = width.checked_mul(element).ok_or(INVALID)?;
+    require(p.dst.is_multiple_of(element))?;
+    require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
+    let bytes = pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
+    check_device(p.dst, bytes)?;
+    let node =
+        FillNode { ctx: here.id.0, dst: p.dst, pitch, value: p.value, element: p.elementSize as u8, width, height };
+    Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
+}
+
+/// The structure of a fill node.
+pub(crate) fn fill_params(node: &FillNode) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS {
+        dst: node.dst,
+        pitch: node.pitch as usize,
+        value: node.value,
+        elementSize: u32::from(node.element),
+        width: node.width as usize,
+        height: node.height as usize,
+    }
+}
+
+/// The parameters of a kernel node; attributes are those of `attributes`.
+///
+/// # Safety
+/// The structure's parameters are as cuda.h says.
+pub(crate) unsafe fn kernel_node<D: Driver>(
+    p: &CUDA_KERNEL_NODE_PARAMS,
+    attributes: Vec<(u32, [u8; 64])>,
+) -> Result<(NodeParams, Given)> {
+    let named = if p.func.is_null() { p.kern as CUfunction } else { p.func };
+    require(!named.is_null())?;
+    let function = if p.func.is_null() && !p.ctx.is_null() {
+        crate::library::in_context::<D>(p.kern as u64, &context(p.ctx)?)?
+    } else {
+        crate::function::resolve::<D>(named)?
+    };
+    let here = function.live()?;
+    let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
+    let shape = crate::launch::Shape { grid, block, shared: p.sharedMemBytes };
+    crate::launch::check(&shape, &function, here.device()?)?;
+    let gather = |params: &[u8]| Ok(params.to_vec());
+    // SAFETY: by the contract above.
+    let params = unsafe { crate::launch::with_params(&function, p.kernelParams, p.extra, gather) }?;
+    let function = function.id().0;
+    let node = KernelNode { ctx: here.id.0, function, grid, block, shared: p.sharedMemBytes, params, attributes };
+    let given = Given::Kernel {
+        function: p.func as u64,
+        kernel: p.kern as u64,
+        context: here.context.handle,
+        pointers: Vec::new(),
+    };
+    Ok((NodeParams::Kernel(node), given))
+}
+
+/// Memory operations as a node has them.
+pub(crate) fn batch(ctx: ContextId, operations: &[backend::MemoryOperation]) -> BatchNode {
+    let operations = operations.iter().map(|operation| {
+        let (kind, address, value, flags) = match *operation {
+            backend::MemoryOperation::Wait { address, value, wide, flags } => {
+                let kind = if wide {
+                    Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64
+                } else {
+                    Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32
+                };
+                (kind, address, value, flags)
+            }
+            backend::MemoryOperation::Write { address, value, wide, flags } => {
+                let kind = if wide {
+                    Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64
+                } else {
+                    Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32
+                };
+                (kind, address, value, flags)
+            }
+            backend::MemoryOperation::Flush => (Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, 0, 0, 0),
+            backend::MemoryOperation::Barrier { flags } => (Operation::CU_STREAM_MEM_OP_BARRIER, 0, 0, flags),
+        };
+        MemoryOperation { kind: kind.0, address, value, flags }
+    });
+    BatchNode { ctx: ctx.0, operations: operations.collect(), flags: 0 }
+}
+
+/// The same as the program would have given them.
+pub(crate) fn batch_structures(node: &BatchNode) -> Vec<CUstreamBatchMemOpParams> {
+    let structure = |operation: &MemoryOperation| {
+        let mut params: CUstreamBatchMemOpParams = zeroed();
+        params.waitValue.operation = outboard_abi::CUstreamBatchMemOpType_enum(operation.kind);
+        if operation.address == 0 {
+            params.memoryBarrier.flags = operation.flags;
+            return params;
+        }
+        params.waitValue.address = operation.address;
+        params.waitValue.__bindgen_anon_1.value64 = operation.value;
+        params.waitValue.flags = operation.flags;
+        params
+    };
+    node.operations.iter().map(structure).collect()
+}
+
+/// The parameters of a node of memory operations that a structure names.
+///
+/// # Safety
+/// `operations` has `count` elements.
+pub(crate) unsafe fn batch_node(
+    ctx: CUcontext,
+    operations: *const CUstreamBatchMemOpParams,
+    count: u32,
+    flags: u32,
+) -> Result<(NodeParams, Given)> {
+    let here = context(ctx)?;
+    require(count > 0)?;
+    // SAFETY: by the contract above.
+    let (list, given) =
+        unsafe { (crate::stream_values::list(&here, operations, count, flags)?, slice(operations, count as usize)?) };
+    let given = Given::Batch(Plain(given.to_vec()), here.context.handle);
+    Ok((NodeParams::Batch(batch(here.id, &list)), given))
+}

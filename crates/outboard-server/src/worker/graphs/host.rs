@@ -1,0 +1,180 @@
+//! What the driver calls while it replays a graph: functions that ask the client for bytes of its memory, bring it bytes, or have it call a
+//! function of its program.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use outboard_abi::{CUDA_HOST_NODE_PARAMS, CUresult};
+use outboard_driver::{Table, call};
+use outboard_wire::Writer;
+use outboard_wire::graph::HostNode;
+use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
+
+use crate::worker::Worker;
+use crate::worker::answer::Outcome;
+use crate::worker::copies::Copies;
+use crate::worker::io::Replier;
+use crate::worker::output::Output;
+
+/// Most page-locked memory for one copy of a graph.
+const MOST: u64 = 4 << 30;
+
+/// Page-locked memory that a copy of a graph goes through.
+pub(super) struct Memory {
+    table: &'static Table,
+    address: usize,
+    bytes: u64,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // With its context it may have gone already.
+        let _ = call!(self.table, cuMemFreeHost(self.address as *mut c_void));
+    }
+}
+
+impl Memory {
+    pub(super) fn address(&self) -> u64 {
+        self.address as u64
+    }
+}
+
+/// What is to be done.
+enum Task {
+    /// Call a function of the program.
+    Call(u64),
+    /// Fetch the bytes of the client's first box, if there is one, and bring them to its second, if there is one.
+    Exchange { memory: Arc<Memory>, read: Option<u64>, write: Option<u64> },
+}
+
+/// One such function.
+pub(crate) struct HostPart {
+    ctx: u32,
+    task: Task,
+    replier: Replier,
+    output: Arc<Output>,
+    copies: Copies,
+}
+
+impl HostPart {
+    /// What a host node of the driver's is made with. The part must live as long as the node can run.
+    pub(super) fn params(self: &Arc<HostPart>) -> CUDA_HOST_NODE_PARAMS {
+        CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData: Arc::as_ptr(self).cast_mut().cast() }
+    }
+
+    pub(super) fn has_memory(&self) -> bool {
+        matches!(self.task, Task::Exchange { .. })
+    }
+
+    fn run(&self) {
+        // What the device did before must be there for the client.
+        self.output.forward(&self.replier);
+        self.copies.tell(&self.replier);
+        match &self.task {
+            Task::Call(number) => {
+                let mut body = Writer::new();
+                body.u64(*number);
+                if let Ok(asked) = self.replier.request(GRAPH_CALL, self.ctx, body.as_slice(), 0) {
+                    let _ = asked.wait();
+                }
+            }
+            Task::Exchange { memory, read, write } => {
+                // A client that does not answer as it should gets what was there: the device goes on.
+                let fetched = read.is_none_or(|number| self.fetch(memory, number).is_some());
+                if let Some(number) = write
+                    && fetched
+                {
+                    self.deliver(memory, *number);
+                }
+            }
+        }
+    }
+
+    /// Fills the memory with the bytes of a box.
+    fn fetch(&self, memory: &Memory, number: u64) -> Option<()> {
+        for (at, len) in pieces(memory.bytes) {
+            let mut body = Writer::new();
+            body.u64(number);
+            body.u64(at);
+            body.u32(len as u32);
+            let asked = self.replier.request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
+            let bytes = asked.wait().ok().filter(|bytes| bytes.len() == len)?;
+            // SAFETY: the piece lies in the memory, which only the node at hand uses while its graph stands here.
+            unsafe {
+                let to = (memory.address as *mut u8).add(at as usize);
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+            }
+        }
+        Some(())
+    }
+
+    /// Brings the bytes to a box.
+    fn deliver(&self, memory: &Memory, number: u64) {
+        for (at, len) in pieces(memory.bytes) {
+            let mut body = Writer::with_capacity(len + 16);
+            body.u64(number);
+            body.u64(at);
+            // SAFETY: the piece lies in the memory, which only the node at hand uses while its graph stands here.
+            body.fixed(unsafe { std::slice::from_raw_parts((memory.address as *const u8).add(at as usize), len) });
+            let Ok(asked) = self.replier.request(GRAPH_WRITE, self.ctx, body.as_slice(), 0) else { return };
+            if asked.wait().is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Offsets and lengths of what travels in one request each.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..bytes.div_ceil(GRAPH_PIECE as u64)).map(move |index| {
+        let at = index * GRAPH_PIECE as u64;
+        (at, (bytes - at).min(GRAPH_PIECE as u64) as usize)
+    })
+}
+
+/// Called by the driver, on a thread of its own, each time a launch comes to the node.
+unsafe extern "C" fn run(data: *mut c_void) {
+    // SAFETY: a part that its graph and its executables keep while the node can run.
+    let part = unsafe { &*data.cast_const().cast::<HostPart>() };
+    part.run();
+}
+
+impl Worker {
+    fn host_part(&self, ctx: u32, task: Task) -> Result<Arc<HostPart>, CUresult> {
+        let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
+        Ok(Arc::new(HostPart { ctx, task, replier, output, copies }))
+    }
+
+    /// For a host node.
+    pub(super) fn host_call_part(&self, node: &HostNode) -> Result<Arc<HostPart>, CUresult> {
+        self.host_part(self.ctx, Task::Call(node.function))
+    }
+
+    /// For a copy of `bytes` from or to the client's memory, through memory of its own.
+    pub(super) fn exchange_part(
+        &self,
+        memory: &Arc<Memory>,
+        read: Option<u64>,
+        write: Option<u64>,
+    ) -> Result<Arc<HostPart>, CUresult> {
+        self.host_part(self.ctx, Task::Exchange { memory: Arc::clone(memory), read, write })
+    }
+
+    /// Memory for a copy of `bytes`, in the current context.
+    pub(super) fn exchange_memory(&self, bytes: u64) -> Result<Arc<Memory>, CUresult> {
+        if bytes == 0 || bytes > MOST {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut address = core::ptr::null_mut();
+        call!(self.table, cuMemHostAlloc(&raw mut address, bytes as usize, 1))?;
+        Ok(Arc::new(Memory { table: self.table, address: address as usize, bytes }))
+    }
+}
+
+/// What is no longer used once the launches of a context are done.
+pub(crate) fn retire(table: &Table, parts: Vec<Arc<HostPart>>) -> Outcome {
+    let outcome = call!(table, cuCtxSynchronize());
+    drop(parts);
+    outcome
+}

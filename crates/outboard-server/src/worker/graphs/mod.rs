@@ -1,0 +1,224 @@
+//! The client's graphs in the driver: each is built there as it is told, and replayed by the driver itself.
+
+mod host;
+mod node;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUresult};
+use outboard_driver::call;
+use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
+
+use super::Worker;
+use super::answer::Outcome;
+use super::objects::Handle;
+pub(crate) use host::{HostPart, retire};
+
+/// Graphs and executables by the client's names.
+#[derive(Default)]
+pub(crate) struct Graphs {
+    pub(super) all: HashMap<u64, Graph>,
+    pub(super) execs: HashMap<u64, Exec>,
+    /// Memory that graphs allocate, and the graphs: its addresses stay theirs, whatever a launch has allocated or freed.
+    pub(super) memory: HashMap<u64, u64>,
+}
+
+/// A graph.
+pub(crate) struct Graph {
+    pub(super) native: Handle<outboard_abi::CUgraph_st>,
+    /// It is inside a conditional node, and goes with that.
+    inner: bool,
+    nodes: HashMap<u64, Node>,
+    /// The first change that failed, and the node: nothing can be made of the graph any more.
+    pub(super) error: Option<(CUresult, u64)>,
+}
+
+/// A node: one of the driver's, or a few in a row when the client's memory is involved.
+pub(super) struct Node {
+    first: Handle<outboard_abi::CUgraphNode_st>,
+    /// Between the two, or one of them.
+    main: Handle<outboard_abi::CUgraphNode_st>,
+    last: Handle<outboard_abi::CUgraphNode_st>,
+    params: NodeParams,
+    dependencies: Vec<Edge>,
+    /// What the driver calls for it.
+    host: Vec<Arc<HostPart>>,
+}
+
+/// An executable.
+pub(crate) struct Exec {
+    pub(super) native: Handle<outboard_abi::CUgraphExec_st>,
+    /// What it was made of.
+    pub(super) graph: u64,
+    /// What the driver calls for its nodes: here as long as launches may be under way.
+    pub(super) host: Vec<Arc<HostPart>>,
+}
+
+impl Graph {
+    pub(super) fn new(native: CUgraph, inner: bool) -> Graph {
+        Graph { native: Handle::new(native), inner, nodes: HashMap::new(), error: None }
+    }
+
+    fn node(&self, name: u64) -> Result<&Node, CUresult> {
+        self.nodes.get(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The client's name for a node of the driver's; 0 for none of these.
+    pub(super) fn name_of(&self, native: CUgraphNode) -> u64 {
+        let is_it = |node: &Node| [node.first, node.main, node.last].iter().any(|known| known.get() == native);
+        self.nodes.iter().find(|(_, node)| is_it(node)).map_or(0, |(name, _)| *name)
+    }
+
+    /// What the driver calls for the nodes.
+    pub(super) fn host(&self) -> Vec<Arc<HostPart>> {
+        self.nodes.values().flat_map(|node| node.host.iter().cloned()).collect()
+    }
+}
+
+impl Worker {
+    /// Memory is freed: its address means nothing any more, unless it is a graph's.
+    pub(crate) fn forget_allocation(&mut self, address: u64) -> Outcome {
+        match self.graphs.memory.contains_key(&address) {
+            true => self.allocations.check(address, 1),
+            false => self.allocations.remove(address),
+        }
+    }
+
+    pub(super) fn graph(&self, name: u64) -> Result<&Graph, CUresult> {
+        self.graphs.all.get(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    pub(super) fn exec(&self, name: u64) -> Result<CUgraphExec, CUresult> {
+        self.graphs.execs.get(&name).map(|exec| exec.native.get()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Applies a change. A failure is kept until an executable is to be made.
+    pub(super) fn apply(&mut self, graph: u64, edit: GraphEdit) -> Outcome {
+        let node = match &edit {
+            GraphEdit::Add { node, .. } | GraphEdit::Set { node, .. } | GraphEdit::Remove { node } => *node,
+            GraphEdit::Connect { to, .. } | GraphEdit::Disconnect { to, .. } => *to,
+        };
+        self.graph(graph)?;
+        if let Err(error) = self.try_apply(graph, edit) {
+            tracing::debug!(node, error = error.0, "a node of a graph failed");
+            if let Some(graph) = self.graphs.all.get_mut(&graph) {
+                graph.error.get_or_insert((error, node));
+            }
+        }
+        Ok(())
+    }
+
+    fn try_apply(&mut self, graph: u64, edit: GraphEdit) -> Outcome {
+        match edit {
+            GraphEdit::Add { node, dependencies, params } => self.add_node(graph, node, dependencies, params),
+            GraphEdit::Set { node, params } => self.set_node(graph, node, params),
+            GraphEdit::Remove { node } => self.remove_node(graph, node).map(drop),
+            GraphEdit::Connect { from, to } => {
+                self.edge(graph, from, to, true)?;
+                self.with_node(graph, to, |node| node.dependencies.push(from))
+            }
+            GraphEdit::Disconnect { from, to } => {
+                self.edge(graph, from, to, false)?;
+                self.with_node(graph, to, |node| node.dependencies.retain(|edge| *edge != from))
+            }
+        }
+    }
+
+    fn with_node(&mut self, graph: u64, node: u64, change: impl FnOnce(&mut Node)) -> Outcome {
+        let graph = self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        graph.nodes.get_mut(&node).map(change).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Adds or removes an edge in the driver's graph.
+    fn edge(&self, graph: u64, from: Edge, to: u64, add: bool) -> Outcome {
+        let graph = self.graph(graph)?;
+        let (first, second) = (graph.node(from.node)?.last.get(), graph.node(to)?.first.get());
+        let native = graph.native.get();
+        if from.ports == [0; 3] {
+            return match add {
+                true => call!(self.table, cuGraphAddDependencies(native, &raw const first, &raw const second, 1)),
+                false => call!(self.table, cuGraphRemoveDependencies(native, &raw const first, &raw const second, 1)),
+            };
+        }
+        let data = edge_data(from.ports);
+        let data = &raw const data;
+        match add {
+            true => call!(self.table, cuGraphAddDependencies_v2(native, &raw const first, &raw const second, data, 1)),
+            false => {
+                call!(self.table, cuGraphRemoveDependencies_v2(native, &raw const first, &raw const second, data, 1))
+            }
+        }
+    }
+
+    /// Takes a node out of its graph, and gives its edges to others.
+    fn remove_node(&mut self, graph: u64, name: u64) -> Result<Vec<(u64, Edge)>, CUresult> {
+        let (table, found) = (self.table, self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
+        let node = found.nodes.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut dependents = Vec::new();
+        for (other, second) in &mut found.nodes {
+            dependents.extend(second.dependencies.extract_if(.., |edge| edge.node == name).map(|edge| (*other, edge)));
+        }
+        if let NodeParams::Conditional(node) = &node.params {
+            node.bodies.iter().for_each(|body| drop(self.graphs.all.remove(body)));
+        }
+        let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
+        natives.dedup();
+        for native in natives {
+            call!(table, cuGraphDestroyNode(native))?;
+        }
+        Ok(dependents)
+    }
+
+    /// Puts a node with other parameters in the place of one.
+    fn replace_node(&mut self, graph: u64, name: u64, params: NodeParams) -> Outcome {
+        let dependencies = self.graph(graph)?.node(name)?.dependencies.clone();
+        let dependents = self.remove_node(graph, name)?;
+        self.add_node(graph, name, dependencies, params)?;
+        for (to, edge) in dependents {
+            self.edge(graph, edge, to, true)?;
+            self.with_node(graph, to, |node| node.dependencies.push(edge))?;
+        }
+        Ok(())
+    }
+
+    /// Each executable has memory of its own for what it exchanges with the client: two may run at the same time. Nodes whose memory an
+    /// executable has get other.
+    pub(super) fn renew_host_parts(&mut self, graph: u64) -> Outcome {
+        let taken = |node: &&Node| node.host.iter().any(|part| part.has_memory() && Arc::strong_count(part) > 1);
+        let found = self.graph(graph)?;
+        let nodes: Vec<(u64, NodeParams)> = found
+            .nodes
+            .iter()
+            .filter(|(_, node)| taken(node))
+            .map(|(name, node)| (*name, node.params.clone()))
+            .collect();
+        nodes.into_iter().try_for_each(|(name, params)| self.replace_node(graph, name, params))
+    }
+
+    /// What the driver calls for the nodes of a graph and of those inside its conditional nodes.
+    pub(super) fn all_host_parts(&self, graph: u64) -> Vec<Arc<HostPart>> {
+        let (mut parts, mut open) = (Vec::new(), vec![graph]);
+        while let Some(graph) = open.pop().and_then(|name| self.graphs.all.get(&name)) {
+            parts.extend(graph.host());
+            for node in graph.nodes.values() {
+                if let NodeParams::Conditional(node) = &node.params {
+                    open.extend(&node.bodies);
+                }
+            }
+        }
+        parts
+    }
+
+    /// Forgets a graph.
+    pub(super) fn drop_graph(&mut self, name: u64) -> Outcome {
+        let graph = self.graphs.all.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // It stays among the session's allocations: what a launch has allocated is the client's to free.
+        self.graphs.memory.retain(|_, owner| *owner != name);
+        if graph.inner { Ok(()) } else { call!(self.table, cuGraphDestroy(graph.native.get())) }
+    }
+}
+
+pub(super) fn edge_data([from_port, to_port, kind]: [u8; 3]) -> CUgraphEdgeData {
+    CUgraphEdgeData { from_port, to_port, type_: kind, reserved: [0; 5] }
+}

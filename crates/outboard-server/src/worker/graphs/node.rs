@@ -1,0 +1,490 @@
+//! Nodes of the driver's graphs. Whatever a node names is looked up, and device addresses must be the session's.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use outboard_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphConditionalNodeType_enum, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType_enum, CUlaunchAttributeID_enum, CUmemAccessDesc, CUmemAllocationType_enum, CUmemLocationType_enum,
+    CUmemorytype, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
+};
+use outboard_driver::call;
+use outboard_wire::graph::{
+    AllocateNode, BatchNode, ConditionalNode, CopyNode, Edge, FillNode, KernelNode, NodeParams, Place, Rows,
+};
+
+use super::host::{HostPart, Memory};
+use super::{Graph, Node};
+use crate::worker::Worker;
+use crate::worker::answer::Outcome;
+use crate::worker::launch::{is_plain, parameter_list};
+use crate::worker::objects::{Handle, current};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// Where a new node goes: the driver's graph and what comes before.
+struct Spot<'a> {
+    graph: CUgraph,
+    before: &'a [CUgraphNode],
+}
+
+/// A C structure of numbers, pointers and unions of them, all zero.
+fn zeroed<T: Copy>() -> T {
+    // SAFETY: used for such structures only, for which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+/// The driver's nodes for a node: the first, the main one and the last.
+struct Built([CUgraphNode; 3], Vec<Arc<HostPart>>);
+
+impl Built {
+    fn one(node: CUgraphNode) -> Built {
+        Built([node; 3], Vec::new())
+    }
+}
+
+impl Worker {
+    /// Adds a node behind others.
+    pub(super) fn add_node(&mut self, graph: u64, name: u64, dependencies: Vec<Edge>, params: NodeParams) -> Outcome {
+        let built = {
+            let found = self.graph(graph)?;
+            if name == 0 || found.nodes.contains_key(&name) {
+                return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+            }
+            let native = found.native.get();
+            let before = found.before(&dependencies)?;
+            self.build(&Spot { graph: native, before: &before }, &params)?
+        };
+        self.note_node(graph, name, dependencies, params, built)
+    }
+
+    /// Keeps a node that has been made, and adds the edges that say more than that one comes first.
+    fn note_node(
+        &mut self,
+        graph: u64,
+        name: u64,
+        dependencies: Vec<Edge>,
+        params: NodeParams,
+        Built([first, main, last], host): Built,
+    ) -> Outcome {
+        let special: Vec<Edge> = dependencies.iter().filter(|edge| edge.ports != [0; 3]).copied().collect();
+        let (first, main, last) = (Handle::new(first), Handle::new(main), Handle::new(last));
+        let node = Node { first, main, last, params, dependencies, host };
+        if let Some(graph) = self.graphs.all.get_mut(&graph) {
+            graph.nodes.insert(name, node);
+        }
+        special.into_iter().try_for_each(|edge| self.edge(graph, edge, name, true))
+    }
+
+    /// Adds a node that allocates; its address.
+    pub(crate) fn add_allocation(
+        &mut self,
+        graph: u64,
+        name: u64,
+        dependencies: Vec<Edge>,
+        params: AllocateNode,
+    ) -> Result<u64, CUresult> {
+        let found = self.graph(graph)?;
+        if name == 0 || found.nodes.contains_key(&name) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let before = found.before(&dependencies)?;
+        let access: Vec<CUmemAccessDesc> = params
+            .access
+            .iter()
+            .map(|(device, flags)| {
+                let mut access: CUmemAccessDesc = zeroed();
+                access.location.type_ = CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
+                access.location.id = *device as i32;
+                access.flags.0 = *flags;
+                access
+            })
+            .collect();
+        let mut native: CUDA_MEM_ALLOC_NODE_PARAMS = zeroed();
+        native.poolProps.allocType = CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
+        native.poolProps.location.type_ = CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
+        native.poolProps.location.id = params.device as i32;
+        native.accessDescs = if access.is_empty() { core::ptr::null() } else { access.as_ptr() };
+        native.accessDescCount = access.len();
+        native.bytesize = params.bytes as usize;
+        let mut node = core::ptr::null_mut();
+        let graph_handle = found.native.get();
+        let (before, count) = (before.as_ptr(), before.len());
+        call!(self.table, cuGraphAddMemAllocNode(&raw mut node, graph_handle, before, count, &raw mut native))?;
+        let (address, bytes) = (native.dptr, params.bytes);
+        self.note_node(graph, name, dependencies, NodeParams::Allocate(params), Built::one(node))?;
+        self.allocations.insert(address, bytes, self.ctx);
+        self.graphs.memory.insert(address, graph);
+        Ok(address)
+    }
+
+    fn build(&mut self, spot: &Spot<'_>, params: &NodeParams) -> Result<Built, CUresult> {
+        let (table, graph, before, count) = (self.table, spot.graph, spot.before.as_ptr(), spot.before.len());
+        let mut node: CUgraphNode = core::ptr::null_mut();
+        let out = &raw mut node;
+        match params {
+            NodeParams::Empty => call!(table, cuGraphAddEmptyNode(out, graph, before, count))?,
+            NodeParams::Kernel(kernel) => {
+                self.with_kernel(kernel, |p| call!(table, cuGraphAddKernelNode_v2(out, graph, before, count, p)))?;
+                self.set_attributes(node, kernel)?;
+            }
+            NodeParams::Copy(copy) => return self.build_copy(spot, copy),
+            NodeParams::Fill(fill) => {
+                let (p, ctx) = self.fill(fill)?;
+                call!(table, cuGraphAddMemsetNode(out, graph, before, count, &raw const p, ctx))?;
+            }
+            NodeParams::Host(host) => {
+                let part = self.host_call_part(host)?;
+                let p = part.params();
+                call!(table, cuGraphAddHostNode(out, graph, before, count, &raw const p))?;
+                return Ok(Built([node; 3], vec![part]));
+            }
+            NodeParams::Child { graph: child } => {
+                let child = self.graph(*child)?;
+                let (native, host) = (child.native.get(), child.host());
+                call!(table, cuGraphAddChildGraphNode(out, graph, before, count, native))?;
+                return Ok(Built([node; 3], host));
+            }
+            NodeParams::EventRecord { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphAddEventRecordNode(out, graph, before, count, event))?;
+            }
+            NodeParams::EventWait { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphAddEventWaitNode(out, graph, before, count, event))?;
+            }
+            // Its address would have to be answered.
+            NodeParams::Allocate(_) => return Err(INVALID),
+            NodeParams::Free { address } => {
+                self.allocations.check(*address, 1)?;
+                call!(table, cuGraphAddMemFreeNode(out, graph, before, count, *address))?;
+            }
+            NodeParams::Batch(batch) => {
+                let (mut list, ctx) = self.batch(batch)?;
+                let p = batch_params(&mut list, ctx, batch.flags);
+                call!(table, cuGraphAddBatchMemOpNode(out, graph, before, count, &raw const p))?;
+            }
+            NodeParams::Conditional(conditional) => self.build_conditional(spot, conditional, out)?,
+        }
+        Ok(Built::one(node))
+    }
+
+    /// Calls with the driver's structure for a kernel node.
+    fn with_kernel(&self, kernel: &KernelNode, run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome) -> Outcome {
+        let func = self.objects.function(kernel.function)?;
+        let mut bytes = kernel.params.len();
+        let mut extra = parameter_list(&kernel.params, &mut bytes);
+        let p = CUDA_KERNEL_NODE_PARAMS {
+            func,
+            gridDimX: kernel.grid[0],
+            gridDimY: kernel.grid[1],
+            gridDimZ: kernel.grid[2],
+            blockDimX: kernel.block[0],
+            blockDimY: kernel.block[1],
+            blockDimZ: kernel.block[2],
+            sharedMemBytes: kernel.shared,
+            kernelParams: core::ptr::null_mut(),
+            extra: if kernel.params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() },
+            kern: core::ptr::null_mut(),
+            ctx: core::ptr::null_mut(),
+        };
+        run(&raw const p)
+    }
+
+    fn set_attributes(&self, node: CUgraphNode, kernel: &KernelNode) -> Outcome {
+        for (id, value) in &kernel.attributes {
+            let cooperative = CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
+            if !is_plain(*id) && *id != cooperative {
+                return Err(INVALID);
+            }
+            let value = value.as_ptr().cast();
+            call!(self.table, cuGraphKernelNodeSetAttribute(node, CUlaunchAttributeID_enum(*id), value))?;
+        }
+        Ok(())
+    }
+
+    fn context_of(&self, ctx: u32) -> Result<CUcontext, CUresult> {
+        self.objects.context(ctx).map(|context| current(&context))
+    }
+
+    fn fill(&self, fill: &FillNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
+        let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
+        self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
+        let p = CUDA_MEMSET_NODE_PARAMS {
+            dst: fill.dst,
+            pitch: fill.pitch as usize,
+            value: fill.value,
+            elementSize: u32::from(fill.element),
+            width: fill.width as usize,
+            height: fill.height as usize,
+        };
+        Ok((p, self.context_of(fill.ctx)?))
+    }
+
+    fn batch(&self, batch: &BatchNode) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
+        let list = batch.operations.iter().map(|operation| {
+            let kind = Operation(operation.kind);
+            let bytes = match kind {
+                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
+                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
+                Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Operation::CU_STREAM_MEM_OP_BARRIER => 0,
+                _ => return Err(INVALID),
+            };
+            let mut params: CUstreamBatchMemOpParams = zeroed();
+            params.waitValue.operation = kind;
+            if bytes > 0 {
+                self.allocations.check(operation.address, bytes)?;
+                params.waitValue.address = operation.address;
+                params.waitValue.__bindgen_anon_1.value64 = operation.value;
+                params.waitValue.flags = operation.flags;
+            } else if kind == Operation::CU_STREAM_MEM_OP_BARRIER {
+                params.memoryBarrier.flags = operation.flags & 1;
+            }
+            Ok(params)
+        });
+        Ok((list.collect::<Result<_, _>>()?, self.context_of(batch.ctx)?))
+    }
+
+    fn build_conditional(&mut self, spot: &Spot<'_>, node: &ConditionalNode, out: *mut CUgraphNode) -> Outcome {
+        let mut p: CUgraphNodeParams = zeroed();
+        p.type_ = CUgraphNodeType_enum::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        p.__bindgen_anon_1.conditional.handle = node.handle;
+        p.__bindgen_anon_1.conditional.type_ = CUgraphConditionalNodeType_enum(node.kind);
+        p.__bindgen_anon_1.conditional.size = node.bodies.len() as u32;
+        p.__bindgen_anon_1.conditional.ctx = self.context_of(node.ctx)?;
+        let (before, count) = (spot.before.as_ptr(), spot.before.len());
+        if self.table.cuGraphAddNode_v2.is_some() {
+            let data = core::ptr::null();
+            call!(self.table, cuGraphAddNode_v2(out, spot.graph, before, data, count, &raw mut p))?;
+        } else {
+            call!(self.table, cuGraphAddNode(out, spot.graph, before, count, &raw mut p))?;
+        }
+        // SAFETY: the driver has set it to as many graphs as were asked for.
+        let bodies =
+            unsafe { std::slice::from_raw_parts(p.__bindgen_anon_1.conditional.phGraph_out, node.bodies.len()) };
+        for (name, native) in node.bodies.iter().zip(bodies) {
+            self.graphs.all.insert(*name, Graph::new(*native, true));
+        }
+        Ok(())
+    }
+
+    /// A copy. If a side is the client's memory, it goes through memory here, and functions before or behind it do the exchange.
+    fn build_copy(&mut self, spot: &Spot<'_>, copy: &CopyNode) -> Result<Built, CUresult> {
+        let table = self.table;
+        let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
+        let (read, write) = (number(&copy.src), number(&copy.dst));
+        let [width, height, depth] = copy.extent;
+        let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
+        let memory = if read.is_some() || write.is_some() { Some(self.exchange_memory(bytes)?) } else { None };
+        let (mut host, mut nodes) = (Vec::new(), Vec::new());
+        let mut before = spot.before.to_vec();
+        let mut call_back = |worker: &Worker, read, write, before: &mut Vec<CUgraphNode>| -> Outcome {
+            let Some(memory) = &memory else { return Ok(()) };
+            let part = worker.exchange_part(memory, read, write)?;
+            let (p, mut node) = (part.params(), core::ptr::null_mut());
+            let (list, count) = (before.as_ptr(), before.len());
+            call!(table, cuGraphAddHostNode(&raw mut node, spot.graph, list, count, &raw const p))?;
+            host.push(part);
+            *before = vec![node];
+            nodes.push(node);
+            Ok(())
+        };
+        if read.is_some() && write.is_some() {
+            call_back(self, read, write, &mut before)?;
+            let node = nodes[0];
+            return Ok(Built([node; 3], host));
+        }
+        if read.is_some() {
+            call_back(self, read, None, &mut before)?;
+        }
+        let p = self.copy(copy, memory.as_ref())?;
+        let (list, count, ctx) = (before.as_ptr(), before.len(), self.context_of(copy.ctx)?);
+        let mut main = core::ptr::null_mut();
+        call!(table, cuGraphAddMemcpyNode(&raw mut main, spot.graph, list, count, &raw const p, ctx))?;
+        if write.is_some() {
+            let mut behind = vec![main];
+            call_back(self, None, write, &mut behind)?;
+        }
+        let ends = match (read, write) {
+            (Some(_), _) => [nodes[0], main, main],
+            (None, Some(_)) => [main, main, nodes[0]],
+            (None, None) => [main; 3],
+        };
+        Ok(Built(ends, host))
+    }
+
+    /// The driver's structure for a copy; what is the client's memory is `memory` here.
+    fn copy(&self, copy: &CopyNode, memory: Option<&Arc<Memory>>) -> Result<CUDA_MEMCPY3D, CUresult> {
+        let [width, height, depth] = copy.extent;
+        let mut p: CUDA_MEMCPY3D = zeroed();
+        (p.WidthInBytes, p.Height, p.Depth) = (width as usize, height as usize, depth as usize);
+        let side = |place: &Place| match place {
+            Place::Device(rows) => {
+                let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
+                let all = above.checked_add(height).ok_or(INVALID)?;
+                self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
+                Ok((CUmemorytype::CU_MEMORYTYPE_DEVICE, *rows))
+            }
+            Place::Host(_) => {
+                let address = memory.ok_or(INVALID)?.address();
+                Ok((CUmemorytype::CU_MEMORYTYPE_HOST, Rows { address, pitch: width, height }))
+            }
+            Place::Array { .. } => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        };
+        let (kind, rows) = side(&copy.src)?;
+        p.srcMemoryType = kind;
+        p.srcHost = rows.address as *const c_void;
+        p.srcDevice = rows.address;
+        (p.srcPitch, p.srcHeight) = (rows.pitch as usize, rows.height as usize);
+        let (kind, rows) = side(&copy.dst)?;
+        p.dstMemoryType = kind;
+        p.dstHost = rows.address as *mut c_void;
+        p.dstDevice = rows.address;
+        (p.dstPitch, p.dstHeight) = (rows.pitch as usize, rows.height as usize);
+        Ok(p)
+    }
+
+    /// Gives a node other parameters.
+    pub(super) fn set_node(&mut self, graph: u64, name: u64, params: NodeParams) -> Outcome {
+        let table = self.table;
+        let node = self.graph(graph)?.node(name)?.main.get();
+        match &params {
+            NodeParams::Kernel(kernel) => {
+                self.with_kernel(kernel, |p| call!(table, cuGraphKernelNodeSetParams_v2(node, p)))?;
+                self.set_attributes(node, kernel)?;
+            }
+            NodeParams::Fill(fill) => {
+                let (p, _) = self.fill(fill)?;
+                call!(table, cuGraphMemsetNodeSetParams(node, &raw const p))?;
+            }
+            NodeParams::EventRecord { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphEventRecordNodeSetEvent(node, event))?;
+            }
+            NodeParams::EventWait { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphEventWaitNodeSetEvent(node, event))?;
+            }
+            NodeParams::Batch(batch) => {
+                let (mut list, ctx) = self.batch(batch)?;
+                let p = batch_params(&mut list, ctx, batch.flags);
+                call!(table, cuGraphBatchMemOpNodeSetParams(node, &raw const p))?;
+            }
+            NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => return Err(INVALID),
+            // The others are made anew, which gives them memory and functions of their own.
+            NodeParams::Copy(_) | NodeParams::Host(_) | NodeParams::Child { .. } | NodeParams::Empty => {
+                return self.replace_node(graph, name, params);
+            }
+        }
+        self.with_node(graph, name, |node| node.params = params)
+    }
+
+    /// Gives a node of an executable other parameters. Its graph must still be there: the driver names the node by it.
+    pub(crate) fn set_exec_node(&mut self, exec: u64, name: u64, params: &NodeParams) -> Outcome {
+        let table = self.table;
+        let (native, graph) = {
+            let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
+            (found.native.get(), found.graph)
+        };
+        let (first, node, last) = {
+            let node = self.graph(graph)?.node(name)?;
+            (node.first.get(), node.main.get(), node.last.get())
+        };
+        match params {
+            NodeParams::Kernel(kernel) => {
+                self.with_kernel(kernel, |p| call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p)))
+            }
+            NodeParams::Fill(fill) => {
+                let (p, ctx) = self.fill(fill)?;
+                call!(table, cuGraphExecMemsetNodeSetParams(native, node, &raw const p, ctx))
+            }
+            NodeParams::EventRecord { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphExecEventRecordNodeSetEvent(native, node, event))
+            }
+            NodeParams::EventWait { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphExecEventWaitNodeSetEvent(native, node, event))
+            }
+            NodeParams::Batch(batch) => {
+                let (mut list, ctx) = self.batch(batch)?;
+                let p = batch_params(&mut list, ctx, batch.flags);
+                call!(table, cuGraphExecBatchMemOpNodeSetParams(native, node, &raw const p))
+            }
+            NodeParams::Child { graph } => {
+                let child = self.graph(*graph)?;
+                let (child, host) = (child.native.get(), child.host());
+                call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
+                self.keep(exec, host)
+            }
+            NodeParams::Host(host) => {
+                let part = self.host_call_part(host)?;
+                let p = part.params();
+                call!(table, cuGraphExecHostNodeSetParams(native, node, &raw const p))?;
+                self.keep(exec, vec![part])
+            }
+            NodeParams::Copy(copy) => {
+                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
+                let (read, write) = (number(&copy.src), number(&copy.dst));
+                if read.is_none() && write.is_none() {
+                    let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
+                    return call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx));
+                }
+                let [width, height, depth] = copy.extent;
+                let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
+                let memory = self.exchange_memory(bytes)?;
+                let part = self.exchange_part(&memory, read, write)?;
+                let asks = if read.is_some() { first } else { last };
+                let p = part.params();
+                call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
+                self.keep(exec, vec![part])?;
+                if read.is_some() && write.is_some() {
+                    return Ok(());
+                }
+                let (p, ctx) = (self.copy(copy, Some(&memory))?, self.context_of(copy.ctx)?);
+                call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))
+            }
+            NodeParams::Empty | NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => {
+                Err(INVALID)
+            }
+        }
+    }
+
+    /// An executable needs these as well from now on. What it needed before, launches under way may still use.
+    fn keep(&mut self, exec: u64, parts: Vec<Arc<HostPart>>) -> Outcome {
+        let exec = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+        exec.host.extend(parts);
+        Ok(())
+    }
+
+    /// Switches a node of an executable on or off.
+    pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
+        let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
+        let node = self.graph(found.graph)?.node(name)?;
+        let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
+        natives.dedup();
+        if natives.len() > 1 {
+            // The functions around a copy cannot be switched off with it.
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        call!(self.table, cuGraphNodeSetEnabled(found.native.get(), natives[0], u32::from(enabled)))
+    }
+}
+
+impl Graph {
+    /// The driver's nodes that come before one with these dependencies; those whose edges say more come later.
+    fn before(&self, dependencies: &[Edge]) -> Result<Vec<CUgraphNode>, CUresult> {
+        let plain = dependencies.iter().filter(|edge| edge.ports == [0; 3]);
+        let nodes =
+            plain.map(|edge| self.node(edge.node).map(|node| node.last.get())).collect::<Result<Vec<_>, _>>()?;
+        for edge in dependencies {
+            self.node(edge.node)?;
+        }
+        Ok(nodes)
+    }
+}
+
+fn batch_params(list: &mut [CUstreamBatchMemOpParams], ctx: CUcontext, flags: u32) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
+    CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count: list.len() as u32, paramArray: list.as_mut_ptr(), flags }
+}
