@@ -1,5 +1,6 @@
-//! Gives the library the name that programs ask the loader for.
+//! Gives the library the name that programs ask the loader for, and keeps it where it is: a program may unload it, and its threads go on.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

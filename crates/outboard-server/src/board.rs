@@ -164,6 +164,8 @@ pub(crate) struct Load {
     since: Instant,
     /// Processor time of each worker then.
     then: Vec<(u32, Duration)>,
+    /// What was measured last; it holds for a while, so that asking for every device takes no longer than for one.
+    last: Option<u32>,
 }
 
 /// Processor time is counted in steps of 10 ms: over less than this it says nothing.
@@ -172,18 +174,24 @@ const WINDOW: Duration = Duration::from_millis(100);
 impl Load {
     /// Measures from now on.
     pub(crate) fn begin() -> Load {
-        Load { since: Instant::now(), then: processor_time() }
+        Load { since: Instant::now(), then: processor_time(), last: None }
     }
 
     /// Percent of all processors since the last time.
     pub(crate) fn percent(&mut self) -> u32 {
+        if let Some(last) = self.last.filter(|_| self.since.elapsed() < WINDOW) {
+            return last;
+        }
         std::thread::sleep(WINDOW.saturating_sub(self.since.elapsed()));
         let (then, window) = (std::mem::take(&mut self.then), self.since.elapsed());
         *self = Load::begin();
         let before = |worker| then.iter().find(|(other, _)| *other == worker).map_or(Duration::ZERO, |(_, time)| *time);
         let busy: Duration = self.then.iter().map(|(worker, time)| time.saturating_sub(before(*worker))).sum();
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors)).round().clamp(0.0, 100.0) as u32
+        let percent =
+            (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors)).round().clamp(0.0, 100.0) as u32;
+        self.last = Some(percent);
+        percent
     }
 }
 

@@ -75,6 +75,31 @@ def questions():
     fails(nvml.NVML_ERROR_UNINITIALIZED, nvml.nvmlDeviceGetCount)
 
 
+def forwarded():
+    """What tests/programs/fake_nvml.cpp says, for a server that was told to use it."""
+    nvml.nvmlInit()
+    assert nvml.nvmlSystemGetDriverVersion() == "1.2.3"
+    assert nvml.nvmlDeviceGetCount() == 2
+    first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+    for handle in (first, second):
+        assert nvml.nvmlDeviceGetName(handle) == nvml.nvmlDeviceGetUUID(handle)
+        assert nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU) == 42
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        assert (memory.total, memory.reserved, memory.free, memory.used) == (1000, 1, 900, 99)
+        # Asks for the count first, with no room.
+        assert nvml.nvmlDeviceGetSupportedMemoryClocks(handle) == [100, 200, 300]
+        values = nvml.nvmlDeviceGetFieldValues(handle, [7, (8, 3)])
+        assert [value.value.uiVal for value in values] == [70, 83]
+        assert nvml.nvmlDeviceGetFieldValues(handle, []) is not None
+        # The library does not have it.
+        fails(nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.nvmlDeviceGetPowerUsage, handle)
+        fails(nvml.NVML_ERROR_NO_PERMISSION, nvml.nvmlDeviceSetPersistenceMode, handle, 1)
+    assert nvml.nvmlDeviceGetTopologyCommonAncestor(first, second) == nvml.NVML_TOPOLOGY_NODE
+    near = nvml.nvmlDeviceGetTopologyNearestGpus(first, nvml.NVML_TOPOLOGY_NODE)
+    assert [nvml.nvmlDeviceGetIndex(handle) for handle in near] == [1]
+    assert nvml.nvmlDeviceGetTopologyNearestGpus(first, nvml.NVML_TOPOLOGY_SINGLE) == []
+
+
 def refusals():
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -126,6 +151,27 @@ def fork():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert ask(handle) == expected
+
+
+def process():
+    """The process whose number is given keeps the first device busy and holds 64 MiB of it."""
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    listed = {process.pid: process.usedGpuMemory for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    number = int(sys.argv[3])
+    assert number in listed, listed
+    # A container's NVML may not know how much.
+    assert listed[number] is None or listed[number] >= 64 << 20, listed
+    assert os.getpid() not in listed
+    assert "endless" in nvml.nvmlSystemGetProcessName(number)
+    assert nvml.nvmlDeviceGetMemoryInfo(handle).used >= 64 << 20
+    assert any(nvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0 for _ in range(50))
+
+
+def nobody():
+    nvml.nvmlInit()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        assert nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index)) == []
 
 
 def lost():

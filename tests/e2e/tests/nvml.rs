@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, dist};
+use outboard_e2e::{Driver, Program, Server, dist, programs, within};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -33,6 +34,34 @@ fn questions_are_answered() {
 }
 
 #[test]
+fn questions_reach_the_servers_library_and_answers_come_back_whole() {
+    let library = programs().join("fake_nvml").display().to_string();
+    let server = Server::start_with(&["--driver", "cpu", "--nvml", &library], &[("OUTBOARD_CPU_DEVICES", "2")]);
+    finish(python(server.address(), "forwarded"));
+}
+
+/// Where NVIDIA's program is installed, it says the same of a server's devices as of this machine's.
+#[test]
+fn nvidia_smi_lists_the_devices() {
+    let native = Command::new("nvidia-smi").arg("-L").output();
+    let Some(native) = native.ok().filter(|_| Driver::chosen() == Driver::Nvidia) else { return };
+    let server = Server::start();
+    let through = |arguments: &[&str]| {
+        let mut command = Command::new(dist().join("bin/outboard"));
+        command.args(["run", "--server", server.address(), "--", "nvidia-smi"]).args(arguments);
+        finish(command)
+    };
+    assert_eq!(through(&["-L"]), String::from_utf8_lossy(&native.stdout));
+    assert!(through(&[]).contains("Driver Version"));
+    assert!(through(&["-q"]).contains("GPU UUID"));
+    let values = through(&[
+        "--query-gpu=name,memory.total,memory.used,utilization.gpu,temperature.gpu",
+        "--format=csv,noheader",
+    ]);
+    assert!(values.lines().all(|line| line.split(", ").count() == 5 && !line.contains("Error")), "{values}");
+}
+
+#[test]
 fn what_would_change_a_gpu_is_refused() {
     finish(python(Server::start().address(), "refusals"));
 }
@@ -52,6 +81,20 @@ fn devices_are_those_of_the_list_in_its_order() {
     assert_eq!(all.len(), 3);
     let list = format!("{0}/2,{0}/0", server.address());
     assert_eq!(finish(python(&list, "devices")).lines().collect::<Vec<_>>(), [all[2], all[0]]);
+}
+
+#[test]
+fn a_process_is_listed_while_it_runs() {
+    let server = Server::start();
+    finish(python(server.address(), "nobody"));
+    let mut running = Program::new("endless").arg("64").start_through(&server);
+    running.wait_for_line("running");
+    let mut command = python(server.address(), "process");
+    command.arg(running.id().to_string());
+    finish(command);
+    running.kill();
+    assert!(within(Duration::from_secs(20), || server.workers().is_empty()), "its worker ends");
+    finish(python(server.address(), "nobody"));
 }
 
 #[test]

@@ -1,0 +1,81 @@
+// An NVML library for a server without one: it knows every UUID, and answers what shows that arguments and results of each kind arrive whole.
+// Built as a shared library; what it says is what nvml.py expects.
+#include <nvml.h>
+
+#include <cstdio>
+#include <cstring>
+
+#undef nvmlInit
+#undef nvmlDeviceGetMemoryInfo
+
+static char devices[16][96];
+static int known = 0;
+
+static nvmlReturn_t check(nvmlDevice_t device) {
+    const char *name = reinterpret_cast<const char *>(device);
+    return name >= devices[0] && name < devices[known] ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static nvmlReturn_t text(const char *from, char *to, unsigned length) {
+    if (!to) return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(from) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(to, from);
+    return NVML_SUCCESS;
+}
+
+extern "C" {
+
+nvmlReturn_t nvmlInit_v2(void) { return NVML_SUCCESS; }
+
+// A handle is the address of the UUID, which the name repeats.
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    if (known == 16 || strlen(uuid) >= sizeof devices[0]) return NVML_ERROR_NOT_FOUND;
+    strcpy(devices[known], uuid);
+    *device = reinterpret_cast<nvmlDevice_t>(devices[known++]);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) { return text("1.2.3", version, length); }
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
+    return text(reinterpret_cast<const char *>(device), name, length);
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned *value) {
+    *value = 42 + sensor;
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    if (memory->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    *memory = {memory->version, 1000, 1, 900, 99};
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned *count, unsigned *clocks) {
+    const unsigned room = *count;
+    *count = 3;
+    if (room < 3) return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < 3; i++) clocks[i] = 100 * (i + 1);
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    for (int i = 0; i < count; i++) {
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.uiVal = values[i].fieldId * 10 + values[i].scopeId;
+        values[i].nvmlReturn = NVML_SUCCESS;
+    }
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuTopologyLevel_t *level) {
+    *level = one == other ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_NODE;
+    return check(one) == NVML_SUCCESS ? check(other) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+// Stands for what must never be called.
+nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t, nvmlEnableState_t) {
+    __builtin_trap();
+}
+}
