@@ -17,6 +17,7 @@ use crate::backend::{BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, S
 use crate::context::Here;
 use crate::graph::model::{Given, Node, Plain, Role, World, world};
 use crate::graph::params;
+use crate::handles::{self, Kind};
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
 const PROGRAMMATIC_PORT: u8 = 1;
@@ -114,7 +115,9 @@ fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) 
         params: launch.params.to_vec(),
         attributes,
     };
-    let given = Given::Kernel { function, kernel: 0, context: here.context.handle, pointers: Vec::new() };
+    // A kernel may stand for a function in launches; a node tells them apart.
+    let (function, kernel) = if handles::is(Kind::Kernel, function) { (0, function) } else { (function, 0) };
+    let given = Given::Kernel { function, kernel, context: here.context.handle, pointers: Vec::new() };
     Some(append(&mut world, name, graph, NodeParams::Kernel(node), given))
 }
 

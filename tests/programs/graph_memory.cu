@@ -1,0 +1,141 @@
+// Memory that graphs allocate and free, by nodes and by capture; user objects that they keep alive.
+#include "check.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+__global__ void add(int* data, int count, int amount) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) data[i] += amount;
+}
+
+static const int COUNT = 1000;
+static const int BLOCKS = (COUNT + 127) / 128;
+
+static bool all(const std::vector<int>& values, int wanted) {
+    for (int value : values) {
+        if (value != wanted) {
+            printf("%d instead of %d\n", value, wanted);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void captured() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    DeviceArray<int> out(COUNT);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    int* memory = nullptr;
+    CHECK(cudaMallocAsync(&memory, COUNT * sizeof(int), stream));
+    CHECK(cudaMemsetAsync(memory, 0, COUNT * sizeof(int), stream));
+    add<<<BLOCKS, 128, 0, stream>>>(memory, COUNT, 4);
+    CHECK(cudaMemcpyAsync(out.get(), memory, out.bytes(), cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaFreeAsync(memory, stream));
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+    printf("captured: %zu nodes\n", nodes);
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 3; round++) {
+        CHECK(cudaMemsetAsync(out.get(), 0xff, out.bytes(), stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    EXPECT(all(out.download(), 4));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaDeviceGraphMemTrim(0));
+}
+
+// A graph allocates, the program frees: each launch gives the memory anew, at the same address.
+static void outliving() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaMemAllocNodeParams allocation = {};
+    allocation.poolProps.allocType = cudaMemAllocationTypePinned;
+    allocation.poolProps.location.type = cudaMemLocationTypeDevice;
+    allocation.poolProps.location.id = 0;
+    allocation.bytesize = COUNT * sizeof(int);
+    cudaGraphNode_t allocates, fills;
+    CHECK(cudaGraphAddMemAllocNode(&allocates, graph, nullptr, 0, &allocation));
+    EXPECT(allocation.dptr != nullptr);
+    cudaMemAllocNodeParams back = {};
+    CHECK(cudaGraphMemAllocNodeGetParams(allocates, &back));
+    EXPECT(back.dptr == allocation.dptr && back.bytesize == allocation.bytesize);
+    cudaMemsetParams fill = {};
+    fill.dst = allocation.dptr;
+    fill.value = 9;
+    fill.elementSize = 4;
+    fill.width = COUNT;
+    fill.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&fills, graph, &allocates, 1, &fill));
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    std::vector<int> values(COUNT);
+    for (int round = 0; round < 2; round++) {
+        CHECK(cudaGraphLaunch(exec, stream));
+        add<<<BLOCKS, 128, 0, stream>>>(static_cast<int*>(allocation.dptr), COUNT, 1);
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaMemcpy(values.data(), allocation.dptr, allocation.bytesize, cudaMemcpyDeviceToHost));
+        EXPECT(all(values, 10));
+        CHECK(cudaFreeAsync(allocation.dptr, stream));
+    }
+    unsigned long long used = 1;
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &used));
+    EXPECT(used == 0);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    printf("outliving: right\n");
+}
+
+static std::atomic<int> destroyed{0};
+
+static void destroy(void*) { destroyed++; }
+
+static bool soon(int wanted) {
+    for (int i = 0; i < 500 && destroyed != wanted; i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return destroyed == wanted;
+}
+
+static void objects() {
+    cudaUserObject_t object;
+    CHECK(cudaUserObjectCreate(&object, nullptr, destroy, 1, cudaUserObjectNoDestructorSync));
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+    cudaGraphExec_t exec;
+    cudaGraphNode_t empty;
+    CHECK(cudaGraphAddEmptyNode(&empty, graph, nullptr, 0));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphLaunch(exec, 0));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(destroyed == 0);
+    CHECK(cudaGraphExecDestroy(exec));
+    EXPECT(soon(1));
+    CHECK(cudaUserObjectCreate(&object, nullptr, destroy, 2, cudaUserObjectNoDestructorSync));
+    CHECK(cudaUserObjectRetain(object, 1));
+    CHECK(cudaUserObjectRelease(object, 2));
+    EXPECT(destroyed == 1);
+    CHECK(cudaUserObjectRelease(object, 1));
+    EXPECT(soon(2));
+    printf("user objects: right\n");
+}
+
+int main() {
+    captured();
+    outliving();
+    objects();
+    return outcome();
+}
