@@ -370,13 +370,13 @@ impl NodeParams {
 mod tests {
     use super::*;
 
-    fn round_trip(edit: GraphEdit) {
+    fn round_trip(edit: &GraphEdit) {
         let mut writer = Writer::new();
         edit.encode(&mut writer);
         let bytes = writer.into_vec();
         assert!(bytes.len() <= edit.size() + 8, "{edit:?} takes {} bytes", bytes.len());
         let mut reader = Reader::new(&bytes);
-        assert_eq!(reader.get::<GraphEdit>().unwrap(), edit);
+        assert_eq!(&reader.get::<GraphEdit>().unwrap(), edit);
         reader.finish().unwrap();
         for len in 0..bytes.len() {
             assert!(Reader::new(&bytes[..len]).get::<GraphEdit>().is_err());
@@ -421,11 +421,11 @@ mod tests {
         ];
         let edge = Edge { node: 9, ports: [1, 0, 1] };
         for params in all {
-            round_trip(GraphEdit::Add { node: 1, dependencies: vec![edge], params: params.clone() });
-            round_trip(GraphEdit::Set { node: 1, params });
+            round_trip(&GraphEdit::Add { node: 1, dependencies: vec![edge], params: params.clone() });
+            round_trip(&GraphEdit::Set { node: 1, params });
         }
-        round_trip(GraphEdit::Remove { node: 1 });
-        round_trip(GraphEdit::Connect { from: edge, to: 2 });
-        round_trip(GraphEdit::Disconnect { from: edge, to: 2 });
+        round_trip(&GraphEdit::Remove { node: 1 });
+        round_trip(&GraphEdit::Connect { from: edge, to: 2 });
+        round_trip(&GraphEdit::Disconnect { from: edge, to: 2 });
     }
 }
