@@ -7,6 +7,7 @@ mod host;
 mod host_calls;
 mod late;
 pub mod link;
+mod pager;
 mod process;
 mod query;
 mod remote;

@@ -1,0 +1,70 @@
+//! The first and last bytes of memory that a program registered, where they share a page with memory that it did not: those pages hold
+//! the allocator's own words, which may be touched under its locks, so that they are never protected. They are compared instead.
+
+use outboard_front::backend::Result;
+
+use super::region::Moved;
+use super::store::{Home, Store};
+
+/// Less than a page of registered memory.
+#[derive(Debug)]
+pub(super) struct Edge {
+    pub(super) home: Home,
+    pub(super) address: u64,
+    /// What the device has.
+    twin: Vec<u8>,
+}
+
+impl Edge {
+    pub(super) fn new(home: Home, address: u64, bytes: usize) -> Edge {
+        Edge { home, address, twin: vec![0; bytes] }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.twin.len() as u64
+    }
+
+    fn program(&self, index: usize) -> *mut u8 {
+        (self.address + index as u64) as *mut u8
+    }
+
+    /// Sends what the program has changed.
+    pub(super) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<()> {
+        let mut index = 0;
+        while index < self.twin.len() {
+            let start = index;
+            loop {
+                // SAFETY: the program keeps registered memory readable until it takes it back, which removes the edge.
+                let now = (index < self.twin.len()).then(|| unsafe { self.program(index).read_volatile() });
+                match now {
+                    Some(now) if now != self.twin[index] => self.twin[index] = now,
+                    _ => break,
+                }
+                index += 1;
+            }
+            if index > start {
+                // SAFETY: bytes of this value.
+                unsafe { store.push(self.home, self.address + start as u64, self.twin[start..].as_ptr(), index - start) }?;
+                moved.pushed += (index - start) as u64;
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes over what the device has changed.
+    pub(super) fn bring(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<()> {
+        let mut now = vec![0; self.twin.len()];
+        // SAFETY: bytes of this function.
+        unsafe { store.fetch(self.home, self.address, now.as_mut_ptr(), now.len()) }?;
+        moved.fetched += now.len() as u64;
+        for (index, (new, old)) in now.iter().zip(&self.twin).enumerate() {
+            if new != old {
+                // SAFETY: the program keeps registered memory writable until it takes it back.
+                unsafe { self.program(index).write_volatile(*new) };
+            }
+        }
+        self.twin = now;
+        Ok(())
+    }
+}

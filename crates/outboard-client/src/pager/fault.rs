@@ -1,0 +1,265 @@
+//! The signal handler: who touches a protected page waits here until the pager's thread has opened it.
+//!
+//! The thread that is interrupted may hold any lock of the program, the allocator's for one. So the handler takes no lock and allocates
+//! nothing: it leaves a note that lies on its own stack, and sleeps until the pager's thread has seen to it. Faults that are not the
+//! pager's go to the handler that was there before.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::table::Table;
+
+/// The ranges whose faults are the pager's.
+pub(super) static RANGES: Table = Table::new();
+
+/// A thread that waits for a page. It lies on that thread's stack.
+struct Note {
+    address: u64,
+    write: bool,
+    next: UnsafeCell<*mut Note>,
+    answer: AtomicU32,
+}
+
+const WAITING: u32 = 0;
+const ANSWERED: u32 = 1;
+
+/// The notes that nobody has taken, latest first.
+static NOTES: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+/// Changes with every note.
+static BELL: AtomicU32 = AtomicU32::new(0);
+/// The pager's own thread, which must never wait for itself.
+static SERVER: AtomicU32 = AtomicU32::new(0);
+/// Whether this is a forked child: it has no such thread.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// A handler that was there before ours, and those before that.
+struct Before {
+    action: libc::sigaction,
+    older: *const Before,
+}
+
+/// Never freed: a thread may be in any of them.
+static BEFORE: AtomicPtr<Before> = AtomicPtr::new(null_mut());
+
+/// Faults that are with other handlers now: the address of each one's machine context, and how many handlers have had it. A handler that
+/// passes what is not its own on to the one that it replaced may pass it on to ours.
+static PASSED_ON: [(AtomicUsize, AtomicUsize); 16] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 16];
+
+fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
+    let time = timeout.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos() as libc::c_long,
+    });
+    let time = time.as_ref().map_or(null(), |time| &raw const *time);
+    // SAFETY: the word is alive and aligned; the time is null or a valid one.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, seen, time) };
+}
+
+fn futex_wake(word: *mut u32) {
+    // SAFETY: waking looks at no memory: the address is only a name, even if what was there is gone.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+}
+
+fn thread_id() -> u32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Starts the thread that answers notes. `open` opens the page at an address; `rest` is called between notes and says when it wants to be
+/// called again.
+pub(super) fn start(
+    open: impl Fn(u64, bool) + Send + 'static,
+    rest: impl Fn() -> Option<Duration> + Send + 'static,
+) -> io::Result<()> {
+    // SAFETY: the handler makes only calls that are safe in a forked child; see there.
+    unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+    crate::link::thread::start("outboard-pager".to_owned(), move || {
+        SERVER.store(thread_id(), Ordering::Release);
+        loop {
+            let bell = BELL.load(Ordering::Acquire);
+            let mut note = NOTES.swap(null_mut(), Ordering::AcqRel);
+            if note.is_null() {
+                futex_wait(&BELL, bell, rest());
+                continue;
+            }
+            while !note.is_null() {
+                // SAFETY: a note lives until its answer is given, which only this thread does, below.
+                let Note { address, write, next, .. } = unsafe { &*note };
+                // SAFETY: only the thread that left the note has written to it, before it was left.
+                let (address, write, next) = (*address, *write, unsafe { *next.get() });
+                open(address, write);
+                // SAFETY: as above; this is the last use.
+                let word = unsafe {
+                    let word = &(*note).answer;
+                    let name = word.as_ptr();
+                    word.store(ANSWERED, Ordering::Release);
+                    name
+                };
+                futex_wake(word);
+                note = next;
+            }
+            // Others have waited meanwhile for what is due, too.
+            let _ = rest();
+        }
+    })
+}
+
+/// Has the thread look whether something is due.
+pub(super) fn ring() {
+    BELL.fetch_add(1, Ordering::Release);
+    futex_wake(BELL.as_ptr());
+}
+
+/// Sees to it that faults come to our handler: before the first page is protected, and again later, since a program may have put another
+/// handler in its place, which is then the one that gets what is not ours.
+pub(super) fn arm() -> io::Result<()> {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is set; on success the action has been written.
+    let now = unsafe {
+        if libc::sigaction(libc::SIGSEGV, null(), now.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        now.assume_init()
+    };
+    let ours = handle as *const () as libc::sighandler_t;
+    if now.sa_sigaction == ours {
+        return Ok(());
+    }
+    let older = BEFORE.load(Ordering::Acquire).cast_const();
+    BEFORE.store(Box::into_raw(Box::new(Before { action: now, older })), Ordering::Release);
+    // SAFETY: all zeros is an action without flags and with an empty mask; the handler below keeps to what handlers may do.
+    let set = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ours;
+        // On the thread's alternate stack if it has one, and open to the program's other signals while a page is on its way.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigaction(libc::SIGSEGV, &raw const action, null_mut())
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether the fault was a write, and whether it was one on data at all.
+fn kind(context: *mut c_void) -> (bool, bool) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: the system gives a handler with SA_SIGINFO the machine context.
+        let code = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
+        (code & 2 != 0, code & 16 == 0)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = context;
+        (false, true)
+    }
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
+    let (address, sent, errno) =
+        unsafe { ((*info).si_addr() as u64, (*info).si_code <= 0, *libc::__errno_location()) };
+    let (write, data) = kind(context);
+    let ours = !sent
+        && data
+        && !FORKED.load(Ordering::Relaxed)
+        && RANGES.contains(address)
+        && SERVER.load(Ordering::Acquire) != thread_id();
+    if ours {
+        wait_for(address, write);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    if !ours {
+        pass_on(signal, info, context);
+    }
+}
+
+/// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is not tracked any more, that is a fault of
+/// its own.
+fn wait_for(address: u64, write: bool) {
+    let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), answer: AtomicU32::new(WAITING) };
+    let mut head = NOTES.load(Ordering::Relaxed);
+    loop {
+        *note.next.get_mut() = head;
+        match NOTES.compare_exchange_weak(head, &raw mut note, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(other) => head = other,
+        }
+    }
+    ring();
+    while note.answer.load(Ordering::Acquire) == WAITING {
+        futex_wait(&note.answer, WAITING, None);
+    }
+}
+
+/// Gives a fault to the handler that was there before ours, as the system would have.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let (place, depth) = passed_on(context as usize);
+    let mut before = BEFORE.load(Ordering::Acquire).cast_const();
+    for _ in 0..depth {
+        // SAFETY: handlers are never freed.
+        before = unsafe { before.as_ref() }.map_or(null(), |before| before.older);
+    }
+    // SAFETY: as above.
+    match unsafe { before.as_ref() } {
+        Some(Before { action, .. }) if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN => {
+            // SAFETY: the masks are valid; returning from the handler restores the one of before. The program set this action: its flags
+            // say what kind of function it is.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, null_mut());
+                if action.sa_flags & libc::SA_NODEFER != 0 {
+                    let mut own = MaybeUninit::uninit();
+                    libc::sigemptyset(own.as_mut_ptr());
+                    libc::sigaddset(own.as_mut_ptr(), signal);
+                    libc::pthread_sigmask(libc::SIG_UNBLOCK, own.as_ptr(), null_mut());
+                }
+                if action.sa_flags & libc::SA_SIGINFO != 0 {
+                    let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) =
+                        std::mem::transmute(action.sa_sigaction);
+                    call(signal, info, context);
+                } else {
+                    let call: extern "C" fn(libc::c_int) = std::mem::transmute(action.sa_sigaction);
+                    call(signal);
+                }
+            }
+        }
+        // Ignoring it would repeat it for ever: the system ends the program in both cases, once the access is repeated.
+        // SAFETY: the default action is a valid one.
+        _ => unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+        },
+    }
+    if let Some((who, depth)) = place {
+        if depth.load(Ordering::Relaxed) <= 1 {
+            who.store(0, Ordering::Release);
+        }
+        depth.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes that the fault of this context goes to another handler; how many have it already.
+fn passed_on(context: usize) -> (Option<&'static (AtomicUsize, AtomicUsize)>, usize) {
+    if let Some(place) = PASSED_ON.iter().find(|place| place.0.load(Ordering::Acquire) == context) {
+        return (Some(place), place.1.fetch_add(1, Ordering::Relaxed));
+    }
+    for place in &PASSED_ON {
+        if place.0.compare_exchange(0, context, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            place.1.store(1, Ordering::Relaxed);
+            return (Some(place), 0);
+        }
+    }
+    (None, 0)
+}
+
+/// A forked child has no pager, and no use for one: it gets its parent's memory as far as it is inherited, open.
+extern "C" fn in_the_child() {
+    FORKED.store(true, Ordering::Relaxed);
+    RANGES.each(|start, end| {
+        // Ranges that are not inherited cannot be opened, and need not.
+        let _ = super::pages::protect(start, (end - start) as usize, super::pages::Access::Write);
+    });
+}

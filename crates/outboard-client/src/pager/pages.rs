@@ -1,0 +1,185 @@
+//! Pages that the program and this library see at the same time: the program through protected pages at a given address, the library
+//! through pages of its own that are always open.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
+
+use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+
+/// Bytes of a page. Systems with larger ones are not supported by CUDA on x86-64, the only processor family that this crate serves so far.
+pub(crate) const PAGE: u64 = 4096;
+
+/// What the program may do with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing: every touch is noticed.
+    None,
+    /// Reading; writes are noticed.
+    Read,
+    /// Everything; nothing is noticed.
+    Write,
+}
+
+/// Memory of the library alone, without backing until touched.
+#[derive(Debug)]
+pub(super) struct Own {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory; who uses it holds the pager's lock.
+unsafe impl Send for Own {}
+
+impl Own {
+    /// Zeroed memory.
+    pub(super) fn zeroed(bytes: usize) -> io::Result<Own> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        Ok(Own { base: base.cast(), bytes })
+    }
+
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.bytes);
+        self.base.wrapping_add(offset)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // SAFETY: this value made the mapping, and nobody has its addresses any more.
+        let _ = unsafe { munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// Memory with two views.
+#[derive(Debug)]
+pub(super) struct Shared {
+    file: OwnedFd,
+    inner: Own,
+    outer: u64,
+    bytes: usize,
+    /// Whether the outer view goes with this value; if not, whoever owns the addresses puts something else there.
+    unmap: bool,
+}
+
+impl Shared {
+    /// Memory whose outer view, open to begin with, takes addresses that nothing has.
+    pub(super) fn new_at(outer: u64, bytes: usize) -> io::Result<Shared> {
+        let mut shared = Shared::hidden(outer, bytes)?;
+        shared.map(MapFlags::FIXED_NOREPLACE)?;
+        shared.unmap = true;
+        shared.keep_from_children();
+        Ok(shared)
+    }
+
+    /// Memory that is not in its place yet: [`Shared::show`] puts it there.
+    pub(super) fn hidden(outer: u64, bytes: usize) -> io::Result<Shared> {
+        let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, bytes as u64)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else has.
+        let inner = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0) }?;
+        Ok(Shared { file, inner: Own { base: inner.cast(), bytes }, outer, bytes, unmap: false })
+    }
+
+    /// Puts the outer view, open, in the place of what is there.
+    ///
+    /// # Safety
+    /// The addresses belong to memory of which the inner view has a copy, and nobody writes to it meanwhile.
+    pub(super) unsafe fn show(&mut self) -> io::Result<()> {
+        self.map(MapFlags::FIXED)
+    }
+
+    fn map(&mut self, place: MapFlags) -> io::Result<()> {
+        let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer as *mut c_void);
+        // SAFETY: either nothing is replaced (`new_at`), or what the caller of `show` answers for.
+        let got = unsafe { mmap(at, self.bytes, access, MapFlags::SHARED | MapFlags::NORESERVE | place, &self.file, 0) }?;
+        if got != at {
+            // A kernel that does not know the flag takes the address as a hint.
+            // SAFETY: the mapping was made above.
+            let _ = unsafe { munmap(got, self.bytes) };
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        Ok(())
+    }
+
+    /// Forked children do not get the outer view, as they do not get the native driver's.
+    pub(super) fn keep_from_children(&self) {
+        // SAFETY: the range is this value's own mapping, whose contents the advice leaves alone.
+        let _ = unsafe { madvise(self.outer as *mut c_void, self.bytes, Advice::LinuxDontFork) };
+    }
+
+    /// Address of the library's view of the byte at `offset`.
+    pub(super) fn inner(&self, offset: usize) -> *mut u8 {
+        self.inner.at(offset)
+    }
+
+    /// Sets what the program may do with a range of bytes, whole pages.
+    pub(super) fn protect(&self, range: &Range<usize>, access: Access) -> io::Result<()> {
+        protect(self.outer + range.start as u64, range.len(), access)
+    }
+
+    /// The parts of a range that have ever been touched.
+    pub(super) fn touched(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        let mut at = range.start as u64;
+        while at < range.end as u64 {
+            // An error says that there is no data from here on.
+            let Ok(start) = seek(&self.file, SeekFrom::Data(at)) else { break };
+            let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(range.end as u64).min(range.end as u64);
+            if start >= end {
+                break;
+            }
+            found.push(start as usize..end as usize);
+            at = end;
+        }
+        found
+    }
+
+    /// Puts private memory with the same bytes in the place of the outer view.
+    pub(super) fn replace_with_private(&mut self) -> io::Result<()> {
+        protect(self.outer, self.bytes, Access::Read)?;
+        let copy = Own::zeroed(self.bytes)?;
+        for part in self.touched(&(0..self.bytes)) {
+            // SAFETY: both have these bytes, and nobody can write to either.
+            unsafe { copy.at(part.start).copy_from_nonoverlapping(self.inner(part.start), part.len()) };
+        }
+        let flags = rustix::mm::MremapFlags::MAYMOVE;
+        // SAFETY: the new mapping takes the place of the outer view, whose bytes it has.
+        unsafe { rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer as *mut c_void) }?;
+        // The mapping has moved: what it was is not there any more.
+        std::mem::forget(copy);
+        Ok(())
+    }
+
+    /// Gives the contents of a range back; it reads as zeros afterwards.
+    pub(super) fn clear(&self, range: &Range<usize>) {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&self.file, flags, range.start as u64, range.len() as u64);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.unmap {
+            // SAFETY: `new_at` made the mapping, and the program has given the memory back.
+            let _ = unsafe { munmap(self.outer as *mut c_void, self.bytes) };
+        }
+    }
+}
+
+/// Sets what the program may do with whole pages of its memory.
+pub(super) fn protect(address: u64, bytes: usize, access: Access) -> io::Result<()> {
+    let flags = match access {
+        Access::None => MprotectFlags::empty(),
+        Access::Read => MprotectFlags::READ,
+        Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
+    };
+    // SAFETY: the pages are of memory that the pager tracks, whose faults it resolves.
+    unsafe { mprotect(address as *mut c_void, bytes, flags) }.map_err(io::Error::from)
+}

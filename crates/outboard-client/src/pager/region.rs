@@ -1,0 +1,435 @@
+//! One range of tracked memory: the state of its pages, and how they change.
+
+use std::io;
+use std::ops::Range;
+
+use outboard_front::backend::Result;
+
+use super::pages::{Access, Own, PAGE, Shared};
+use super::store::{Home, Kind, Store};
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The program has it for itself, and touches are not noticed: so is memory that no kernel has been able to use yet.
+    Fresh,
+    /// The program has written to it since the device got it.
+    Dirty,
+    /// Both sides have the same bytes. Writes are noticed.
+    Clean,
+    /// Both sides have the same bytes, or had when the device's work at hand was queued. Touches are noticed.
+    Kept,
+    /// The device may have other bytes. Touches are noticed.
+    Stale,
+}
+
+impl State {
+    fn access(self) -> Access {
+        match self {
+            State::Fresh | State::Dirty => Access::Write,
+            State::Clean => Access::Read,
+            State::Kept | State::Stale => Access::None,
+        }
+    }
+}
+
+/// Read-ahead of a thread that walks through the pages.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// The page behind those that the last fault opened.
+    next: usize,
+    /// Pages to open at once.
+    pages: usize,
+}
+
+/// Pages opened by a touch out of order, and by one in order at most.
+const FEWEST: usize = 4;
+const MOST: usize = 1024;
+/// Pages opened for writing at once: all of them count as written.
+const MOST_WRITTEN: usize = 64;
+/// Bytes of a word that two sides do not share.
+const WORD: usize = 4;
+
+impl Ahead {
+    /// How many pages to open at `page`.
+    fn take(&mut self, page: usize) -> usize {
+        self.pages = if page == self.next { (self.pages * 2).clamp(FEWEST, MOST) } else { FEWEST };
+        self.pages
+    }
+}
+
+/// What moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Touches that were noticed.
+    pub(crate) faults: u64,
+    /// Bytes from the device.
+    pub(crate) fetched: u64,
+    /// Bytes to the device.
+    pub(crate) pushed: u64,
+}
+
+/// A range of whole pages.
+#[derive(Debug)]
+pub(super) struct Region {
+    base: u64,
+    pub(super) home: Home,
+    memory: Shared,
+    /// Mapped memory: what the device had when a page became dirty.
+    twin: Option<Own>,
+    states: Vec<State>,
+    /// Pages that are fresh or dirty.
+    unsent: usize,
+    /// Pages that are clean or kept.
+    same: usize,
+    /// The bytes that are the program's, ascending; others in the pages are left alone.
+    spans: Vec<Range<u64>>,
+    ahead: Ahead,
+}
+
+impl Region {
+    /// Managed memory at addresses that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
+    pub(super) fn managed(home: Home, base: u64, bytes: usize, spans: Vec<Range<u64>>, fresh: bool) -> io::Result<Region> {
+        let memory = Shared::new_at(base, bytes)?;
+        let mut region = Region::new(home, base, bytes, memory, State::Fresh, spans);
+        if !fresh {
+            region.set(&(0..bytes / PAGE as usize), State::Stale)?;
+        }
+        Ok(region)
+    }
+
+    /// Memory of the program that kernels may use from now on. Its bytes are copied to `self`'s pages; [`Region::show`] puts those there.
+    ///
+    /// # Safety
+    /// The whole pages are readable.
+    pub(super) unsafe fn mapped(home: Home, base: u64, bytes: usize) -> io::Result<Region> {
+        let memory = Shared::hidden(base, bytes)?;
+        let zeros = [0u8; PAGE as usize];
+        for at in (0..bytes).step_by(PAGE as usize) {
+            // SAFETY: by the contract above. The pages may be written to until they are protected, which the caller has done.
+            let page = unsafe { std::slice::from_raw_parts((base + at as u64) as *const u8, PAGE as usize) };
+            if page != zeros {
+                // SAFETY: the view has that many bytes.
+                unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
+            }
+        }
+        let spans = std::iter::once(base..base + bytes as u64).collect();
+        let mut region = Region::new(home, base, bytes, memory, State::Dirty, spans);
+        region.twin = Some(Own::zeroed(bytes)?);
+        Ok(region)
+    }
+
+    /// Puts the pages in the place of the program's own.
+    ///
+    /// # Safety
+    /// Nobody has written to the program's pages since they were copied.
+    pub(super) unsafe fn show(&mut self, in_children: bool) -> io::Result<()> {
+        // SAFETY: by the contract above.
+        unsafe { self.memory.show() }?;
+        if !in_children {
+            self.memory.keep_from_children();
+        }
+        Ok(())
+    }
+
+    fn new(home: Home, base: u64, bytes: usize, memory: Shared, state: State, spans: Vec<Range<u64>>) -> Region {
+        let pages = bytes / PAGE as usize;
+        let ahead = Ahead::default();
+        Region { base, home, memory, twin: None, states: vec![state; pages], unsent: pages, same: 0, spans, ahead }
+    }
+
+    pub(super) fn range(&self) -> Range<u64> {
+        self.base..self.base + self.states.len() as u64 * PAGE
+    }
+
+    /// The bytes at these addresses are the program's too.
+    pub(super) fn add_span(&mut self, span: Range<u64>) {
+        self.spans.push(span);
+        self.spans.sort_by_key(|span| span.start);
+    }
+
+    /// The program has noticed nothing of the pages at these addresses: they begin anew.
+    pub(super) fn refresh(&mut self, addresses: &Range<u64>) {
+        let pages = self.pages(addresses);
+        self.memory.clear(&bytes(&pages));
+        let _ = self.set(&pages, State::Fresh);
+    }
+
+    /// The pages that hold any of these addresses.
+    fn pages(&self, addresses: &Range<u64>) -> Range<usize> {
+        let range = self.range();
+        let (start, end) = (addresses.start.max(range.start), addresses.end.min(range.end));
+        if start >= end {
+            return 0..0;
+        }
+        ((start - self.base) / PAGE) as usize..(end - self.base).div_ceil(PAGE) as usize
+    }
+
+    /// Puts pages in a state. Fails when the system has no room for so many different protections.
+    fn set(&mut self, pages: &Range<usize>, state: State) -> io::Result<()> {
+        let same = self.states[pages.clone()].iter().all(|old| old.access() == state.access());
+        if !same {
+            self.memory.protect(&bytes(pages), state.access())?;
+        }
+        self.count(pages, state);
+        Ok(())
+    }
+
+    fn count(&mut self, pages: &Range<usize>, state: State) {
+        let class = |state: State| (matches!(state, State::Fresh | State::Dirty), matches!(state, State::Clean | State::Kept));
+        let new = class(state);
+        for old in &mut self.states[pages.clone()] {
+            let was = class(*old);
+            self.unsent = self.unsent + usize::from(new.0) - usize::from(was.0);
+            self.same = self.same + usize::from(new.1) - usize::from(was.1);
+            *old = state;
+        }
+    }
+
+    /// A touch of the page at `address` was noticed. Afterwards it can be repeated.
+    pub(super) fn fault(&mut self, store: &dyn Store, address: u64, write: bool, moved: &mut Moved) -> Result<()> {
+        moved.faults += 1;
+        let page = ((address - self.base) / PAGE) as usize;
+        let write = write || self.states[page] == State::Clean;
+        let done = |state: State| if write { state.access() == Access::Write } else { state.access() != Access::None };
+        if done(self.states[page]) {
+            // Another thread was here before.
+            return Ok(());
+        }
+        let most = if write { MOST_WRITTEN } else { MOST };
+        let end = (page + self.ahead.take(page).min(most)).min(self.states.len());
+        // As far as the neighbours are as this page is.
+        let state = self.states[page];
+        let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
+        self.ahead.next = end;
+        self.open(store, &(page..end), write, moved)
+    }
+
+    /// Opens pages of one state for reading, or for writing too.
+    fn open(&mut self, store: &dyn Store, pages: &Range<usize>, write: bool, moved: &mut Moved) -> Result<()> {
+        let outcome = if self.states[pages.start] == State::Stale { self.fetch(store, pages, moved) } else { Ok(()) };
+        // Whatever came of it, the thread that touches the page must go on.
+        if write {
+            self.keep_twin(pages);
+        }
+        let state = if write { State::Dirty } else { State::Clean };
+        if self.set(pages, state).is_err() {
+            return outcome.and(self.open_all(store, moved));
+        }
+        outcome
+    }
+
+    /// The system refuses finer protections: one for the whole region then.
+    fn open_all(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<()> {
+        let mut outcome = Ok(());
+        for run in self.runs(|state| state == State::Stale) {
+            outcome = outcome.and(self.fetch(store, &run, moved));
+        }
+        for run in self.runs(|state| matches!(state, State::Stale | State::Clean | State::Kept)) {
+            self.keep_twin(&run);
+        }
+        let all = 0..self.states.len();
+        if self.memory.protect(&bytes(&all), Access::Write).is_ok() {
+            for run in self.runs(|state| state != State::Fresh) {
+                self.count(&run, State::Dirty);
+            }
+        }
+        outcome
+    }
+
+    /// Remembers what mapped pages hold before the program writes to them.
+    fn keep_twin(&mut self, pages: &Range<usize>) {
+        let range = bytes(pages);
+        if let Some(twin) = &self.twin {
+            // SAFETY: both views have these bytes, and neither is the program's.
+            unsafe { twin.at(range.start).copy_from_nonoverlapping(self.memory.inner(range.start), range.len()) };
+        }
+    }
+
+    /// Runs of pages whose state is `wanted`.
+    fn runs(&self, wanted: impl Fn(State) -> bool) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for (page, state) in self.states.iter().enumerate() {
+            match runs.last_mut() {
+                _ if !wanted(*state) => {}
+                Some(run) if run.end == page => run.end = page + 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
+    }
+
+    /// The program's bytes among these pages, as addresses.
+    fn spans_of(&self, range: &Range<usize>) -> Vec<Range<u64>> {
+        let (start, end) = (self.base + range.start as u64, self.base + range.end as u64);
+        let clip = |span: &Range<u64>| span.start.max(start)..span.end.min(end);
+        self.spans.iter().map(clip).filter(|span| span.start < span.end).collect()
+    }
+
+    /// Brings the device's bytes of pages that the program cannot touch meanwhile.
+    fn fetch(&self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        for span in self.spans_of(&bytes(pages)) {
+            let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+            // SAFETY: the library's view has these bytes.
+            unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len) }?;
+            moved.fetched += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Brings all pages at these addresses that the device may have changed.
+    pub(super) fn bring(&mut self, store: &dyn Store, addresses: &Range<u64>, moved: &mut Moved) -> Result<()> {
+        let wanted = self.pages(addresses);
+        let mut outcome = Ok(());
+        for run in self.runs(|state| state == State::Stale) {
+            let run = run.start.max(wanted.start)..run.end.min(wanted.end);
+            if !run.is_empty() {
+                outcome = outcome.and(self.open(store, &run, false, moved));
+            }
+        }
+        outcome
+    }
+
+    /// Whether anything would be sent, or for mapped memory, closed.
+    pub(super) fn has_open_pages(&self) -> bool {
+        self.unsent > 0 || (self.home.kind == Kind::Mapped && self.same > 0)
+    }
+
+    /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched
+    /// anew when they are touched, since kernels may write to them at any time. Whether anything was sent.
+    pub(super) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
+        let before = moved.pushed;
+        let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
+        // What is written from here on is noticed, so that no write is lost.
+        let all = 0..self.states.len();
+        if self.memory.protect(&bytes(&all), Access::None).is_err() {
+            return Ok(false);
+        }
+        let mut outcome = Ok(());
+        for run in &unsent {
+            outcome = outcome.and(match self.home.kind {
+                Kind::Managed => self.push(store, run, moved),
+                Kind::Mapped => self.patch(store, run, moved),
+            });
+        }
+        let after = match self.home.kind {
+            Kind::Managed => State::Kept,
+            Kind::Mapped => State::Stale,
+        };
+        for run in self.runs(|state| state != State::Stale) {
+            self.count(&run, after);
+        }
+        outcome.map(|()| moved.pushed != before)
+    }
+
+    fn push(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        // What was never touched has never been written; other dirty pages have.
+        for piece in self.memory.touched(&bytes(run)) {
+            for span in self.spans_of(&piece) {
+                let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+                // SAFETY: the library's view has these bytes.
+                unsafe { store.push(self.home, span.start, self.memory.inner(at), len) }?;
+                moved.pushed += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn patch(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        let Some(twin) = &self.twin else { return Ok(()) };
+        for page in run.clone() {
+            let at = page * PAGE as usize;
+            // SAFETY: both views have these bytes; the program cannot write to them now.
+            let (new, old) = unsafe {
+                let slice = |from: *mut u8| std::slice::from_raw_parts(from.cast_const(), PAGE as usize);
+                (slice(self.memory.inner(at)), slice(twin.at(at)))
+            };
+            if let Some((from, mask, data)) = difference(old, new) {
+                store.patch(self.home, self.base + (at + from) as u64, &mask, data)?;
+                moved.pushed += data.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The device may have written to any page: what is not the program's alone is fetched when it is touched.
+    pub(super) fn invalidate(&mut self) {
+        for run in self.runs(|state| matches!(state, State::Clean | State::Kept)) {
+            let _ = self.set(&run, State::Stale);
+        }
+    }
+
+    /// The program's addresses get pages of its own again, with the bytes that are here.
+    pub(super) fn give_back(&mut self) {
+        let _ = self.memory.replace_with_private();
+    }
+
+    /// Whether [`Region::invalidate`] would change anything.
+    pub(super) fn has_same_pages(&self) -> bool {
+        self.same > 0
+    }
+}
+
+/// Bytes of pages, from the region's first.
+fn bytes(pages: &Range<usize>) -> Range<usize> {
+    pages.start * PAGE as usize..pages.end * PAGE as usize
+}
+
+/// The stretch of a page from the first to the last word that differs: where it starts, which of its words differ (bit by bit; none means
+/// all), and the new bytes.
+fn difference<'a>(old: &[u8], new: &'a [u8]) -> Option<(usize, Vec<u8>, &'a [u8])> {
+    if old == new {
+        return None;
+    }
+    let differs = |word: usize| old[word * WORD..][..WORD] != new[word * WORD..][..WORD];
+    let words = new.len() / WORD;
+    let first = (0..words).find(|word| differs(*word))?;
+    let last = (first..words).rfind(|word| differs(*word))?;
+    let mut mask = vec![0u8; (last - first + 1).div_ceil(8)];
+    let mut count = 0;
+    for word in (first..=last).filter(|word| differs(*word)) {
+        mask[(word - first) / 8] |= 1 << ((word - first) % 8);
+        count += 1;
+    }
+    if count == last - first + 1 {
+        mask.clear();
+    }
+    Some((first * WORD, mask, &new[first * WORD..(last + 1) * WORD]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_difference_makes_one_page_of_the_other(old in prop::collection::vec(0u8..3, 64), new in prop::collection::vec(0u8..3, 64)) {
+            let mut patched = old.clone();
+            if let Some((from, mask, data)) = difference(&old, &new) {
+                for (index, word) in data.chunks(WORD).enumerate() {
+                    if mask.is_empty() || mask[index / 8] >> (index % 8) & 1 == 1 {
+                        let at = from + index * WORD;
+                        prop_assert_ne!(&old[at..at + WORD], word, "what did not change is not sent");
+                        patched[at..at + WORD].copy_from_slice(word);
+                    }
+                }
+            }
+            prop_assert_eq!(patched, new);
+        }
+    }
+
+    #[test]
+    fn a_walk_opens_ever_more_pages() {
+        let mut ahead = Ahead::default();
+        let mut opened = Vec::new();
+        for _ in 0..4 {
+            let page = ahead.next;
+            let count = ahead.take(page);
+            ahead.next = page + count;
+            opened.push(count);
+        }
+        assert_eq!(opened, [4, 8, 16, 32]);
+        assert_eq!(ahead.take(1000), FEWEST, "a jump starts anew");
+    }
+}

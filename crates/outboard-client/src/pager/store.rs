@@ -1,0 +1,42 @@
+//! What the pager needs of the device.
+
+use outboard_front::backend::{ContextId, Result};
+
+/// Which memory of the device a region stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Managed memory, in the device's own memory. The host may not use it while kernels run, so that a page has one writer at a time.
+    Managed,
+    /// Page-locked memory of the program that kernels use, in page-locked memory of the server. Both sides may write to a page at the same time.
+    Mapped,
+}
+
+/// Where a region's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    /// What kind of memory.
+    pub(crate) kind: Kind,
+    /// The context that owns it.
+    pub(crate) ctx: ContextId,
+}
+
+/// The device's side of tracked memory. Its addresses are those of the program.
+pub(crate) trait Store: Send + Sync {
+    /// Reads bytes as they are now.
+    ///
+    /// # Safety
+    /// `to` is valid for a write of `bytes`.
+    unsafe fn fetch(&self, home: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()>;
+
+    /// Writes bytes: for managed memory before all work that [`Store::join`] is called for afterwards, for mapped memory at once.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `bytes`.
+    unsafe fn push(&self, home: Home, address: u64, from: *const u8, bytes: usize) -> Result<()>;
+
+    /// Writes those 4-byte words of `data` to mapped memory whose bits in `mask` are set, at once and each word whole.
+    fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()>;
+
+    /// Work that is queued in the stream from now on comes behind what was pushed to managed memory of `home`'s context.
+    fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()>;
+}
