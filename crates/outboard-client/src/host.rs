@@ -1,31 +1,281 @@
-//! Page-locked memory of the client. The device does not read it, so that plain pages do; what matters is that the front knows them.
+//! Page-locked memory of the client.
+//!
+//! The device does not read it unless a kernel is given its address: until then plain pages do, and what matters is that the front knows them.
+//! Memory that is allocated here comes out of one range of addresses, so that a launch can tell by a comparison whether a parameter may be
+//! one of them.
 
 use core::ffi::c_void;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::Result;
+use outboard_front::backend::{ContextId, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Where page-locked memory comes from.
+use crate::pager::PAGE;
+
+/// Page-locked memory, and where it comes from.
 #[derive(Debug)]
-pub(crate) struct HostMemory;
+pub(crate) struct HostMemory {
+    /// The range that allocations come from: its first address, or 0 while there is none, and its bytes.
+    arena: (AtomicU64, AtomicU64),
+    /// From the first to the last address of other page-locked memory; bytes, 0 while there is none.
+    others: (AtomicU64, AtomicU64),
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tried: bool,
+    /// Free parts of the arena.
+    free: BTreeMap<u64, u64>,
+    pinned: BTreeMap<u64, Pinned>,
+}
+
+/// One range of page-locked memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned {
+    /// Bytes, as the program gave them.
+    pub(crate) bytes: u64,
+    /// Whether it was the program's before; if not, it was allocated here.
+    pub(crate) registered: bool,
+    /// The context in which the device was given it, if it was.
+    pub(crate) mapped: Option<ContextId>,
+}
+
+/// Where the arena may begin. Programs, libraries and drivers are elsewhere, on both sides: the worker needs the same addresses.
+const PLACES: [u64; 3] = [0x2000_0000_0000, 0x1800_0000_0000, 0x2400_0000_0000];
+/// How large it may be; less where a process is not given as many addresses.
+const SIZES: [u64; 3] = [1 << 40, 256 << 30, 32 << 30];
+/// Allocations from this size on begin at multiples of it, so that large pages can be used.
+const LARGE: u64 = 2 << 20;
+
+fn out_of_memory<E>(_: E) -> CUresult {
+    CUresult::CUDA_ERROR_OUT_OF_MEMORY
+}
 
 impl HostMemory {
+    pub(crate) const fn new() -> HostMemory {
+        HostMemory {
+            arena: (AtomicU64::new(0), AtomicU64::new(0)),
+            others: (AtomicU64::new(0), AtomicU64::new(0)),
+            state: Mutex::new(State { tried: false, free: BTreeMap::new(), pinned: BTreeMap::new() }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a number may be an address of page-locked memory.
+    #[inline]
+    pub(crate) fn may_contain(&self, address: u64) -> bool {
+        let within = |(base, bytes): &(AtomicU64, AtomicU64)| {
+            address.wrapping_sub(base.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed)
+        };
+        within(&self.arena) || within(&self.others)
+    }
+
+    /// Whether there is any page-locked memory.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.arena.1.load(Ordering::Relaxed) != 0 || self.others.1.load(Ordering::Relaxed) != 0
+    }
+
     /// Allocates zeroed pages, `bytes` of them at least.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<*mut u8> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe {
-            mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        let pages = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mut state = self.state();
+        if !state.tried {
+            state.tried = true;
+            if let Some((base, span)) = reserve() {
+                state.free.insert(base, span);
+                self.arena.0.store(base, Ordering::Relaxed);
+                self.arena.1.store(span, Ordering::Relaxed);
+            }
+        }
+        let place = state.take(pages);
+        let (at, flags) = match place {
+            Some(address) => (address as *mut c_void, MapFlags::PRIVATE | MapFlags::FIXED),
+            None => (core::ptr::null_mut(), MapFlags::PRIVATE),
         };
-        memory.map(<*mut c_void>::cast).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        // SAFETY: a new mapping, at an address of the kernel's choice or in a free part of the range that we have reserved.
+        let memory = unsafe { mmap_anonymous(at, pages as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        match memory {
+            Ok(memory) => {
+                let pinned = Pinned { bytes: bytes as u64, registered: false, mapped: None };
+                state.pinned.insert(memory as u64, pinned);
+                if place.is_none() {
+                    self.widen(memory as u64, pages);
+                }
+                Ok(memory.cast())
+            }
+            Err(error) => {
+                if let Some(address) = place {
+                    state.give(address, pages);
+                }
+                Err(out_of_memory(error))
+            }
+        }
     }
 
     /// Frees what [`HostMemory::alloc`] gave.
     ///
     /// # Safety
-    /// `memory` and `bytes` are of one such allocation, which nobody uses any more.
-    pub(crate) unsafe fn free(&self, memory: *mut u8, bytes: usize) -> Result<()> {
-        // SAFETY: by the contract above.
-        unsafe { munmap(memory.cast(), bytes) }.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+    /// `memory` is of one such allocation, which nobody uses any more.
+    pub(crate) unsafe fn free(&self, memory: *mut u8) -> Result<()> {
+        let mut state = self.state();
+        let pinned = state.pinned.remove(&(memory as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (address, pages) = (memory as u64, pinned.bytes.next_multiple_of(PAGE));
+        if address.wrapping_sub(self.arena.0.load(Ordering::Relaxed)) >= self.arena.1.load(Ordering::Relaxed) {
+            // SAFETY: by the contract above.
+            return unsafe { munmap(memory.cast(), pages as usize) }.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: nobody uses the memory any more; its addresses stay ours.
+        unsafe { mmap_anonymous(memory.cast(), pages as usize, ProtFlags::empty(), flags) }.map_err(out_of_memory)?;
+        state.give(address, pages);
+        Ok(())
+    }
+
+    /// Takes in memory of the program.
+    pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
+        let pinned = Pinned { bytes: bytes as u64, registered: true, mapped: None };
+        self.state().pinned.insert(memory as u64, pinned);
+        self.widen(memory as u64, bytes as u64);
+    }
+
+    /// Forgets memory of the program.
+    pub(crate) fn unregister(&self, memory: *mut u8) {
+        let mut state = self.state();
+        if state.pinned.get(&(memory as u64)).is_some_and(|pinned| pinned.registered) {
+            state.pinned.remove(&(memory as u64));
+        }
+    }
+
+    /// The range that holds an address.
+    pub(crate) fn find(&self, address: u64) -> Option<(u64, Pinned)> {
+        let state = self.state();
+        let (base, pinned) = state.pinned.range(..=address).next_back()?;
+        (address - base < pinned.bytes).then_some((*base, *pinned))
+    }
+
+    /// Notes in which context the device has been given a range, or that it has it no more.
+    pub(crate) fn set_mapped(&self, base: u64, mapped: Option<ContextId>) {
+        if let Some(pinned) = self.state().pinned.get_mut(&base) {
+            pinned.mapped = mapped;
+        }
+    }
+
+    /// The ranges that the device was given in a context.
+    pub(crate) fn mapped_in(&self, ctx: ContextId) -> Vec<Range<u64>> {
+        let state = self.state();
+        let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.mapped == Some(ctx));
+        of_it.map(|(base, pinned)| *base..*base + pinned.bytes).collect()
+    }
+
+    /// Has the other addresses include these. They never become fewer: a number in between costs a look, no more.
+    fn widen(&self, address: u64, bytes: u64) {
+        let (base, span) = &self.others;
+        let (old, len) = (base.load(Ordering::Relaxed), span.load(Ordering::Relaxed));
+        let start = if len == 0 { address } else { old.min(address) };
+        let end = (old + len).max(address + bytes);
+        // In between, a launch of another thread could miss an address, but not one that it got from this registration.
+        base.store(start, Ordering::Relaxed);
+        span.store(end - start, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Takes free addresses.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let align = if bytes >= LARGE { LARGE } else { PAGE };
+        let (start, len, at) = self.free.iter().find_map(|(start, len)| {
+            let at = start.next_multiple_of(align);
+            (at + bytes <= start + len).then_some((*start, *len, at))
+        })?;
+        self.free.remove(&start);
+        if at > start {
+            self.free.insert(start, at - start);
+        }
+        if at + bytes < start + len {
+            self.free.insert(at + bytes, start + len - at - bytes);
+        }
+        Some(at)
+    }
+
+    fn give(&mut self, mut address: u64, mut bytes: u64) {
+        if let Some((&before, &len)) = self.free.range(..address).next_back()
+            && before + len == address
+        {
+            self.free.remove(&before);
+            (address, bytes) = (before, bytes + len);
+        }
+        if let Some(len) = self.free.remove(&(address + bytes)) {
+            bytes += len;
+        }
+        self.free.insert(address, bytes);
+    }
+}
+
+/// Reserves a range of addresses, none of it usable.
+fn reserve() -> Option<(u64, u64)> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    SIZES.iter().flat_map(|size| PLACES.iter().map(move |place| (*place, *size))).find(|(place, size)| {
+        let at = *place as *mut c_void;
+        // SAFETY: the flag leaves alone whatever is there, and the call fails then.
+        match unsafe { mmap_anonymous(at, *size as usize, ProtFlags::empty(), flags) } {
+            Ok(got) if got == at => true,
+            Ok(got) => {
+                // A kernel that does not know the flag.
+                // SAFETY: mapped above.
+                let _ = unsafe { munmap(got, *size as usize) };
+                false
+            }
+            Err(_) => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_used_again_and_told_apart() {
+        static HOST: HostMemory = HostMemory::new();
+        assert!(!HOST.is_in_use() && !HOST.may_contain(0x2000_0000_0000));
+        let small = HOST.alloc(100).unwrap();
+        let large = HOST.alloc(3 << 20).unwrap();
+        assert!((large as u64).is_multiple_of(LARGE));
+        assert!(HOST.may_contain(small as u64) && HOST.may_contain(large as u64 + (3 << 20) - 1));
+        // SAFETY: memory that was just allocated.
+        unsafe {
+            small.write(7);
+            large.add((3 << 20) - 1).write(8);
+            assert_eq!(large.read(), 0);
+        }
+        assert_eq!(HOST.find(small as u64 + 99).map(|(base, pinned)| (base, pinned.bytes)), Some((small as u64, 100)));
+        assert!(HOST.find(small as u64 + 100).is_none());
+        // SAFETY: not used afterwards.
+        unsafe { HOST.free(small) }.unwrap();
+        assert!(HOST.find(small as u64).is_none());
+        let again = HOST.alloc(50).unwrap();
+        assert_eq!(again, small);
+        // SAFETY: memory that was just allocated.
+        assert_eq!(unsafe { again.read() }, 0, "memory is new each time");
+        let own = 0x5000_0000 as *mut u8;
+        HOST.register(own, 1000);
+        assert!(HOST.may_contain(0x5000_0000) && !HOST.may_contain(0x5000_0000 + 1000));
+        HOST.unregister(own);
+        assert!(HOST.find(0x5000_0000).is_none());
+        // SAFETY: not used afterwards.
+        unsafe {
+            HOST.free(again).unwrap();
+            HOST.free(large).unwrap();
+        }
+        assert_eq!(HOST.state().free.len(), 1, "free parts grow together");
     }
 }

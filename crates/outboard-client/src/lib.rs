@@ -13,6 +13,7 @@ mod query;
 mod remote;
 mod requests;
 mod session;
+mod slabs;
 pub mod target;
 mod tokens;
 

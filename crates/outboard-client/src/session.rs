@@ -106,6 +106,40 @@ impl Session {
         self.late.end(ctx);
     }
 
+    /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.
+    pub(crate) fn ask<M: msg::Call, T>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T> {
+        let reply = self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))?;
+        match CUresult(reply.status) {
+            CUresult::CUDA_SUCCESS => {
+                Reader::new(&reply.payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Copies device memory to the host, likewise.
+    ///
+    /// # Safety
+    /// `dst` is writable for `bytes`.
+    pub(crate) unsafe fn bring(&self, ctx: ContextId, dst: *mut u8, src: u64, bytes: u64, stream: u64) -> Result<()> {
+        for piece in pieces(bytes, 1) {
+            let (at, len) = (piece.start, piece.end - piece.start);
+            // SAFETY: by the contract above; the transfer ends before this returns.
+            let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
+            let ticket = ticket.map_err(|error| failed(&error))?;
+            let (transfer, chunk) = (ticket.number(), ticket.chunk());
+            self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
+            self.link.flush().map_err(|error| failed(&error))?;
+            ticket.wait().map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
     /// Held while the pieces of an image are on their way.
     pub(crate) fn upload(&self) -> MutexGuard<'_, ()> {
         self.upload.lock().unwrap_or_else(PoisonError::into_inner)

@@ -455,9 +455,10 @@ impl Backend for Cpu {
         Ok(function.info())
     }
 
-    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64)> {
+    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
         let module = self.modules.get(module)?;
-        module.program.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+        let (address, bytes) = module.program.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        Ok((address, bytes, module.program.is_managed(name)))
     }
 
     fn function_set_attribute(&self, _ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {

@@ -207,6 +207,19 @@ fn primary_of(dev: CUdevice) -> Result<&'static Arc<Context>> {
     primary(state::device(dev)?.0)
 }
 
+/// The current context or, without one, the first device's primary one, which becomes active for it.
+pub(crate) fn current_or_first<D: Driver>() -> Result<Here> {
+    if let Some(context) = top() {
+        return context.live();
+    }
+    let context = primary(0)?;
+    let _users = context.users.lock();
+    if context.id.load(Ordering::Acquire) == 0 {
+        context.start::<D>()?;
+    }
+    context.live()
+}
+
 pub(crate) unsafe fn cuDevicePrimaryCtxRetain<D: Driver>(out: *mut CUcontext, dev: CUdevice) -> Result<()> {
     let context = primary_of(dev)?;
     require(!out.is_null())?;

@@ -93,9 +93,7 @@ pub(crate) unsafe fn cuMemHostGetFlags<D: Driver>(out: *mut c_uint, host: *mut c
     let (_, _, allocation) = memory::find(host as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let flags = match allocation.kind {
         Kind::HostAllocated(flags) | Kind::HostRegistered(flags) => flags,
-        Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Opened | Kind::Global | Kind::Mapped { .. } => {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags) }

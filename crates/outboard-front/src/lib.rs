@@ -38,6 +38,7 @@ mod launch_attributes;
 pub mod library;
 pub mod link;
 pub mod logs;
+pub mod managed;
 pub mod memory;
 pub mod memset;
 pub mod module;

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::Driver;
 use crate::backend::{ContextId, JitLog, JitOptions, Result};
-use crate::border::{put, require, slice, text};
+use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Here};
 use crate::function::{self, Function};
 use crate::handles::{Kind, Table};
@@ -311,6 +311,30 @@ pub(crate) unsafe fn cuLibraryGetUnifiedFunction<D: Driver>(
     require(!out.is_null())?;
     // Functions that host and device both call need a device with `UNIFIED_FUNCTION_POINTERS`, which none here reports.
     Err(CUresult::CUDA_ERROR_NOT_FOUND)
+}
+
+pub(crate) unsafe fn cuLibraryGetManaged<D: Driver>(
+    out: *mut CUdeviceptr,
+    bytes: *mut usize,
+    handle: CUlibrary,
+    name: *const c_char,
+) -> Result<()> {
+    let library = library(handle)?;
+    // The runtime asks before it has a context: its programs may use such variables before they use the device.
+    let here = context::current_or_first::<D>()?;
+    let module = library.module::<D>(&here)?;
+    let mut address = 0;
+    // SAFETY: the program's string and out parameters.
+    unsafe {
+        module::global::<D>(&here, &module, text(name)?, &raw mut address, bytes)?;
+        // Only managed variables are found.
+        let managed = crate::memory::find(address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed());
+        if !managed {
+            return Err(CUresult::CUDA_ERROR_NOT_FOUND);
+        }
+        put_if(out, address);
+    }
+    Ok(())
 }
 
 pub(crate) unsafe fn cuLibraryGetKernelCount<D: Driver>(count: *mut c_uint, handle: CUlibrary) -> Result<()> {

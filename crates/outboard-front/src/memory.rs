@@ -36,8 +36,12 @@ pub(crate) enum Kind {
     Graph,
     /// Memory of another process.
     Opened,
+    /// Managed memory: of the device, and the host's to touch.
+    Managed,
     /// A variable of a module, which lives as long as the module.
     Global,
+    /// A managed variable of a module.
+    ManagedGlobal,
     /// Physical memory mapped by the virtual-memory calls.
     Mapped {
         /// The physical memory's handle.
@@ -60,6 +64,10 @@ const PITCH: u64 = 512;
 impl Kind {
     pub(crate) fn is_host(self) -> bool {
         matches!(self, Kind::HostAllocated(_) | Kind::HostRegistered(_))
+    }
+
+    pub(crate) fn is_managed(self) -> bool {
+        matches!(self, Kind::Managed | Kind::ManagedGlobal)
     }
 }
 
@@ -167,13 +175,18 @@ pub(crate) unsafe fn cuMemFree_v2<D: Driver>(address: CUdeviceptr) -> Result<()>
     if address == 0 {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
+    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Managed);
     crate::capture::refuse_unsafe()?;
     // The allocation's own context frees it, whichever is current; a faulted one reports its fault.
     let (_, _, allocation) = find(address)
         .filter(|(base, _, allocation)| *base == address && is_device(allocation.kind))
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let here = context::by_id(allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
+    if allocation.kind == Kind::Managed {
+        let (bytes, _) = remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        crate::managed::forget(address, bytes);
+        return here.note(D::get().managed_free(here.id, address));
+    }
     if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(address) {
         remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }

@@ -12,7 +12,14 @@ use crate::context::Here;
 use crate::memory::check_device;
 use crate::stream::{DefaultStream, find, resolve_default};
 
-fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill) -> Result<()> {
+/// Fills that do not say so in their name return before they are done, unless the host may look at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    IfManaged,
+    Never,
+}
+
+fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill, wait: Wait) -> Result<()> {
     if fill.width == 0 || fill.height == 0 {
         return Ok(());
     }
@@ -21,23 +28,27 @@ fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill) -> Result<()> {
     let row = fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
     let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    check_device(fill.dst, above.saturating_add(row))?;
+    let allocation = check_device(fill.dst, above.saturating_add(row))?;
     if let Some(outcome) = capture::fill(&here, stream, &fill) {
         return outcome;
     }
-    here.note(D::get().fill(here.id, fill, stream))
+    here.note(D::get().fill(here.id, fill, stream))?;
+    if wait == Wait::IfManaged && (allocation.kind.is_managed() || allocation.kind.is_host()) {
+        return here.note(D::get().stream_synchronize(here.id, stream));
+    }
+    Ok(())
 }
 
 macro_rules! fills {
     ($($bytes:literal $value:ident: $row:ident $row_async:ident $rows:ident $rows_async:ident;)*) => {$(
         pub(crate) unsafe fn $row<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, default: DefaultStream) -> Result<()> {
             let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
-            fill::<D>(resolve_default::<D>(default)?, one)
+            fill::<D>(resolve_default::<D>(default)?, one, Wait::IfManaged)
         }
 
         pub(crate) unsafe fn $row_async<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
             let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
-            fill::<D>(find::<D>(stream)?, one)
+            fill::<D>(find::<D>(stream)?, one, Wait::Never)
         }
 
         pub(crate) unsafe fn $rows<D: Driver>(
@@ -49,7 +60,7 @@ macro_rules! fills {
             default: DefaultStream,
         ) -> Result<()> {
             let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
-            fill::<D>(resolve_default::<D>(default)?, all)
+            fill::<D>(resolve_default::<D>(default)?, all, Wait::IfManaged)
         }
 
         pub(crate) unsafe fn $rows_async<D: Driver>(
@@ -61,7 +72,7 @@ macro_rules! fills {
             stream: CUstream,
         ) -> Result<()> {
             let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
-            fill::<D>(find::<D>(stream)?, all)
+            fill::<D>(find::<D>(stream)?, all, Wait::Never)
         }
     )*};
 }

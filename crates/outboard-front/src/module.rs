@@ -235,9 +235,10 @@ pub(crate) unsafe fn global<D: Driver>(
     out: *mut CUdeviceptr,
     bytes: *mut usize,
 ) -> Result<()> {
-    let (address, len) = here.note(D::get().module_global(here.id, module.id(), name))?;
+    let (address, len, managed) = here.note(D::get().module_global(here.id, module.id(), name))?;
     if crate::memory::find(address).is_none() {
-        crate::memory::insert(here, address, len, crate::memory::Kind::Global);
+        let kind = if managed { crate::memory::Kind::ManagedGlobal } else { crate::memory::Kind::Global };
+        crate::memory::insert(here, address, len, kind);
     }
     // SAFETY: by the contract above.
     unsafe {

@@ -52,8 +52,9 @@ fn known<D: Driver>(
             Value::Word(if host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE }.0)
         }
         A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
-        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host => Value::Long(address),
-        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS | A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => Value::Long(address),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(a.kind.is_managed()),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(a.kind == Kind::Device),

@@ -16,6 +16,7 @@ use crate::backend::{ContextId, ObjectId, Result, Stream};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table, not_found};
+pub(crate) use crate::managed::cuStreamAttachMemAsync;
 use crate::stream_attributes;
 use crate::stream_values::{self, Word};
 

@@ -3,7 +3,7 @@
 use crate::exec::context::CodePtr;
 use crate::exec::pool::Core;
 use cranelift_jit::JITModule;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub struct KernelInfo {
 pub struct Program {
     pub(crate) kernels: BTreeMap<String, Arc<Kernel>>,
     pub(crate) globals: BTreeMap<String, (u64, u64)>,
+    /// Those of them that are managed.
+    pub(crate) managed: BTreeSet<String>,
     pub(crate) _code: Arc<Code>,
 }
 
@@ -91,6 +93,11 @@ impl Program {
     /// All kernels, by name.
     pub fn kernels(&self) -> impl Iterator<Item = &Arc<Kernel>> {
         self.kernels.values()
+    }
+
+    /// Whether the variable of that name is managed: the host may use it at its address.
+    pub fn is_managed(&self, name: &str) -> bool {
+        self.managed.contains(name)
     }
 
     /// Address and size of the `.global` or `.const` variable of that name.

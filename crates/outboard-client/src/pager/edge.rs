@@ -44,7 +44,9 @@ impl Edge {
             }
             if index > start {
                 // SAFETY: bytes of this value.
-                unsafe { store.push(self.home, self.address + start as u64, self.twin[start..].as_ptr(), index - start) }?;
+                unsafe {
+                    store.push(self.home, self.address + start as u64, self.twin[start..].as_ptr(), index - start)
+                }?;
                 moved.pushed += (index - start) as u64;
             }
             index += 1;

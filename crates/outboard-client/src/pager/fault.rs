@@ -160,8 +160,7 @@ fn kind(context: *mut c_void) -> (bool, bool) {
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
-    let (address, sent, errno) =
-        unsafe { ((*info).si_addr() as u64, (*info).si_code <= 0, *libc::__errno_location()) };
+    let (address, sent, errno) = unsafe { ((*info).si_addr() as u64, (*info).si_code <= 0, *libc::__errno_location()) };
     let (write, data) = kind(context);
     let ours = !sent
         && data

@@ -107,6 +107,11 @@ impl Pager {
         self.active.load(Ordering::Relaxed)
     }
 
+    /// Whether there is work that nobody has waited for yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.lock().outstanding.is_empty()
+    }
+
     /// What moved so far.
     pub(crate) fn moved(&self) -> Moved {
         self.lock().moved
@@ -133,19 +138,25 @@ impl Pager {
     }
 
     /// Tracks managed memory of `home`: whole pages that nothing on this machine has. `Ok(false)` if something has them. With `fresh`,
-    /// the device has zeros there; without, it has what its module says, of which only `spans` are the program's.
+    /// the device has zeros there; without, it has what its module says. Only `span` is the program's, and what [`Pager::allocate`] adds.
     pub(crate) fn add_managed(
         &'static self,
         home: ContextId,
         base: u64,
         bytes: usize,
         fresh: bool,
-        span: Range<u64>,
+        span: Option<Range<u64>>,
     ) -> Result<bool> {
         let mut inner = self.lock();
         self.start(&mut inner)?;
         let home = Home { kind: Kind::Managed, ctx: home };
-        let Ok(region) = Region::managed(home, base, bytes, vec![span], fresh) else { return Ok(false) };
+        let Ok(region) = Region::managed(home, base, bytes, span.into_iter().collect(), fresh) else {
+            return Ok(false);
+        };
+        if fresh {
+            // The zeros must be there before work that uses the memory.
+            *inner.sent.entry(home.ctx).or_default() += 1;
+        }
         inner.regions.insert(base, region);
         inner.publish();
         Ok(true)
@@ -169,7 +180,7 @@ impl Pager {
                 }
             };
             let span = variable.start.max(at)..variable.end.min(end);
-            if !known && !self.add_managed(home, at, (end - at) as usize, false, span)? {
+            if !known && !self.add_managed(home, at, (end - at) as usize, false, Some(span))? {
                 return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
             }
             at = end;
@@ -247,7 +258,8 @@ impl Pager {
     pub(crate) fn remove_context(&self, ctx: ContextId) -> Vec<Range<u64>> {
         let mut inner = self.lock();
         let of_it = |region: &&Region| region.home.ctx == ctx;
-        let ranges: Vec<_> = inner.regions.values().filter(of_it).map(|region| (region.range(), region.home.kind)).collect();
+        let ranges: Vec<_> =
+            inner.regions.values().filter(of_it).map(|region| (region.range(), region.home.kind)).collect();
         inner.edges.retain(|edge| edge.home.ctx != ctx);
         inner.outstanding.retain(|stream, _| stream.0 != ctx.0);
         inner.sent.remove(&ctx);
@@ -281,6 +293,13 @@ impl Pager {
             true => Tracked::None,
             false if at >= range.end => Tracked::All,
             false => Tracked::Some,
+        }
+    }
+
+    /// Memory at these addresses, in a region that is there, is allocated.
+    pub(crate) fn allocate(&self, range: Range<u64>) {
+        if let Some(region) = self.lock().region(range.start) {
+            region.add_span(range);
         }
     }
 

@@ -98,7 +98,8 @@ impl Shared {
     fn map(&mut self, place: MapFlags) -> io::Result<()> {
         let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer as *mut c_void);
         // SAFETY: either nothing is replaced (`new_at`), or what the caller of `show` answers for.
-        let got = unsafe { mmap(at, self.bytes, access, MapFlags::SHARED | MapFlags::NORESERVE | place, &self.file, 0) }?;
+        let got =
+            unsafe { mmap(at, self.bytes, access, MapFlags::SHARED | MapFlags::NORESERVE | place, &self.file, 0) }?;
         if got != at {
             // A kernel that does not know the flag takes the address as a hint.
             // SAFETY: the mapping was made above.
@@ -151,7 +152,9 @@ impl Shared {
         }
         let flags = rustix::mm::MremapFlags::MAYMOVE;
         // SAFETY: the new mapping takes the place of the outer view, whose bytes it has.
-        unsafe { rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer as *mut c_void) }?;
+        unsafe {
+            rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer as *mut c_void)
+        }?;
         // The mapping has moved: what it was is not there any more.
         std::mem::forget(copy);
         Ok(())

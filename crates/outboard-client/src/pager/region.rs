@@ -89,7 +89,13 @@ pub(super) struct Region {
 
 impl Region {
     /// Managed memory at addresses that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
-    pub(super) fn managed(home: Home, base: u64, bytes: usize, spans: Vec<Range<u64>>, fresh: bool) -> io::Result<Region> {
+    pub(super) fn managed(
+        home: Home,
+        base: u64,
+        bytes: usize,
+        spans: Vec<Range<u64>>,
+        fresh: bool,
+    ) -> io::Result<Region> {
         let memory = Shared::new_at(base, bytes)?;
         let mut region = Region::new(home, base, bytes, memory, State::Fresh, spans);
         if !fresh {
@@ -150,9 +156,22 @@ impl Region {
 
     /// The program has noticed nothing of the pages at these addresses: they begin anew.
     pub(super) fn refresh(&mut self, addresses: &Range<u64>) {
+        self.remove_span(addresses);
         let pages = self.pages(addresses);
         self.memory.clear(&bytes(&pages));
         let _ = self.set(&pages, State::Fresh);
+    }
+
+    /// The bytes at these addresses are not the program's any more.
+    pub(super) fn remove_span(&mut self, span: &Range<u64>) {
+        self.spans.retain(|other| other.start < span.start || other.start >= span.end);
+    }
+
+    /// The span that holds an address, or at least that address.
+    fn span_of(&self, address: u64) -> Range<u64> {
+        let behind = self.spans.partition_point(|span| span.start <= address);
+        let span = behind.checked_sub(1).map(|index| &self.spans[index]).filter(|span| address < span.end);
+        span.cloned().unwrap_or(address..address + 1)
     }
 
     /// The pages that hold any of these addresses.
@@ -176,7 +195,8 @@ impl Region {
     }
 
     fn count(&mut self, pages: &Range<usize>, state: State) {
-        let class = |state: State| (matches!(state, State::Fresh | State::Dirty), matches!(state, State::Clean | State::Kept));
+        let class =
+            |state: State| (matches!(state, State::Fresh | State::Dirty), matches!(state, State::Clean | State::Kept));
         let new = class(state);
         for old in &mut self.states[pages.clone()] {
             let was = class(*old);
@@ -197,7 +217,9 @@ impl Region {
             return Ok(());
         }
         let most = if write { MOST_WRITTEN } else { MOST };
-        let end = (page + self.ahead.take(page).min(most)).min(self.states.len());
+        // Never beyond the allocation: another may be the device's to write to while this one is the program's.
+        let limit = self.pages(&self.span_of(address)).end.max(page + 1);
+        let end = (page + self.ahead.take(page).min(most)).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);

@@ -62,7 +62,8 @@ mod tests {
         let table = Table::new();
         assert!(!table.contains(5));
         table.replace(vec![(10, 20), (20, 30), (40, 50)]);
-        for (address, inside) in [(9, false), (10, true), (29, true), (30, false), (39, false), (49, true), (50, false)] {
+        for (address, inside) in [(9, false), (10, true), (29, true), (30, false), (39, false), (49, true), (50, false)]
+        {
             assert_eq!(table.contains(address), inside, "{address}");
         }
         table.replace(vec![]);

@@ -94,7 +94,7 @@ fn place(pages: u64) -> Range<u64> {
 
 fn managed(pages: u64) -> Range<u64> {
     let range = place(pages);
-    assert!(PAGER.add_managed(CTX, range.start, (pages * PAGE) as usize, true, range.clone()).unwrap());
+    assert!(PAGER.add_managed(CTX, range.start, (pages * PAGE) as usize, true, Some(range.clone())).unwrap());
     range
 }
 
@@ -170,7 +170,8 @@ fn only_what_was_touched_moves() {
     assert!(sparse.fetched <= 10 * 4 * PAGE, "{sparse:?}");
     let idle = moved_by(|| (0..100).for_each(|_| kernel(|| {})));
     assert_eq!(idle, Moved::default());
-    let dense = moved_by(|| (0..10_000).for_each(|page| assert_eq!(get(range.start + page * PAGE), u8::from(page == 0))));
+    let dense =
+        moved_by(|| (0..10_000).for_each(|page| assert_eq!(get(range.start + page * PAGE), u8::from(page == 0))));
     assert!(dense.faults < 40 && dense.fetched < 12_000 * PAGE, "{dense:?}");
     let joins = DEVICE.joins.load(Ordering::Relaxed);
     let write = moved_by(|| {
@@ -270,6 +271,29 @@ fn many_threads_touch_what_comes_and_goes() {
 }
 
 #[test]
+fn allocations_side_by_side_do_not_disturb_each_other() {
+    let _turn = turn();
+    let range = place(8);
+    assert!(PAGER.add_managed(CTX, range.start, 8 * PAGE as usize, true, None).unwrap());
+    let (a, b) = (range.start..range.start + 4 * PAGE, range.start + 4 * PAGE..range.end);
+    PAGER.allocate(a.clone());
+    PAGER.allocate(b.clone());
+    (a.start..b.end).step_by(PAGE as usize).for_each(|at| set(at, 1));
+    PAGER.before_work(CTX, STREAM).unwrap();
+    // A kernel writes to b while the program writes to a, which is attached to another stream, to its last page.
+    set(a.end - PAGE, 2);
+    DEVICE.write(b.start, &[9]);
+    PAGER.after_work(CTX, STREAM);
+    let latest = PAGER.before_wait();
+    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
+    assert_eq!((get(a.end - PAGE), get(b.start), get(b.start + PAGE)), (2, 9, 1));
+    PAGER.refresh(&b);
+    assert_eq!(get(b.start), 0);
+    kernel(|| assert_eq!((DEVICE.read(a.end - PAGE, 1), DEVICE.read(b.start, 1)), (vec![2], vec![9]), "b is nobody's"));
+    PAGER.remove(&range, false);
+}
+
+#[test]
 fn variables_share_pages() {
     let _turn = turn();
     let range = place(3);
@@ -284,7 +308,9 @@ fn variables_share_pages() {
     DEVICE.write(a + 60, &[77]);
     set(b, 9);
     set(c + 100, 8);
-    kernel(|| assert_eq!((DEVICE.read(b, 1), DEVICE.read(c + 100, 1), DEVICE.read(a + 60, 1)), (vec![9], vec![8], vec![77])));
+    kernel(|| {
+        assert_eq!((DEVICE.read(b, 1), DEVICE.read(c + 100, 1), DEVICE.read(a + 60, 1)), (vec![9], vec![8], vec![77]))
+    });
     PAGER.remove(&range, false);
 }
 

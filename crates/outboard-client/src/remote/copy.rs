@@ -1,12 +1,13 @@
 //! Copies of boxes.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
+use outboard_front::backend::{Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
 use crate::boxes::HostBox;
+use crate::pager::Tracked;
 
 /// A side on the device, as it is named on the wire; or where it is on the host.
 fn region(side: &Side) -> std::result::Result<Region, HostBox> {
@@ -20,6 +21,22 @@ fn region(side: &Side) -> std::result::Result<Region, HostBox> {
 
 impl BoxCopies for Remote {
     unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+        let (dst, src) = (self.tracked_side(&copy.dst, copy)?, self.tracked_side(&copy.src, copy)?);
+        if dst.is_none() && src.is_none() {
+            // SAFETY: by the contract of this method.
+            return unsafe { self.queue_box(ctx, copy, stream, mode) };
+        }
+        let copy = BoxCopy { dst: dst.unwrap_or(copy.dst), src: src.unwrap_or(copy.src), ..*copy };
+        // SAFETY: by the contract of this method.
+        self.work(ctx, stream, || unsafe { self.queue_box(ctx, &copy, stream, mode) })?;
+        if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
+    }
+}
+
+impl Remote {
+    /// # Safety
+    /// As of [`BoxCopies::copy_box`].
+    unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
         let (session, stream, extent) = (self.session()?, wire(stream), copy.extent);
         // SAFETY: by the contract of this method.
         unsafe {
@@ -29,6 +46,18 @@ impl BoxCopies for Remote {
                 (Err(dst), Ok(src)) => session.copy_box_out(ctx, dst, src, extent, stream, mode),
                 (Err(_), Err(_)) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
+        }
+    }
+
+    /// A side in memory that the program and the device both use, as the device knows it.
+    fn tracked_side(&self, side: &Side, copy: &BoxCopy) -> Result<Option<Side>> {
+        let (Memory::Host(address) | Memory::Device(address)) = side.memory else { return Ok(None) };
+        let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        match self.tracked(address, span) {
+            Tracked::None => Ok(None),
+            // Page-locked memory of which the device has only a part.
+            Tracked::Some if matches!(side.memory, Memory::Host(_)) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            Tracked::Some | Tracked::All => Ok(Some(Side { memory: Memory::Device(address), ..*side })),
         }
     }
 }

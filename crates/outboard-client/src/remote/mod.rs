@@ -14,8 +14,10 @@ mod stream;
 mod tensormap;
 mod vmm;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
@@ -26,17 +28,32 @@ use outboard_wire::messages as msg;
 use outboard_wire::platform::{KernelInfo, Platform};
 
 use crate::host::HostMemory;
+use crate::pager::{Done, Pager};
 use crate::session::Session;
+use crate::slabs::Slabs;
+use managed::HostCopy;
 
 /// The remote devices. One server serves the process, from its first `cuInit` on.
-#[derive(Debug)]
 pub struct Remote {
     /// From the first connection on; a forked child that had not begun to use it makes another.
     session: AtomicPtr<Arc<Session>>,
     host: HostMemory,
+    pager: Pager,
+    /// Held while page-locked memory becomes mapped.
+    mapping: Mutex<()>,
+    slabs: Mutex<Slabs>,
+    /// Managed variables, by module.
+    variables: Mutex<BTreeMap<u64, Vec<Range<u64>>>>,
 }
 
-static REMOTE: Remote = Remote { session: AtomicPtr::new(core::ptr::null_mut()), host: HostMemory };
+static REMOTE: Remote = Remote {
+    session: AtomicPtr::new(core::ptr::null_mut()),
+    host: HostMemory::new(),
+    pager: Pager::new(),
+    mapping: Mutex::new(()),
+    slabs: Mutex::new(Slabs::new()),
+    variables: Mutex::new(BTreeMap::new()),
+};
 
 /// The name of a stream on the wire.
 fn wire(stream: Stream) -> u64 {
@@ -76,6 +93,13 @@ impl Remote {
     }
 }
 
+impl Remote {
+    fn post_copy(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+        let Rect { width, height, dst_pitch, src_pitch } = rect;
+        self.post(ctx, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) })
+    }
+}
+
 /// The outcome that stands in a reply.
 fn succeed(status: u32) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(CUresult(status)) }
@@ -96,6 +120,7 @@ impl Backend for Remote {
         let (session, platform) = Session::open()?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
+        self.pager.connect(Box::new(&managed::MOVER));
         Ok(platform)
     }
 
@@ -104,13 +129,14 @@ impl Backend for Remote {
     }
 
     fn context_close(&self, ctx: ContextId) -> Result<()> {
+        self.end_shared_memory(ctx);
         let outcome = self.call(ctx, &msg::ContextClose {}, |_| ());
         self.session()?.context_ended(ctx);
         outcome
     }
 
     fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
-        self.call(ctx, &msg::ContextSynchronize {}, |_| ())
+        self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()))
     }
 
     fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
@@ -147,23 +173,28 @@ impl Backend for Remote {
 
     unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.finish_copies(memory, bytes);
+        self.unmap_host(memory as u64, false);
         // SAFETY: by the contract of this method.
-        unsafe { self.host.free(memory, bytes) }
+        unsafe { self.host.free(memory) }
     }
 
-    fn host_register(&self, _ctx: ContextId, _memory: *mut u8, _bytes: usize, _flags: u32) -> Result<()> {
-        // Nothing here reads it directly; the front remembers that it is page-locked.
+    fn host_register(&self, _ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
+        // Nothing is done to it until a kernel is given its address.
+        self.host.register(memory, bytes);
         Ok(())
     }
 
     fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.finish_copies(memory, bytes);
+        self.unmap_host(memory as u64, true);
+        self.host.unregister(memory);
         Ok(())
     }
 
-    fn host_device_address(&self, _ctx: ContextId, _memory: *mut u8) -> Result<u64> {
-        // The device would have to reach into this machine's memory.
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+        // The device has it under the same address from now on.
+        let known = self.map_host(ctx, memory as u64)?;
+        if known { Ok(memory as u64) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
     unsafe fn copy_to_device(
@@ -176,7 +207,14 @@ impl Backend for Remote {
         mode: CopyMode,
     ) -> Result<()> {
         // SAFETY: by the contract of this method.
-        unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, wire(stream), mode) }
+        let plain = || unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, wire(stream), mode) };
+        if !self.pager.is_active() {
+            return plain();
+        }
+        let (device, host) = (dst, src as u64);
+        let copy = HostCopy { ctx, stream, to_device: true, device, host, bytes, mode };
+        // SAFETY: as above.
+        unsafe { self.copy_shared(&copy, plain) }
     }
 
     unsafe fn copy_to_host(
@@ -189,17 +227,32 @@ impl Backend for Remote {
         mode: CopyMode,
     ) -> Result<()> {
         // SAFETY: by the contract of this method.
-        unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) }
+        let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
+        if !self.pager.is_active() {
+            return plain();
+        }
+        let (device, host) = (src, dst as u64);
+        let copy = HostCopy { ctx, stream, to_device: false, device, host, bytes, mode };
+        // SAFETY: as above.
+        unsafe { self.copy_shared(&copy, plain) }
     }
 
     fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
-        let Rect { width, height, dst_pitch, src_pitch } = rect;
-        self.post(ctx, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) })
+        let post = || self.post_copy(ctx, dst, src, rect, stream);
+        let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
+        if self.is_tracked(dst, span(rect.dst_pitch)) || self.is_tracked(src, span(rect.src_pitch)) {
+            return self.work(ctx, stream, post);
+        }
+        post()
     }
 
     fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
-        self.post(ctx, &msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) })
+        let message = msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) };
+        if self.is_tracked(dst, pitch * (height - 1) + width * u64::from(element)) {
+            return self.work(ctx, stream, || self.post(ctx, &message));
+        }
+        self.post(ctx, &message)
     }
 
     fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
@@ -207,15 +260,20 @@ impl Backend for Remote {
     }
 
     fn stream_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        if self.pager.is_active() {
+            self.pager.forget(id.0);
+        }
         self.post(ctx, &msg::StreamDestroy { stream: id.0 })
     }
 
     fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
-        self.call(ctx, &msg::StreamSynchronize { stream: wire(stream) }, |_| ())
+        let done = Done::Stream((ctx.0, wire(stream)));
+        self.waited(done, || self.call(ctx, &msg::StreamSynchronize { stream: wire(stream) }, |_| ()))
     }
 
     fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
-        self.call(ctx, &msg::StreamQuery { stream: wire(stream) }, |_| ())
+        let done = Done::Stream((ctx.0, wire(stream)));
+        self.waited(done, || self.call(ctx, &msg::StreamQuery { stream: wire(stream) }, |_| ()))
     }
 
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
@@ -231,7 +289,11 @@ impl Backend for Remote {
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post(ctx, &msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags })
+        let message = msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags };
+        if self.is_tracked(address, 8) {
+            return self.work(ctx, stream, || self.post(ctx, &message));
+        }
+        self.post(ctx, &message)
     }
 
     fn stream_write_value(
@@ -243,7 +305,11 @@ impl Backend for Remote {
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post(ctx, &msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags })
+        let message = msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags };
+        if self.is_tracked(address, 8) {
+            return self.work(ctx, stream, || self.post(ctx, &message));
+        }
+        self.post(ctx, &message)
     }
 
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
@@ -251,19 +317,26 @@ impl Backend for Remote {
     }
 
     fn event_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        if self.pager.is_active() {
+            self.pager.forget(id.0);
+        }
         self.post(ctx, &msg::EventDestroy { event: id.0 })
     }
 
     fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()> {
-        self.post(ctx, &msg::EventRecord { event: id.0, stream: wire(stream), flags })
+        self.post(ctx, &msg::EventRecord { event: id.0, stream: wire(stream), flags })?;
+        if self.pager.is_active() {
+            self.pager.recorded(id.0, ctx, wire(stream));
+        }
+        Ok(())
     }
 
     fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::EventSynchronize { event: id.0 }, |_| ())
+        self.waited(Done::Event(id.0), || self.call(ctx, &msg::EventSynchronize { event: id.0 }, |_| ()))
     }
 
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::EventQuery { event: id.0 }, |_| ())
+        self.waited(Done::Event(id.0), || self.call(ctx, &msg::EventQuery { event: id.0 }, |_| ()))
     }
 
     fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
@@ -290,6 +363,7 @@ impl Backend for Remote {
     }
 
     fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.end_variables(id.0);
         self.call(ctx, &msg::ModuleUnload { module: id.0 }, |_| ())
     }
 
@@ -302,8 +376,14 @@ impl Backend for Remote {
         self.call(ctx, &message, |reply| reply.info)
     }
 
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64)> {
-        self.call(ctx, &msg::ModuleGlobal { module: module.0, name }, |reply| (reply.address, reply.bytes))
+    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+        let message = msg::ModuleGlobal { module: module.0, name };
+        let found = self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
+        let (address, bytes, managed) = found;
+        if managed {
+            self.add_variable(ctx, module.0, address..address + bytes)?;
+        }
+        Ok(found)
     }
 
     fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
@@ -351,22 +431,29 @@ impl Backend for Remote {
     }
 
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
-        self.post(
-            ctx,
-            &msg::Launch {
-                function: launch.function.0,
-                stream: wire(stream),
-                grid: dims(launch.grid),
-                block: dims(launch.block),
-                shared: launch.shared,
-                cooperative: launch.cooperative,
-                params: launch.params,
-                attributes: launch.attributes.to_vec(),
-            },
-        )
+        self.map_parameters(ctx, launch.params)?;
+        let message = msg::Launch {
+            function: launch.function.0,
+            stream: wire(stream),
+            grid: dims(launch.grid),
+            block: dims(launch.block),
+            shared: launch.shared,
+            cooperative: launch.cooperative,
+            params: launch.params,
+            attributes: launch.attributes.to_vec(),
+        };
+        self.work(ctx, stream, || self.post(ctx, &message))
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {
-        self.opened().map(|session| session.statistics()).unwrap_or_default()
+        let Some(session) = self.opened() else { return Vec::new() };
+        let mut all = session.statistics();
+        let moved = self.pager.moved();
+        all.extend([
+            ("page_faults", moved.faults.to_string()),
+            ("page_bytes_to_device", moved.pushed.to_string()),
+            ("page_bytes_from_device", moved.fetched.to_string()),
+        ]);
+        all
     }
 }

@@ -37,10 +37,10 @@ fn globals_have_addresses_and_contents() {
         .visible .global .align 4 .u32 numbers[4] = {1, 2, 3};\n.visible .const .align 4 .u32 fixed = 7;\n\
         .visible .entry k() { ret; }";
     let module = ctx.load(text).unwrap();
-    let (address, bytes) = ctx.cpu.module_global(ctx.id, module, "numbers").unwrap();
+    let (address, bytes, _) = ctx.cpu.module_global(ctx.id, module, "numbers").unwrap();
     assert_eq!(bytes, 16);
     assert_eq!(ctx.read(address, 4, Stream::Legacy), [1, 2, 3, 0]);
-    let (address, bytes) = ctx.cpu.module_global(ctx.id, module, "fixed").unwrap();
+    let (address, bytes, _) = ctx.cpu.module_global(ctx.id, module, "fixed").unwrap();
     assert_eq!(bytes, 4);
     ctx.write(address, &[8], Stream::Legacy);
     assert_eq!(ctx.read(address, 1, Stream::Legacy), [8]);

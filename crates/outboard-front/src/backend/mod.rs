@@ -297,8 +297,8 @@ pub trait Backend:
     fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>>;
     /// Finds a kernel, which is `function` from now on; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
     fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo>;
-    /// Address and bytes of a global variable; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64)>;
+    /// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
+    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)>;
     /// `cuFuncSetAttribute`. Posted.
     fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()>;
     /// `cuFuncSetCacheConfig`. Posted.

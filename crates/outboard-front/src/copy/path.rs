@@ -54,6 +54,14 @@ pub(crate) struct Copy {
 /// A synchronous copy from pageable memory that is not larger may return before its bytes have reached the device, as CUDA documents.
 const EARLY: u64 = 64 << 10;
 
+/// Whether a side is managed memory.
+fn is_managed(side: &Side) -> bool {
+    match side.memory {
+        Memory::Device(address) => find(address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
+        _ => false,
+    }
+}
+
 /// Where a copy is queued.
 pub(crate) struct Queue {
     pub(crate) here: Here,
@@ -128,6 +136,10 @@ impl Queue {
         // The program's other streams may use at once what a synchronous copy has brought.
         match sides.src.memory {
             Memory::Host(_) if self.wait == Wait::Synchronous && (bytes > EARLY || self.is_pinned(&sides)) => {
+                self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
+            }
+            // The program may look at managed memory as soon as the call returns.
+            _ if self.wait == Wait::Synchronous && (is_managed(&sides.dst) || is_managed(&sides.src)) => {
                 self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
             }
             _ => Ok(()),

@@ -2229,7 +2229,8 @@ pub trait Driver: Backend {
         library: CUlibrary,
         name: *const c_char,
     ) -> CUresult {
-        crate::logs::unsupported("not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::library::cuLibraryGetManaged::<Self>(dptr, bytes, library, name) })
     }
 
     unsafe fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
@@ -2448,7 +2449,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::managed::cuMemAdvise::<Self>(dev_ptr, count, advice, device) })
     }
 
     unsafe fn cuMemAdvise_v2(
@@ -2457,7 +2459,8 @@ pub trait Driver: Backend {
         advice: CUmem_advise,
         location: CUmemLocation,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::managed::cuMemAdvise_v2::<Self>(dev_ptr, count, advice, location) })
     }
 
     unsafe fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
@@ -2489,7 +2492,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::managed::cuMemAllocManaged::<Self>(dptr, bytesize, flags) })
     }
 
     unsafe fn cuMemAllocPitch(
@@ -2550,7 +2554,19 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemDiscardAndPrefetchBatchAsync::<Self>(
+                dptrs,
+                sizes,
+                count,
+                prefetch_locs,
+                prefetch_loc_idxs,
+                num_prefetch_locs,
+                flags,
+                h_stream,
+            )
+        })
     }
 
     unsafe fn cuMemDiscardBatchAsync(
@@ -2560,7 +2576,10 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemDiscardBatchAsync::<Self>(dptrs, sizes, count, flags, h_stream)
+        })
     }
 
     unsafe fn cuMemExportToShareableHandle(
@@ -2805,7 +2824,8 @@ pub trait Driver: Backend {
         dst_device: CUdevice,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::managed::cuMemPrefetchAsync::<Self>(dev_ptr, count, dst_device, h_stream) })
     }
 
     unsafe fn cuMemPrefetchAsync_v2(
@@ -2815,7 +2835,10 @@ pub trait Driver: Backend {
         flags: c_uint,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemPrefetchAsync_v2::<Self>(dev_ptr, count, location, flags, h_stream)
+        })
     }
 
     unsafe fn cuMemPrefetchBatchAsync(
@@ -2828,7 +2851,19 @@ pub trait Driver: Backend {
         flags: c_ulonglong,
         h_stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemPrefetchBatchAsync::<Self>(
+                dptrs,
+                sizes,
+                count,
+                prefetch_locs,
+                prefetch_loc_idxs,
+                num_prefetch_locs,
+                flags,
+                h_stream,
+            )
+        })
     }
 
     unsafe fn cuMemRangeGetAttribute(
@@ -2838,7 +2873,10 @@ pub trait Driver: Backend {
         dev_ptr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemRangeGetAttribute::<Self>(data, data_size, attribute, dev_ptr, count)
+        })
     }
 
     unsafe fn cuMemRangeGetAttributes(
@@ -2849,7 +2887,17 @@ pub trait Driver: Backend {
         dev_ptr: CUdeviceptr,
         count: usize,
     ) -> CUresult {
-        crate::logs::unsupported("managed memory is not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::managed::cuMemRangeGetAttributes::<Self>(
+                data,
+                data_sizes,
+                attributes,
+                num_attributes,
+                dev_ptr,
+                count,
+            )
+        })
     }
 
     unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
@@ -3897,7 +3945,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamAttachMemAsync(h_stream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("not forwarded yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::stream::cuStreamAttachMemAsync::<Self>(h_stream, dptr, length, flags) })
     }
 
     unsafe fn cuStreamBatchMemOp(

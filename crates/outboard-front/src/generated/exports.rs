@@ -10372,9 +10372,8 @@ macro_rules! driver_exports {
                     cuMemAddressReserve as *const (),
                 )
                 .needs("cuMemAddressReserve"),
-                Entry::new("cuMemAdvise", 8000, false, "cuMemAdvise", cuMemAdvise as *const ()).needs("cuMemAdvise"),
-                Entry::new("cuMemAdvise", 12020, false, "cuMemAdvise_v2", cuMemAdvise_v2 as *const ())
-                    .needs("cuMemAdvise_v2"),
+                Entry::new("cuMemAdvise", 8000, false, "cuMemAdvise", cuMemAdvise as *const ()),
+                Entry::new("cuMemAdvise", 12020, false, "cuMemAdvise_v2", cuMemAdvise_v2 as *const ()),
                 Entry::new("cuMemAlloc", 2000, false, "cuMemAlloc", cuMemAlloc as *const ()).needs("cuMemAlloc"),
                 Entry::new("cuMemAlloc", 3020, false, "cuMemAlloc_v2", cuMemAlloc_v2 as *const ())
                     .needs("cuMemAlloc_v2"),
@@ -10537,7 +10536,8 @@ macro_rules! driver_exports {
                     false,
                     "cuMemHostGetDevicePointer_v2",
                     cuMemHostGetDevicePointer_v2 as *const (),
-                ),
+                )
+                .needs("cuMemHostGetDevicePointer_v2"),
                 Entry::new("cuMemHostGetFlags", 2030, false, "cuMemHostGetFlags", cuMemHostGetFlags as *const ()),
                 Entry::new("cuMemHostRegister", 4000, false, "cuMemHostRegister", cuMemHostRegister as *const ()),
                 Entry::new("cuMemHostRegister", 6050, false, "cuMemHostRegister_v2", cuMemHostRegister_v2 as *const ()),
@@ -10667,16 +10667,14 @@ macro_rules! driver_exports {
                     false,
                     "cuMemRangeGetAttribute",
                     cuMemRangeGetAttribute as *const (),
-                )
-                .needs("cuMemRangeGetAttribute"),
+                ),
                 Entry::new(
                     "cuMemRangeGetAttributes",
                     8000,
                     false,
                     "cuMemRangeGetAttributes",
                     cuMemRangeGetAttributes as *const (),
-                )
-                .needs("cuMemRangeGetAttributes"),
+                ),
                 Entry::new("cuMemRelease", 10020, false, "cuMemRelease", cuMemRelease as *const ())
                     .needs("cuMemRelease"),
                 Entry::new(
@@ -11262,16 +11260,14 @@ macro_rules! driver_exports {
                     false,
                     "cuStreamAttachMemAsync",
                     cuStreamAttachMemAsync as *const (),
-                )
-                .needs("cuStreamAttachMemAsync"),
+                ),
                 Entry::new(
                     "cuStreamAttachMemAsync",
                     7000,
                     true,
                     "cuStreamAttachMemAsync_ptsz",
                     cuStreamAttachMemAsync_ptsz as *const (),
-                )
-                .needs("cuStreamAttachMemAsync"),
+                ),
                 Entry::new("cuStreamBatchMemOp", 8000, false, "cuStreamBatchMemOp", cuStreamBatchMemOp as *const ())
                     .needs("cuStreamBatchMemOp"),
                 Entry::new(

@@ -183,6 +183,20 @@ pub(crate) trait LinkCommands {
     fn link_output(&mut self, message: LinkOutput, answer: Answer<LinkOutput>);
 }
 
+/// What a worker does for the messages of api/wire/managed.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait ManagedCommands {
+    /// Does `managed_alloc` and answers, at once or later.
+    fn managed_alloc(&mut self, message: ManagedAlloc, answer: Answer<ManagedAlloc>);
+    /// Does `mapped_close` and answers, at once or later.
+    fn mapped_close(&mut self, message: MappedClose, answer: Answer<MappedClose>);
+    /// Does `mapped_open` and answers, at once or later.
+    fn mapped_open(&mut self, message: MappedOpen, answer: Answer<MappedOpen>);
+    /// Does `mapped_read` and answers, at once or later.
+    fn mapped_read(&mut self, message: MappedRead, answer: Answer<MappedRead>);
+    /// Does `mapped_write`.
+    fn mapped_write(&mut self, message: MappedWrite<'_>) -> Outcome;
+}
+
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait MemoryCommands {
     /// Does `memory_alloc` and answers, at once or later.
@@ -321,6 +335,7 @@ pub(crate) fn dispatch(
              + IpcCommands
              + LaunchCommands
              + LinkCommands
+             + ManagedCommands
              + MemoryCommands
              + ModuleCommands
              + NvmlCommands
@@ -1000,6 +1015,35 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.graph_upload(message)
+        }
+        119 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.managed_alloc(message, incoming.answer());
+            Ok(())
+        }
+        120 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_close(message, incoming.answer());
+            Ok(())
+        }
+        121 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_open(message, incoming.answer());
+            Ok(())
+        }
+        122 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_read(message, incoming.answer());
+            Ok(())
+        }
+        123 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_write(message)
         }
         _ => return Ok(None),
     }))

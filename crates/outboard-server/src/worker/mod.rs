@@ -17,6 +17,7 @@ mod launch;
 mod layouts;
 mod links;
 mod management;
+mod mapped;
 mod memory;
 mod modules;
 mod objects;
@@ -41,6 +42,7 @@ use graphs::Graphs;
 use helpers::Helpers;
 use layouts::Layouts;
 use management::Management;
+use mapped::Mapped;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
@@ -61,6 +63,7 @@ pub struct Worker {
     shared: Shared,
     /// Memory of other sessions, by address: how often it has been opened.
     opened: HashMap<u64, u32>,
+    mapped: Mapped,
     slots: Slots,
     parcels: Parcels,
     pools: HashMap<u32, Arc<Pool>>,
@@ -119,6 +122,7 @@ impl Worker {
             space: Space::default(),
             shared: Shared::default(),
             opened: HashMap::new(),
+            mapped: Mapped::default(),
             slots: Slots::default(),
             parcels: Parcels::default(),
             pools: HashMap::new(),
@@ -195,9 +199,7 @@ impl Worker {
 fn mask_what_is_local(platform: &mut Platform) {
     use outboard_abi::CUdevice_attribute as A;
     let masked = [
-        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
-        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,

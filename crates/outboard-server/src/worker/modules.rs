@@ -197,10 +197,14 @@ pub(crate) fn names(table: &Table, module: CUmodule) -> Result<Vec<String>, CUre
         .collect()
 }
 
-/// Address and bytes of a module's variable.
-pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(u64, u64), CUresult> {
+/// Address and bytes of a module's variable, and whether it is managed.
+pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(u64, u64, bool), CUresult> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut address, mut bytes) = (0, 0usize);
     call!(table, cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr()))?;
-    Ok((address, bytes as u64))
+    // Four bytes are looked at by some drivers; a driver that does not know the attribute has no managed variables.
+    let mut managed = 0u32;
+    let attribute = outboard_abi::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_IS_MANAGED;
+    let known = call!(table, cuPointerGetAttribute((&raw mut managed).cast(), attribute, address)).is_ok();
+    Ok((address, bytes as u64, known && managed & 0xff != 0))
 }

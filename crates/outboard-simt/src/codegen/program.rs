@@ -256,7 +256,9 @@ pub(crate) fn load(
             return Err(LoadError::Duplicate(function.name.clone()));
         }
     }
-    Ok(Arc::new(Program { kernels, globals, _code: code }))
+    let managed = modules.iter().flat_map(|ir| &ir.globals).filter(|global| global.managed);
+    let managed = managed.map(|global| global.name.clone()).collect();
+    Ok(Arc::new(Program { kernels, globals, managed, _code: code }))
 }
 
 /// For people who work on the code generator: `OUTBOARD_SIMT_DUMP` names a directory for intermediate and machine code.

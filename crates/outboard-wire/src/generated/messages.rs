@@ -1162,18 +1162,21 @@ pub struct ModuleGlobalReply {
     pub address: u64,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
+    /// `managed`, see `api/wire/`.
+    pub managed: bool,
 }
 
 impl Encode for ModuleGlobalReply {
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
         writer.put(&self.bytes);
+        writer.put(&self.managed);
     }
 }
 
 impl<'a> Decode<'a> for ModuleGlobalReply {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ModuleGlobalReply { address: reader.get()?, bytes: reader.get()? })
+        Ok(ModuleGlobalReply { address: reader.get()?, bytes: reader.get()?, managed: reader.get()? })
     }
 }
 
@@ -5149,6 +5152,218 @@ impl Message for GraphUpload {
     const OP: u16 = 118;
 }
 
+/// The message `managed_alloc`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManagedAlloc {
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for ManagedAlloc {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for ManagedAlloc {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ManagedAlloc { bytes: reader.get()? })
+    }
+}
+
+impl Message for ManagedAlloc {
+    const OP: u16 = 119;
+}
+
+/// The answer to [`ManagedAlloc`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManagedAllocReply {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for ManagedAllocReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for ManagedAllocReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ManagedAllocReply { address: reader.get()? })
+    }
+}
+
+impl Call for ManagedAlloc {
+    type Reply<'a> = ManagedAllocReply;
+}
+
+/// The message `mapped_close`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedClose {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MappedClose {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for MappedClose {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedClose { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MappedClose {
+    const OP: u16 = 120;
+}
+
+/// The answer to [`MappedClose`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedCloseReply {}
+
+impl Encode for MappedCloseReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MappedCloseReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedCloseReply {})
+    }
+}
+
+impl Call for MappedClose {
+    type Reply<'a> = MappedCloseReply;
+}
+
+/// The message `mapped_open`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedOpen {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MappedOpen {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for MappedOpen {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedOpen { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MappedOpen {
+    const OP: u16 = 121;
+}
+
+/// The answer to [`MappedOpen`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedOpenReply {}
+
+impl Encode for MappedOpenReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MappedOpenReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedOpenReply {})
+    }
+}
+
+impl Call for MappedOpen {
+    type Reply<'a> = MappedOpenReply;
+}
+
+/// The message `mapped_read`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedRead {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u32,
+}
+
+impl Encode for MappedRead {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for MappedRead {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedRead { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MappedRead {
+    const OP: u16 = 122;
+}
+
+/// The answer to [`MappedRead`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedReadReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for MappedReadReply<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for MappedReadReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedReadReply { data: reader.get()? })
+    }
+}
+
+impl Call for MappedRead {
+    type Reply<'a> = MappedReadReply<'a>;
+}
+
+/// The message `mapped_write`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedWrite<'a> {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `mask`, see `api/wire/`.
+    pub mask: &'a [u8],
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for MappedWrite<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.mask);
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for MappedWrite<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedWrite { address: reader.get()?, mask: reader.get()?, data: reader.get()? })
+    }
+}
+
+impl Message for MappedWrite<'_> {
+    const OP: u16 = 123;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -5270,6 +5485,11 @@ pub fn name(op: u16) -> Option<&'static str> {
         116 => "graph_memory_set",
         117 => "graph_memory_trim",
         118 => "graph_upload",
+        119 => "managed_alloc",
+        120 => "mapped_close",
+        121 => "mapped_open",
+        122 => "mapped_read",
+        123 => "mapped_write",
         _ => return None,
     })
 }
@@ -5397,6 +5617,11 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         116 => writer.put(&reader.get::<GraphMemorySet>()?),
         117 => writer.put(&reader.get::<GraphMemoryTrim>()?),
         118 => writer.put(&reader.get::<GraphUpload>()?),
+        119 => writer.put(&reader.get::<ManagedAlloc>()?),
+        120 => writer.put(&reader.get::<MappedClose>()?),
+        121 => writer.put(&reader.get::<MappedOpen>()?),
+        122 => writer.put(&reader.get::<MappedRead>()?),
+        123 => writer.put(&reader.get::<MappedWrite<'_>>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

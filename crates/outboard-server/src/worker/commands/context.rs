@@ -42,6 +42,7 @@ impl Worker {
         self.allocations.forget(self.ctx);
         self.parcels.forget(self.ctx);
         self.opened.retain(|address, _| self.allocations.check(*address, 1).is_ok());
+        self.mapped.forget(self.ctx);
         self.slots.forget(self.ctx);
         if let Some(pool) = self.pools.remove(&self.ctx) {
             pool.close();

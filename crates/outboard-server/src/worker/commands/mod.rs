@@ -10,6 +10,7 @@ mod graph;
 mod ipc;
 mod launch;
 mod link;
+mod managed;
 mod memory;
 mod module;
 mod nvml;

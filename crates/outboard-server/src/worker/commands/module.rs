@@ -95,11 +95,11 @@ impl ModuleCommands for Worker {
     fn module_global(&mut self, m: ModuleGlobal<'_>, answer: Answer<ModuleGlobal<'static>>) {
         let module = self.enter().and_then(|_| self.objects.module(m.module));
         let outcome = module.and_then(|module| modules::global(self.table, module, m.name));
-        if let Ok((address, bytes)) = outcome
+        if let Ok((address, bytes, _)) = outcome
             && self.allocations.check(address, bytes).is_err()
         {
             self.allocations.insert(address, bytes, self.ctx);
         }
-        answer.result(outcome.map(|(address, bytes)| ModuleGlobalReply { address, bytes }));
+        answer.result(outcome.map(|(address, bytes, managed)| ModuleGlobalReply { address, bytes, managed }));
     }
 }

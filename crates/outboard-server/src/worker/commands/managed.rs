@@ -1,0 +1,92 @@
+//! Memory that the client's program and the device both use.
+
+use outboard_abi::CUresult;
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::Worker;
+use crate::generated::dispatch::ManagedCommands;
+use crate::worker::answer::{Answer, Outcome};
+use crate::worker::mapped::{self, Unused};
+use crate::worker::objects::Context;
+
+/// `CU_MEM_ATTACH_GLOBAL`.
+const ATTACH_GLOBAL: u32 = 1;
+/// Most bytes of a single answer.
+const MOST_READ: usize = 1 << 20;
+
+impl Worker {
+    fn alloc_managed(&mut self, bytes: u64) -> Result<u64, CUresult> {
+        self.enter()?;
+        let mut address = 0;
+        if self.platform.devices.len() > 1 {
+            // The driver knows how several devices share it.
+            call!(self.table, cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL))?;
+        } else {
+            // Nobody on this machine touches it but the device, whose own memory does best.
+            call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
+        }
+        self.allocations.insert(address, bytes, self.ctx);
+        Ok(address)
+    }
+
+    fn open_mapped(&mut self, m: &MappedOpen) -> Result<(), CUresult> {
+        self.enter()?;
+        self.mapped.open(self.table, self.ctx, m.address, m.bytes)?;
+        self.allocations.insert(m.address, m.bytes, self.ctx);
+        Ok(())
+    }
+
+    fn close_mapped(&mut self, m: &MappedClose) -> Result<(Context, Unused), CUresult> {
+        let context = self.enter()?;
+        let unused = self.mapped.close(m.address, m.bytes)?;
+        self.allocations.remove(m.address)?;
+        Ok((context, unused))
+    }
+}
+
+impl ManagedCommands for Worker {
+    fn managed_alloc(&mut self, m: ManagedAlloc, answer: Answer<ManagedAlloc>) {
+        let outcome = self.alloc_managed(m.bytes);
+        answer.result(outcome.map(|address| ManagedAllocReply { address }));
+    }
+
+    fn mapped_open(&mut self, m: MappedOpen, answer: Answer<MappedOpen>) {
+        let outcome = self.open_mapped(&m);
+        answer.result(outcome.map(|()| MappedOpenReply {}));
+    }
+
+    fn mapped_close(&mut self, m: MappedClose, answer: Answer<MappedClose>) {
+        match self.close_mapped(&m) {
+            Ok((context, unused)) => self.on_helper(
+                context,
+                answer,
+                move |table| {
+                    // A fault in the context is no reason to keep the memory.
+                    let _ = call!(table, cuCtxSynchronize());
+                    mapped::unmap(table, &unused);
+                    Ok(())
+                },
+                |answer, outcome: Result<(), CUresult>| answer.result(outcome.map(|()| MappedCloseReply {})),
+            ),
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn mapped_write(&mut self, m: MappedWrite<'_>) -> Outcome {
+        self.mapped.write(m.address, m.mask, m.data)
+    }
+
+    fn mapped_read(&mut self, m: MappedRead, answer: Answer<MappedRead>) {
+        let bytes = m.bytes as usize;
+        let outcome = if bytes > MOST_READ {
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        } else {
+            self.mapped.read(m.address, bytes)
+        };
+        match outcome {
+            Ok(data) => answer.ok(&MappedReadReply { data: &data }),
+            Err(error) => answer.error(error),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Page-locked memory of the client's program that kernels use: this process has pages of its own under the same addresses, which the device
+//! can reach. The client sends what its program writes and asks for what kernels have written.
+//!
+//! Its addresses are the client's choice, so they are only ever taken where nothing else is.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ops::Range;
+
+use outboard_abi::CUresult;
+use outboard_driver::{Table, call};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+const PAGE: u64 = 4096;
+const WORD: usize = 4;
+/// `CU_MEMHOSTREGISTER_PORTABLE` and `_DEVICEMAP`.
+const FLAGS: u32 = 3;
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// The session's mapped memory.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    /// What the client has opened: bytes and context, by first address.
+    open: BTreeMap<u64, (u64, u32)>,
+    /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
+    runs: BTreeMap<u64, (u64, u32)>,
+    bytes: u64,
+}
+
+/// Pages that nobody uses any more.
+pub(crate) struct Unused(Vec<Range<u64>>);
+
+fn pages(address: u64, bytes: u64) -> Result<Range<u64>, CUresult> {
+    let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(INVALID)?;
+    let start = address & !(PAGE - 1);
+    if bytes == 0 || start == 0 { Err(INVALID) } else { Ok(start..end) }
+}
+
+/// Half of the machine's memory, for each session: locked pages are lost to everybody else.
+fn limit() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) / 2
+}
+
+impl Mapped {
+    /// Gives the device pages under these addresses, zeroed. The context is current.
+    pub(crate) fn open(&mut self, table: &Table, ctx: u32, address: u64, bytes: u64) -> Result<(), CUresult> {
+        let range = pages(address, bytes)?;
+        let clash = self.open.range(..address + bytes).next_back().is_some_and(|(base, (len, _))| base + len > address);
+        if clash {
+            return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let missing = self.missing(&range);
+        let more: u64 = missing.iter().map(|run| run.end - run.start).sum();
+        if self.bytes + more > limit() {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let mut made = Vec::new();
+        for run in missing {
+            if let Err(error) = map(table, &run) {
+                unmap(table, &Unused(made));
+                return Err(error);
+            }
+            made.push(run);
+        }
+        for run in made {
+            self.runs.insert(run.start, (run.end - run.start, 0));
+        }
+        for (_, (_, users)) in self.runs_in(&range) {
+            *users += 1;
+        }
+        self.bytes += more;
+        self.open.insert(address, (bytes, ctx));
+        Ok(())
+    }
+
+    /// The pages of a range that no run has.
+    fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut missing = Vec::new();
+        let mut at = range.start;
+        let before = self.runs.range(..range.start).next_back();
+        for (base, (len, _)) in before.into_iter().chain(self.runs.range(range.clone())) {
+            if *base > at {
+                missing.push(at..*base);
+            }
+            at = at.max(base + len);
+        }
+        if at < range.end {
+            missing.push(at..range.end);
+        }
+        missing
+    }
+
+    fn runs_in(&mut self, range: &Range<u64>) -> impl Iterator<Item = (&u64, &mut (u64, u32))> {
+        let (start, end) = (range.start, range.end);
+        self.runs.range_mut(..end).filter(move |(base, (len, _))| **base + *len > start)
+    }
+
+    /// Forgets what was opened at an address; the pages are to be given to [`unmap`] once the device is done with them.
+    pub(crate) fn close(&mut self, address: u64, bytes: u64) -> Result<Unused, CUresult> {
+        let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else { return Err(INVALID) };
+        let range = pages(address, *len)?;
+        self.open.remove(&address);
+        for (_, (_, users)) in self.runs_in(&range) {
+            *users -= 1;
+        }
+        let unused: Vec<_> =
+            self.runs.extract_if(.., |_, (_, users)| *users == 0).map(|(base, (len, _))| base..base + len).collect();
+        self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
+        Ok(Unused(unused))
+    }
+
+    /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        self.open.retain(|_, (_, owner)| *owner != ctx);
+    }
+
+    /// `Ok` if these bytes lie in memory that is open.
+    fn check(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
+        let (base, (len, _)) = self.open.range(..=address).next_back().ok_or(INVALID)?;
+        let offset = address - base;
+        let inside = offset < *len && bytes as u64 <= len - offset;
+        if inside { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// Writes the words of `data` that `mask` names, each whole: kernels may look at them meanwhile.
+    pub(crate) fn write(&self, address: u64, mask: &[u8], data: &[u8]) -> Result<(), CUresult> {
+        self.check(address, data.len())?;
+        if mask.is_empty() {
+            // SAFETY: checked to lie in pages of ours, which only this thread unmaps the last use of; others that look at them are kernels.
+            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
+            return Ok(());
+        }
+        if !address.is_multiple_of(WORD as u64) || mask.len() < data.len().div_ceil(WORD).div_ceil(8) {
+            return Err(INVALID);
+        }
+        for (index, word) in data.as_chunks::<WORD>().0.iter().enumerate() {
+            if mask[index / 8] >> (index % 8) & 1 == 1 {
+                let at = (address + (index * WORD) as u64) as *mut u32;
+                // SAFETY: as above, and aligned.
+                unsafe { at.write_volatile(u32::from_ne_bytes(*word)) };
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes as they are now.
+    pub(crate) fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CUresult> {
+        self.check(address, bytes)?;
+        let mut data = Vec::<u8>::with_capacity(bytes);
+        // SAFETY: checked as for `write`; the vector has room for the bytes, which are then there.
+        unsafe {
+            core::ptr::copy_nonoverlapping(address as *const u8, data.as_mut_ptr(), bytes);
+            data.set_len(bytes);
+        }
+        Ok(data)
+    }
+}
+
+/// Maps fresh pages where nothing is, and gives them to the device under the same addresses.
+fn map(table: &Table, run: &Range<u64>) -> Result<(), CUresult> {
+    let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the flag leaves alone whatever is there, and the call fails then.
+    let got = unsafe { mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE) };
+    let got = got.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
+    let outcome = if got == at { register(table, at, bytes) } else { Err(CUresult::CUDA_ERROR_MAP_FAILED) };
+    if outcome.is_err() {
+        // SAFETY: mapped above; the driver does not have it.
+        let _ = unsafe { munmap(got, bytes) };
+    }
+    outcome
+}
+
+fn register(table: &Table, at: *mut c_void, bytes: usize) -> Result<(), CUresult> {
+    call!(table, cuMemHostRegister_v2(at, bytes, FLAGS))?;
+    let mut device = 0;
+    let outcome = call!(table, cuMemHostGetDevicePointer_v2(&raw mut device, at, 0));
+    if outcome.is_ok() && device == at as u64 {
+        return Ok(());
+    }
+    let _ = call!(table, cuMemHostUnregister(at));
+    outcome.and(Err(CUresult::CUDA_ERROR_NOT_SUPPORTED))
+}
+
+/// Gives pages back that the device is done with.
+pub(crate) fn unmap(table: &Table, unused: &Unused) {
+    for run in &unused.0 {
+        let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
+        if call!(table, cuMemHostUnregister(at)).is_ok() {
+            // SAFETY: our mapping, which the driver has let go of and no client's range uses.
+            let _ = unsafe { munmap(at, bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_shared_by_ranges_and_nothing_else_can_be_named() {
+        let mut mapped = Mapped::default();
+        mapped.runs.insert(0x10000, (0x2000, 1));
+        mapped.open.insert(0x10800, (0x1000, 1));
+        assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
+        assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
+        assert_eq!(mapped.missing(&(0x11000..0x13000)), std::slice::from_ref(&(0x12000..0x13000)));
+        assert!(mapped.check(0x10800, 0x1000).is_ok());
+        for (address, bytes) in [(0x10800, 0x1001), (0x10700, 1), (0x11800, 1), (0x10fff, usize::MAX), (0, 1)] {
+            assert!(mapped.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+        }
+        assert!(mapped.close(0x10800, 1).is_err() && mapped.close(0x10000, 0x1000).is_err());
+        assert_eq!(
+            mapped.close(0x10800, 0x1000).map(|unused| unused.0).unwrap(),
+            std::slice::from_ref(&(0x10000..0x12000))
+        );
+        for (address, bytes) in [(0, 10), (100, 10), (0x1000, 0), (u64::MAX - 10, 100), (u64::MAX - 10, 5)] {
+            assert!(pages(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+        }
+    }
+
+    #[test]
+    fn words_are_written_by_mask() {
+        let memory = Box::new([0u32; 16]);
+        let address = memory.as_ptr() as u64;
+        let mut mapped = Mapped::default();
+        mapped.open.insert(address, (64, 1));
+        mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
+        assert_eq!(mapped.read(address, 20).unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
+        mapped.write(address + 1, &[], &[9]).unwrap();
+        assert_eq!(mapped.read(address, 2).unwrap(), [0, 9]);
+        assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");
+        assert!(mapped.write(address, &[1], &[1; 64]).is_err(), "a mask that is too short");
+        assert!(mapped.write(address + 60, &[], &[1; 5]).is_err() && mapped.read(address, 65).is_err());
+    }
+}
