@@ -202,6 +202,7 @@ mod tests {
     fn pages_are_shared_by_ranges_and_nothing_else_can_be_named() {
         let mut mapped = Mapped::default();
         mapped.runs.insert(0x10000, (0x2000, 1));
+        mapped.bytes = 0x2000;
         mapped.open.insert(0x10800, (0x1000, 1));
         assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
         assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
