@@ -84,5 +84,30 @@ while IFS=$'\t' read -r name program libraries args; do
         "$(awk "BEGIN { print $t1 - $t0 }")" \
         "$(awk "BEGIN { print $t2 - $t1 }")"
 done <"$programs/suite.tsv"
+
+# NVML: the program and NVIDIA's own, where they are there, natively and with the server's devices.
+nvml() {
+    local name=$1 direct remote
+    shift
+    LD_LIBRARY_PATH=$native timeout -k 5 $limit "$@" >"$logs/$name.direct.out" 2>"$logs/$name.direct.err" </dev/null
+    direct=$?
+    local more=()
+    [ "$name" = nvml ] && more=(remote)
+    timeout -k 5 $limit "$dist/bin/outboard" run --server "$address" -- "$@" "${more[@]}" \
+        >"$logs/$name.server.out" 2>"$logs/$name.server.err" </dev/null
+    remote=$?
+    local same=no
+    cmp -s "$logs/$name.direct.out" "$logs/$name.server.out" && same=yes
+    if [ $direct = 0 ] && [ $remote = 0 ] && [ $same = yes ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    printf '%-28s %-10s %-10s %-5s\n' "$name" "$(ended $direct)" "$(ended $remote)" $same
+}
+if [ $# = 0 ] || [[ " $* " == *" nvml "* ]]; then
+    [ -x "$programs/nvml" ] && nvml nvml "$programs/nvml"
+    if command -v nvidia-smi >/dev/null; then
+        nvml nvidia-smi-L nvidia-smi -L
+        nvml nvidia-smi-query nvidia-smi --format=csv \
+            --query-gpu=name,uuid,serial,pci.bus_id,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,compute_cap,ecc.mode.current,mig.mode.current
+    fi
+fi
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -133,6 +133,27 @@ int main(int argc, char **argv) {
                 found = found || (infos[i].pid == (unsigned)getpid() && infos[i].usedGpuMemory >= bytes);
             }
             EXPECT(found);
+            // As nvidia-smi lists them, with the names, through a function that is in no header.
+            struct Process {
+                unsigned number;
+                unsigned long long bytes;
+                unsigned instances[2];
+                char name[4096];
+                unsigned long long reserved;
+            };
+            static const unsigned char id[] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                                               0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+            const size_t *table = nullptr;
+            OK(find<nvmlReturn_t(const size_t **, const void *)>("nvmlInternalGetExportTable")(&table, id));
+            EXPECT(table[0] > 0x6a8);
+            auto list = reinterpret_cast<nvmlReturn_t (*)(nvmlDevice_t, unsigned *, Process *)>(table[0x6a8 / 8]);
+            std::vector<Process> named(250);
+            listed = (unsigned)named.size();
+            OK(list(device, &listed, named.data()));
+            EXPECT(listed > 0);
+            for (unsigned i = 0; i < listed; i++) {
+                EXPECT(named[i].number != (unsigned)getpid() || strstr(named[i].name, "nvml"));
+            }
             char program[256];
             OK(NVML(nvmlSystemGetProcessName)(getpid(), program, sizeof program));
             EXPECT(strstr(program, "nvml"));

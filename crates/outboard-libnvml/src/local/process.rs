@@ -11,11 +11,11 @@ use outboard_client::Query;
 use outboard_wire::Reader;
 use outboard_wire::messages::{NvmlProcesses, NvmlProcessesReply};
 
-use crate::border::{INVALID, NOT_FOUND, Result, put_text};
+use crate::border::{INVALID, NOT_FOUND, Result, put, put_text};
 use crate::{device, session};
 
 /// For a process that is on no partition of a device.
-const NO_INSTANCE: c_uint = u32::MAX;
+pub(crate) const NO_INSTANCE: c_uint = u32::MAX;
 
 /// Processes that use a device, each with its bytes of device memory.
 fn processes(query: &Query, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
@@ -48,6 +48,34 @@ unsafe fn list<T>(entries: &[T], count: *mut c_uint, out: *mut T) -> Result<()> 
     // SAFETY: there is room for them, by the contract above.
     unsafe { core::ptr::copy_nonoverlapping(entries.as_ptr(), out, entries.len()) };
     Ok(())
+}
+
+/// Lists the processes that use a device, each as `entry` says.
+///
+/// # Safety
+/// As of [`list`].
+pub(crate) unsafe fn list_processes<T>(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    out: *mut T,
+    entry: impl Fn(u32, u64) -> T,
+) -> Result<()> {
+    let query = session::query()?;
+    let entries: Vec<T> =
+        processes(&query, device)?.into_iter().map(|(process, bytes)| entry(process, bytes)).collect();
+    // SAFETY: by the contract above.
+    unsafe { list(&entries, count, out) }
+}
+
+/// Lists no processes.
+///
+/// # Safety
+/// `count` is null or valid for a write.
+pub(crate) unsafe fn list_no_processes(device: nvmlDevice_t, count: *mut c_uint) -> Result<()> {
+    let query = session::query()?;
+    device::index(&query, device)?;
+    // SAFETY: by the contract above.
+    unsafe { put(count, 0) }
 }
 
 /// A function that lists the processes of one kind; each release has its own structure for it.
@@ -133,20 +161,25 @@ pub(crate) unsafe fn nvmlDeviceGetRunningProcessDetailList(
     unsafe { list(&entries, &raw mut out.numProcArrayEntries, out.procArray) }
 }
 
+/// What a process of this machine was started as.
+pub(crate) fn name_of(process: u32) -> Option<String> {
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
+    match command.split(|byte| *byte == 0).next() {
+        Some(first) if !first.is_empty() => Some(String::from_utf8_lossy(first).into_owned()),
+        _ => {
+            let path = std::fs::read_link(format!("/proc/{process}/exe")).ok()?;
+            Some(String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned())
+        }
+    }
+}
+
 /// The processes that are listed are this machine's, and it knows their names.
 pub(crate) unsafe fn nvmlSystemGetProcessName(process: c_uint, name: *mut c_char, length: c_uint) -> Result<()> {
     session::require_initialised()?;
     if name.is_null() || length == 0 {
         return Err(INVALID);
     }
-    let command = std::fs::read(format!("/proc/{process}/cmdline")).map_err(|_| NOT_FOUND)?;
-    let program = match command.split(|byte| *byte == 0).next() {
-        Some(first) if !first.is_empty() => String::from_utf8_lossy(first).into_owned(),
-        _ => {
-            let path = std::fs::read_link(format!("/proc/{process}/exe")).map_err(|_| NOT_FOUND)?;
-            String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
-        }
-    };
+    let program = name_of(process).ok_or(NOT_FOUND)?;
     // As much as there is room for, as NVML does.
     let mut end = program.len().min(length as usize - 1);
     while !program.is_char_boundary(end) {
