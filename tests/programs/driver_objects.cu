@@ -96,6 +96,9 @@ static void streams() {
     CUevent event;
     CHECK_DRIVER(DRIVER(cuEventCreate)(&event, CU_EVENT_BLOCKING_SYNC));
     CHECK_DRIVER(DRIVER(cuEventRecordWithFlags)(event, stream, CU_EVENT_RECORD_DEFAULT));
+    // External ones are for captures.
+    EXPECT(DRIVER(cuEventRecordWithFlags)(event, stream, CU_EVENT_RECORD_EXTERNAL) != CUDA_SUCCESS);
+    EXPECT(DRIVER(cuStreamWaitEvent)(stream, event, CU_EVENT_WAIT_EXTERNAL) != CUDA_SUCCESS);
     CHECK_DRIVER(DRIVER(cuEventSynchronize)(event));
     CHECK_DRIVER(DRIVER(cuEventDestroy)(event));
     CHECK_DRIVER(DRIVER(cuStreamDestroy)(stream));

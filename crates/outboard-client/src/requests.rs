@@ -1,11 +1,11 @@
 //! What the worker asks of this process, and who does it.
 //!
 //! A request arrives as a notice, on whichever thread reads the link. That thread only queues it: it is done by a thread of ours, one for
-//! each kind and context, in order. No such thread exists before the first request.
+//! each kind and context, in order. No such thread exists before the first request, and none outlives its context.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ struct Queue {
     /// How many there are, for looks without the lock.
     count: AtomicUsize,
     added: Condvar,
+    /// The context has ended: the thread ends when it has done what is here.
+    closed: AtomicBool,
 }
 
 /// A request, copied from where it was read.
@@ -89,13 +91,21 @@ impl Requests {
         let queue = Arc::new(Queue::default());
         let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
         let run = move || {
-            loop {
-                requests.do_one(&own.next(requests.spin));
+            while let Some(asked) = own.next(requests.spin) {
+                requests.do_one(&asked);
             }
         };
         thread::start(format!("outboard-host{}", key.1), run).ok()?;
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&queue));
         Some(queue)
+    }
+
+    /// A context has ended, and its threads with it.
+    pub(crate) fn end(&self, ctx: ContextId) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, queue) in queues.extract_if(|(_, of), _| *of == ctx.0) {
+            queue.close();
+        }
     }
 
     fn do_one(&self, asked: &Asked) {
@@ -137,8 +147,14 @@ impl Queue {
         self.added.notify_one();
     }
 
-    /// The next one; waits for it, at first awake.
-    fn next(&self, spin: Duration) -> Asked {
+    fn close(&self) {
+        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::Release);
+        self.added.notify_one();
+    }
+
+    /// The next one; waits for it, at first awake. None once the queue is closed and empty.
+    fn next(&self, spin: Duration) -> Option<Asked> {
         let start = Instant::now();
         while self.count.load(Ordering::Acquire) == 0 && start.elapsed() < spin {
             std::thread::yield_now();
@@ -147,9 +163,81 @@ impl Queue {
         loop {
             if let Some(asked) = waiting.pop_front() {
                 self.count.store(waiting.len(), Ordering::Release);
-                return asked;
+                return Some(asked);
+            }
+            if self.closed.load(Ordering::Acquire) {
+                return None;
             }
             waiting = self.added.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// Only keeps a defect from hanging the tests.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Says what it was asked, and panics if that is 13.
+    struct Says(Mutex<Sender<(u32, u8)>>);
+
+    impl Answerer for Says {
+        fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
+            if kind != 1 {
+                return None;
+            }
+            let number = body.get().unwrap_or(u8::MAX);
+            assert_ne!(number, 13, "on purpose");
+            let _ = self.0.lock().unwrap().send((ctx.0, number));
+            Some(Ok(Vec::new()))
+        }
+    }
+
+    fn threads(ctx: u32) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == format!("outboard-host{ctx}")).count()
+    }
+
+    #[test]
+    fn requests_of_a_context_are_done_in_order_by_a_thread_that_ends_with_it() {
+        let (say, said) = channel();
+        let answerers: Vec<Arc<dyn Answerer>> = vec![Arc::new(Says(Mutex::new(say)))];
+        let requests = Requests::new(Duration::from_micros(50), Arc::default(), answerers);
+        assert_eq!(threads(71), 0);
+        for number in 0..20u8 {
+            for ctx in [71, 72] {
+                requests.asked(&Request { number: 0, kind: 1, ctx, body: &[number] });
+            }
+            // Of nobody's kind: no harm done.
+            requests.asked(&Request { number: 0, kind: 9, ctx: 71, body: &[] });
+        }
+        let mut next = HashMap::from([(71, 0), (72, 0)]);
+        for _ in 0..2 * 19 {
+            let (ctx, number) = said.recv_timeout(PATIENCE).unwrap();
+            let next = next.get_mut(&ctx).unwrap();
+            if *next == 13 {
+                *next += 1;
+            }
+            assert_eq!(number, *next);
+            *next += 1;
+        }
+        assert_eq!((threads(71), threads(72)), (2, 1), "one for each kind and context");
+        requests.end(ContextId(71));
+        let start = Instant::now();
+        while threads(71) > 0 {
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+        assert_eq!(threads(72), 1);
+        // It could be asked again.
+        requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[77] });
+        assert_eq!(said.recv_timeout(PATIENCE).unwrap(), (71, 77));
+        requests.end(ContextId(71));
+        requests.end(ContextId(72));
     }
 }

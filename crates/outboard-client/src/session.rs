@@ -36,6 +36,7 @@ pub(crate) struct Session {
     link: Link,
     pending: Arc<Pending>,
     copies: Arc<Copies>,
+    requests: Arc<Requests>,
     functions: Arc<HostFunctions>,
     late: Arc<LateCopies>,
     graphs: Arc<GraphHosts>,
@@ -104,6 +105,7 @@ impl Session {
     pub(crate) fn context_ended(&self, ctx: ContextId) {
         self.functions.forget(ctx);
         self.late.end(ctx);
+        self.requests.end(ctx);
     }
 
     /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.
@@ -387,7 +389,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let (upload, started) = (Mutex::new(()), Instant::now());
-    let session = Session { link, pending, copies, functions, late, graphs, upload, device, server, started };
+    let session = Session { link, pending, copies, requests, functions, late, graphs, upload, device, server, started };
     Ok((Arc::new(session), platform))
 }
 

@@ -145,6 +145,8 @@ pub(crate) unsafe fn cuEventRecordWithFlags<D: Driver>(event: CUevent, stream: C
         event.captured.store(outcome?, Ordering::Relaxed);
         return Ok(());
     }
+    // An external record is for captures.
+    require(flags == 0)?;
     if event.is_captured() {
         event.captured.store(false, Ordering::Relaxed);
     }

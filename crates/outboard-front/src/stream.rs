@@ -226,6 +226,8 @@ pub(crate) unsafe fn cuStreamWaitEvent<D: Driver>(stream: CUstream, event: CUeve
     if let Some(outcome) = crate::capture::wait(&here, stream, event.id().0, flags, event.is_captured()) {
         return outcome;
     }
+    // An external wait is for captures.
+    require(flags == 0)?;
     here.note(D::get().stream_wait_event(here.id, stream, event.id(), flags))
 }
 
