@@ -8,7 +8,7 @@ use crate::Driver;
 use crate::backend::Result;
 use crate::border::{put, require};
 use crate::proc_address::{self, Entry};
-use crate::{state, tables};
+use crate::{refusals, state, tables};
 
 pub(crate) mod errors;
 
@@ -68,7 +68,10 @@ pub(crate) unsafe fn cuGetExportTable<D: Driver>(table: *mut *const c_void, id: 
     require(!table.is_null() && !id.is_null())?;
     // SAFETY: not null; the program passes a UUID.
     let id = unsafe { (*id).bytes }.map(|byte| byte as u8);
-    let found = tables::find::<D>(&id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Some(found) = tables::find::<D>(&id) else {
+        refusals::unknown_table(&id);
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
     // SAFETY: checked for null above.
     unsafe { put(table, found) }
 }

@@ -49,6 +49,7 @@ pub mod pool;
 pub mod proc_address;
 pub mod profiler;
 mod ranges;
+mod refusals;
 mod state;
 pub mod stats;
 mod storage;

@@ -10,6 +10,7 @@ use outboard_abi::CUresult;
 
 use crate::backend::Backend;
 use crate::generated::driver::SYMBOLS;
+use crate::refusals;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicU64; SYMBOLS.len()] = [const { AtomicU64::new(0) }; SYMBOLS.len()];
@@ -38,6 +39,11 @@ pub(crate) fn failed(symbol: usize, error: CUresult) {
         let next = |errors: u64| Some(((errors >> 32) + 1) << 32 | u64::from(error.0));
         let _ = errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
+}
+
+/// Whether anybody wants to know.
+pub(crate) fn counting() -> bool {
+    COUNTING.load(Ordering::Relaxed)
 }
 
 /// Writes the statistics at exit when the variable names a file.
@@ -76,11 +82,14 @@ extern "C" fn write<B: Backend>() {
             let _ = write!(json, "{comma}\"{symbol}\": {count}");
         }
         json.push_str("}, \"errors\": {");
-        let failed = SYMBOLS.into_iter().zip(ERRORS.iter().map(|errors| errors.load(Ordering::Relaxed)));
-        for (index, (symbol, errors)) in failed.filter(|(_, errors)| *errors > 0).enumerate() {
+        let functions = SYMBOLS.into_iter().zip(ERRORS.iter().map(|errors| errors.load(Ordering::Relaxed)));
+        let failed = functions
+            .filter(|(_, errors)| *errors > 0)
+            .map(|(symbol, errors)| (symbol.to_owned(), errors >> 32, errors & 0xffff_ffff));
+        let refused = refusals::refused().into_iter().map(|(name, count, last)| (name, count, u64::from(last.0)));
+        for (index, (name, count, last)) in failed.chain(refused).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            let (count, last) = (errors >> 32, errors & 0xffff_ffff);
-            let _ = write!(json, "{comma}\"{symbol}\": {{\"count\": {count}, \"last\": {last}}}");
+            let _ = write!(json, "{comma}\"{name}\": {{\"count\": {count}, \"last\": {last}}}");
         }
         json.push_str("}}\n");
         let _ = std::fs::write(with_process(&path, std::process::id()), json);

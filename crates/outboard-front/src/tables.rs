@@ -13,7 +13,7 @@ use crate::Driver;
 use crate::border::{code, put, put_if};
 use crate::integrity;
 use crate::storage::Destructor;
-use crate::{context, module, state};
+use crate::{context, module, refusals, state};
 
 type Id = [u8; 16];
 
@@ -66,9 +66,15 @@ fn tables<D: Driver>() -> &'static Tables {
             (12, succeed as *const ()),
         ];
         Tables(vec![
-            (CUDART_INTERFACE, sized(13, &cudart)),
-            (TOOLS_RUNTIME_HOOKS, sized(7, &[(2, runtime_callbacks as *const ()), (6, sync_callbacks as *const ())])),
-            (TOOLS_TLS, sized(4, &[(2, succeed as *const ())])),
+            (CUDART_INTERFACE, sized::<{ start(&CUDART_INTERFACE) }>(13, &cudart)),
+            (
+                TOOLS_RUNTIME_HOOKS,
+                sized::<{ start(&TOOLS_RUNTIME_HOOKS) }>(
+                    7,
+                    &[(2, runtime_callbacks as *const ()), (6, sync_callbacks as *const ())],
+                ),
+            ),
+            (TOOLS_TLS, sized::<{ start(&TOOLS_TLS) }>(4, &[(2, succeed as *const ())])),
             (
                 CONTEXT_STORAGE,
                 [
@@ -79,27 +85,34 @@ fn tables<D: Driver>() -> &'static Tables {
                 ]
                 .into(),
             ),
-            (INTEGRITY, sized(3, &[(1, integrity_check::<D> as *const ())])),
-            (CONTEXT_CHECKS, sized(17, &[(2, context_check as *const ()), (3, zero as *const ())])),
-            (TABLE_2131, sized(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())])),
-            (TABLE_1734, sized(32, &[])),
-            (MODULE_KERNELS, sized(99, &[(7, each_kernel::<D> as *const ())])),
+            (INTEGRITY, sized::<{ start(&INTEGRITY) }>(3, &[(1, integrity_check::<D> as *const ())])),
+            (
+                CONTEXT_CHECKS,
+                sized::<{ start(&CONTEXT_CHECKS) }>(17, &[(2, context_check as *const ()), (3, zero as *const ())]),
+            ),
+            (
+                TABLE_2131,
+                sized::<{ start(&TABLE_2131) }>(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())]),
+            ),
+            (TABLE_1734, sized::<{ start(&TABLE_1734) }>(32, &[])),
+            (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<D> as *const ())])),
         ])
     })
 }
 
-/// A table whose first word is its size in bytes, and whose other slots refuse.
-fn sized(slots: usize, functions: &[(usize, *const ())]) -> Box<[usize]> {
-    let mut table = vec![refuse as *const () as usize; slots];
+/// How an id begins: enough to name its table.
+const fn start(id: &Id) -> u16 {
+    u16::from_be_bytes([id[0], id[1]])
+}
+
+/// A table whose first word is its size in bytes, and whose other slots refuse. `TABLE` is how its id begins.
+fn sized<const TABLE: u16>(slots: usize, functions: &[(usize, *const ())]) -> Box<[usize]> {
+    let mut table = refusals::slots::<TABLE>()[..slots].to_vec();
     table[0] = slots * size_of::<usize>();
     for (slot, function) in functions {
         table[*slot] = *function as usize;
     }
     table.into()
-}
-
-extern "C" fn refuse() -> CUresult {
-    CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
 
 extern "C" fn succeed() -> CUresult {
