@@ -1,6 +1,6 @@
 // Memory and events shared by handle between two processes, as torch.multiprocessing shares tensors.
 //
-// `ipc export` prints a handle and waits for the end of its input; `ipc open HANDLE` says whether it can be opened.
+// `ipc export` prints a handle and waits until it is ended; `ipc open HANDLE` says whether it can be opened.
 #include "check.h"
 #include "driver.h"
 #include "processes.h"
@@ -150,11 +150,9 @@ static int export_one() {
     CHECK(cudaMalloc(&memory, 1 << 20));
     CHECK(cudaIpcGetMemHandle(&handle, memory));
     for (size_t i = 0; i < sizeof handle; i++) printf("%02x", static_cast<unsigned char>(handle.reserved[i]));
-    printf("\n");
+    printf("\nexported\n");
     fflush(stdout);
-    while (getchar() != EOF) {
-    }
-    return 0;
+    for (;;) pause();
 }
 
 static int open_one(const char* text) {

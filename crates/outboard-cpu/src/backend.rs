@@ -24,6 +24,7 @@ use crate::launch::Grid;
 use crate::link::Link;
 use crate::memory::{HostMemory, check_range};
 use crate::module::{self, Function, Module};
+use crate::peer::Windows;
 use crate::pool::{Pool, Pooled};
 use crate::sched::{Lane, Scheduler, Ticket};
 use crate::stream::Attributes;
@@ -51,6 +52,7 @@ pub struct Cpu {
     pub(crate) default_pools: Mutex<HashMap<u32, Arc<Pool>>>,
     pub(crate) pooled: Pooled,
     pub(crate) opened: OpenedMemory,
+    pub(crate) windows: Windows,
     launches: AtomicU64,
     pub(crate) attributes: Attributes,
     pub(crate) graphs: crate::graph::Tables,
@@ -75,6 +77,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     default_pools: Mutex::default(),
     pooled: Pooled::default(),
     opened: OpenedMemory::default(),
+    windows: Windows::default(),
     launches: AtomicU64::new(0),
     attributes: Attributes::default(),
     graphs: crate::graph::Tables::new(),
@@ -199,6 +202,7 @@ impl Backend for Cpu {
         self.links.remove_where(|link| link.ctx == ctx);
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
+        self.forget_peers(ctx, self.device_of(&context.engine)?)?;
         context.free_all();
         self.pooled.free_context(ctx);
         self.opened.forget(ctx);

@@ -46,7 +46,7 @@ fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
         total_memory: config.memory,
         attributes,
         stream_priorities: (0, -5),
-        peers: Vec::new(),
+        peers: (0..config.devices as u32).filter(|other| *other != ordinal).collect(),
     }
 }
 

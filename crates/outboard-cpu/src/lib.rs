@@ -25,6 +25,7 @@ mod managed;
 mod memory;
 mod module;
 mod output;
+mod peer;
 mod pool;
 mod sched;
 mod stream;

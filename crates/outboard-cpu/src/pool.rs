@@ -194,7 +194,15 @@ impl Pools for Cpu {
         let pool = self.named_pool(pool)?;
         for (device, flags) in access {
             self.engine(*device)?;
-            pool.state.lock().access.insert(*device, *flags);
+            let before = pool.state.lock().access.insert(*device, *flags).unwrap_or(0);
+            match (before, *flags) {
+                (0, 1..) => self.windows.open(self.engines()?, *device, pool.device),
+                (1.., 0) => {
+                    self.wait_for_everything();
+                    self.windows.close(self.engines()?, *device, pool.device);
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -120,6 +120,7 @@ impl Context {
         crate::texture::forget(id);
         crate::memory::forget(id);
         crate::ipc::forget();
+        crate::peer::forget(id);
         let outcome = B::get().context_close(id);
         self.fault.clear();
         outcome

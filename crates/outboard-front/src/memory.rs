@@ -2,7 +2,7 @@
 
 use core::ffi::c_uint;
 
-use outboard_abi::{CUdeviceptr, CUresult, CUstream};
+use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 use parking_lot::RwLock;
 
 use crate::Driver;
@@ -21,6 +21,8 @@ pub(crate) struct Allocation {
     /// The context's handle, for `cuPointerGetAttribute`.
     pub(crate) context: u64,
     pub(crate) kind: Kind,
+    /// Whether synchronous operations on it always wait for the device: `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub(crate) synchronous: bool,
     /// Unique in the process, for `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub(crate) id: u64,
 }
@@ -84,7 +86,7 @@ pub(crate) fn insert(here: &Here, base: u64, bytes: u64, kind: Kind) {
 /// As [`insert`], for memory of a device that need not be the context's.
 pub(crate) fn insert_on(here: &Here, device: usize, base: u64, bytes: u64, kind: Kind) {
     let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let allocation = Allocation { ctx: here.id, device, context: here.context.handle, kind, id };
+    let allocation = Allocation { ctx: here.id, device, context: here.context.handle, kind, synchronous: false, id };
     MAP.write().insert(base, bytes, allocation);
 }
 
@@ -112,7 +114,27 @@ const NO_CONTEXT: ContextId = ContextId(0);
 pub(crate) fn insert_mapped(device: usize, base: u64, bytes: u64, memory: u64) {
     let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let kind = Kind::Mapped { memory, accessible: false };
-    MAP.write().insert(base, bytes, Allocation { ctx: NO_CONTEXT, device, context: 0, kind, id });
+    MAP.write().insert(base, bytes, Allocation { ctx: NO_CONTEXT, device, context: 0, kind, synchronous: false, id });
+}
+
+/// Whether any allocation has ever been made synchronous: hardly any program does, and then copies need not ask.
+static ANY_SYNCHRONOUS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Sets whether synchronous operations on the allocation that holds `address` always wait. `false` if there is none.
+pub(crate) fn set_synchronous(address: u64, now: bool) -> bool {
+    let mut map = MAP.write();
+    let Some(base) = map.find(address).map(|(base, _, _)| base) else { return false };
+    if let Some(allocation) = map.get_mut(base) {
+        allocation.synchronous = now;
+        ANY_SYNCHRONOUS.fetch_or(now, std::sync::atomic::Ordering::Relaxed);
+    }
+    true
+}
+
+/// Whether synchronous operations on what is at `address` always wait for the device.
+pub(crate) fn is_synchronous(address: u64) -> bool {
+    ANY_SYNCHRONOUS.load(std::sync::atomic::Ordering::Relaxed)
+        && find(address).is_some_and(|(_, _, allocation)| allocation.synchronous)
 }
 
 /// Says whether the mapping at `base` may be used.
@@ -151,6 +173,78 @@ pub(crate) unsafe fn cuMemAlloc_v2<D: Driver>(out: *mut CUdeviceptr, bytes: usiz
     insert(&here, address, bytes as u64, Kind::Device);
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }
+}
+
+/// An address as programs of before CUDA 3.2 have it. Memory at another one is not for them.
+fn narrow<D: Driver>(address: u64) -> Result<u32> {
+    u32::try_from(address).map_err(|_| {
+        // SAFETY: allocated for this call, and not given to the program.
+        let _ = unsafe { cuMemFree_v2::<D>(address) };
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+pub(crate) unsafe fn cuMemAlloc<D: Driver>(out: *mut CUdeviceptr_v1, bytes: c_uint) -> Result<()> {
+    require(!out.is_null())?;
+    let mut address = 0;
+    // SAFETY: the out parameters are ours and the program's.
+    unsafe {
+        cuMemAlloc_v2::<D>(&raw mut address, bytes as usize)?;
+        put(out, narrow::<D>(address)?)
+    }
+}
+
+pub(crate) unsafe fn cuMemAllocPitch<D: Driver>(
+    out: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width: c_uint,
+    height: c_uint,
+    element: c_uint,
+) -> Result<()> {
+    require(!out.is_null() && !pitch.is_null())?;
+    let (mut address, mut row) = (0, 0);
+    // SAFETY: the out parameters are ours and the program's.
+    unsafe {
+        cuMemAllocPitch_v2::<D>(&raw mut address, &raw mut row, width as usize, height as usize, element)?;
+        put(out, narrow::<D>(address)?)?;
+        put(pitch, row as c_uint)
+    }
+}
+
+pub(crate) unsafe fn cuMemFree<D: Driver>(address: CUdeviceptr_v1) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuMemFree_v2::<D>(address.into()) }
+}
+
+pub(crate) unsafe fn cuMemGetInfo<D: Driver>(free: *mut c_uint, total: *mut c_uint) -> Result<()> {
+    require(!free.is_null() && !total.is_null())?;
+    let (mut free_bytes, mut total_bytes) = (0, 0);
+    let narrow = |bytes: usize| c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
+    // SAFETY: the out parameters are ours and the program's.
+    unsafe {
+        cuMemGetInfo_v2::<D>(&raw mut free_bytes, &raw mut total_bytes)?;
+        put(free, narrow(free_bytes))?;
+        put(total, narrow(total_bytes))
+    }
+}
+
+pub(crate) unsafe fn cuMemGetAddressRange<D: Driver>(
+    out: *mut CUdeviceptr_v1,
+    bytes: *mut c_uint,
+    address: CUdeviceptr_v1,
+) -> Result<()> {
+    let (mut base, mut len) = (0, 0);
+    // SAFETY: the out parameters are ours.
+    unsafe { cuMemGetAddressRange_v2::<D>(&raw mut base, &raw mut len, address.into()) }?;
+    let wide = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
+    let (base, len) =
+        (u32::try_from(base).map_err(wide)?, c_uint::try_from(len).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?);
+    // SAFETY: the program's out parameters, each of which may be left out.
+    unsafe {
+        put_if(out, base);
+        put_if(bytes, len);
+    }
+    Ok(())
 }
 
 pub(crate) unsafe fn cuMemAllocPitch_v2<D: Driver>(

@@ -12,7 +12,7 @@ use crate::context::Here;
 use crate::memory::check_device;
 use crate::stream::{DefaultStream, find, resolve_default};
 
-/// Fills that do not say so in their name return before they are done, unless the host may look at once.
+/// Fills that do not say so in their name return before they are done, unless the host may look at once or the program has asked for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     IfManaged,
@@ -33,7 +33,8 @@ fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill, wait: Wait) -> Re
         return outcome;
     }
     here.note(D::get().fill(here.id, fill, stream))?;
-    if wait == Wait::IfManaged && (allocation.kind.is_managed() || allocation.kind.is_host()) {
+    if wait == Wait::IfManaged && (allocation.kind.is_managed() || allocation.kind.is_host() || allocation.synchronous)
+    {
         return here.note(D::get().stream_synchronize(here.id, stream));
     }
     Ok(())

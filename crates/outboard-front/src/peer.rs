@@ -1,30 +1,102 @@
 //! Access between devices.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_uint};
 
-use outboard_abi::{CUdevice, CUdevice_P2PAttribute};
+use outboard_abi::{CUatomicOperation, CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
+use parking_lot::Mutex;
 
 use crate::Driver;
-use crate::backend::Result;
-use crate::border::put;
+use crate::backend::{ContextId, Result};
+use crate::border::{put, require, slice};
+use crate::context::{self, Here};
 use crate::state::device;
 
+/// Contexts that may use the memory of others: who, and whose.
+static ENABLED: Mutex<Vec<(ContextId, ContextId)>> = Mutex::new(Vec::new());
+
+/// Forgets what a context that has ended was allowed, and what others were allowed with it.
+pub(crate) fn forget(id: ContextId) {
+    ENABLED.lock().retain(|(who, whose)| *who != id && *whose != id);
+}
+
+/// Ordinals of two devices that are not the same.
+fn two(from: CUdevice, to: CUdevice) -> Result<(u32, u32)> {
+    let ((_, from), (_, to)) = (device(from)?, device(to)?);
+    if from.ordinal == to.ordinal { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) } else { Ok((from.ordinal, to.ordinal)) }
+}
+
 pub(crate) unsafe fn cuDeviceCanAccessPeer<D: Driver>(out: *mut c_int, dev: CUdevice, peer: CUdevice) -> Result<()> {
-    device(dev)?;
-    device(peer)?;
-    // Enabling it is not there yet, so programs must not count on it.
+    let ((_, dev), (_, peer)) = (device(dev)?, device(peer)?);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, 0) }
+    unsafe { put(out, c_int::from(dev.peers.contains(&peer.ordinal))) }
 }
 
 pub(crate) unsafe fn cuDeviceGetP2PAttribute<D: Driver>(
     out: *mut c_int,
-    _attribute: CUdevice_P2PAttribute,
+    attribute: CUdevice_P2PAttribute,
     src: CUdevice,
     dst: CUdevice,
 ) -> Result<()> {
-    device(src)?;
-    device(dst)?;
+    let (from, to) = two(src, dst)?;
+    require(!out.is_null())?;
+    let value = D::get().peer_attribute(from, to, attribute.0)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, 0) }
+    unsafe { put(out, value) }
+}
+
+pub(crate) unsafe fn cuDeviceGetP2PAtomicCapabilities<D: Driver>(
+    out: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+    src: CUdevice,
+    dst: CUdevice,
+) -> Result<()> {
+    let (from, to) = two(src, dst)?;
+    require(!out.is_null() && count > 0)?;
+    // SAFETY: the program gives `count` of them.
+    let operations: Vec<u32> = unsafe { slice(operations, count as usize) }?.iter().map(|op| op.0).collect();
+    let capabilities = D::get().peer_atomics(from, to, &operations)?;
+    for (index, capability) in capabilities.into_iter().take(operations.len()).enumerate() {
+        // SAFETY: the program has room for `count` of them.
+        unsafe { put(out.add(index), capability)? };
+    }
+    Ok(())
+}
+
+/// The current context and another device's, whose memory it may use by nature.
+fn pair(peer: CUcontext) -> Result<(Here, Here)> {
+    let here = context::current()?;
+    if peer.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let peer = context::named(peer)?.live()?;
+    if peer.id == here.id {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    Ok((here, peer))
+}
+
+pub(crate) unsafe fn cuCtxEnablePeerAccess<D: Driver>(peer: CUcontext, flags: c_uint) -> Result<()> {
+    let (here, peer) = pair(peer)?;
+    require(flags == 0)?;
+    if !here.device()?.peers.contains(&peer.device()?.ordinal) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    }
+    let mut enabled = ENABLED.lock();
+    if enabled.contains(&(here.id, peer.id)) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
+    here.note(D::get().peer_enable(here.id, peer.id))?;
+    enabled.push((here.id, peer.id));
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxDisablePeerAccess<D: Driver>(peer: CUcontext) -> Result<()> {
+    let (here, peer) = pair(peer)?;
+    let mut enabled = ENABLED.lock();
+    let at = enabled.iter().position(|pair| *pair == (here.id, peer.id));
+    let at = at.ok_or(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?;
+    here.note(D::get().peer_disable(here.id, peer.id))?;
+    enabled.swap_remove(at);
+    Ok(())
 }

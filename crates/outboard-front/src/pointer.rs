@@ -53,7 +53,7 @@ fn known<D: Driver>(
         }
         A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
         A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => Value::Long(address),
-        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(a.synchronous),
         A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(a.kind.is_managed()),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
@@ -62,8 +62,13 @@ fn known<D: Driver>(
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => Value::Long(vmm::handle_types(address).into()),
-        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
-        A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => match a.kind {
+            Kind::Pooled(pool) => Value::Long(pool::handle_types(pool).into()),
+            _ => Value::Long(0),
+        },
+        A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
+            Value::Bool(false)
+        }
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(address)),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match a.kind {
@@ -95,6 +100,7 @@ fn unknown(attribute: CUpointer_attribute) -> Value {
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
         | A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
         | A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+        | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE
         | A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(false),
         A::CU_POINTER_ATTRIBUTE_P2P_TOKENS => Value::Range(0, 0),
         _ => Value::Long(0),
@@ -133,4 +139,16 @@ pub(crate) unsafe fn cuPointerGetAttributes<D: Driver>(
         unsafe { value.store(*out) }?;
     }
     Ok(())
+}
+
+pub(crate) unsafe fn cuPointerSetAttribute<D: Driver>(
+    value: *const c_void,
+    attribute: CUpointer_attribute,
+    address: CUdeviceptr,
+) -> Result<()> {
+    crate::state::ready()?;
+    require(!value.is_null() && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)?;
+    // SAFETY: the program's value, which cuda.h says is an `unsigned int`.
+    let synchronous = unsafe { *value.cast::<c_uint>() } != 0;
+    require(memory::set_synchronous(address, synchronous))
 }

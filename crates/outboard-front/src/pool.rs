@@ -111,6 +111,11 @@ pub(crate) fn handle_of<D: Driver>(pool: u64, device: usize) -> u64 {
     if pool != 0 { pool } else { default_of::<D>(device).map_or(0, |pool| pool.handle) }
 }
 
+/// Handle types by which allocations of a pool may be shared; 0 stands for a device's default pool, which has none.
+pub(crate) fn handle_types(pool: u64) -> u32 {
+    POOLS.get(pool).map_or(0, |pool| pool.handle_types)
+}
+
 /// The device of a location. Pools of host memory are not reported by any device here.
 ///
 /// # Safety

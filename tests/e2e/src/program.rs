@@ -195,6 +195,11 @@ impl Running {
         panic!("{} ended without saying {wanted:?}; it said {:?}", self.name, self.seen);
     }
 
+    /// What it has been seen to say.
+    pub fn seen(&self) -> &str {
+        &self.seen
+    }
+
     /// Ends it as nothing else does: SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");

@@ -133,7 +133,8 @@ fn send(server: &str, bytes: &[u8]) {
 #[test]
 fn changed_sessions_end_alone() {
     let server = Server::start();
-    let recordings = ["vector_add", "streams_events", "symbols"].map(|program| recording(&server, program));
+    let recordings = ["vector_add", "streams_events", "symbols", "virtual_memory", "memory_pools"]
+        .map(|program| recording(&server, program));
     let mut neighbour = Program::new("endless").start_through(&server);
     neighbour.wait_for_line("running");
     let mut random = Random(2026);

@@ -9,6 +9,7 @@ mod host_call;
 mod ipc;
 mod link;
 mod managed;
+mod peer;
 mod pool;
 mod stream;
 mod tensormap;

@@ -15,6 +15,7 @@ mod host_call;
 mod ipc;
 mod link;
 mod managed;
+mod peer;
 mod pool;
 mod stream;
 mod tensormap;
@@ -33,6 +34,7 @@ pub use host_call::{HostCall, HostCalls};
 pub use ipc::{Sharing, Token};
 pub use link::{LinkInput, Linking};
 pub use managed::Managed;
+pub use peer::Peers;
 pub use pool::{PoolKind, Pools};
 pub use stream::{MemoryOperation, Streams};
 pub use tensormap::{Im2colMap, TensorMaps};
@@ -162,6 +164,7 @@ pub trait Backend:
     + HostCalls
     + Linking
     + Managed
+    + Peers
     + Pools
     + Sharing
     + TensorMaps

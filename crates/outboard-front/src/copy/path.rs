@@ -10,7 +10,7 @@ use crate::backend::{BoxCopy, CopyMode, Extent, Layout, Memory, ObjectId, Rect, 
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
-use crate::memory::{check_device, find};
+use crate::memory::{check_device, find, is_synchronous};
 
 /// Whether a call returns before its copy is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,9 @@ impl Queue {
                 self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
             }
             // The program may look at managed memory as soon as the call returns.
-            _ if self.wait == Wait::Synchronous && (is_managed(&sides.dst) || is_managed(&sides.src)) => {
+            _ if self.wait == Wait::Synchronous
+                && (is_managed(&sides.dst) || is_managed(&sides.src) || always_waits(&sides)) =>
+            {
                 self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
             }
             _ => Ok(()),
@@ -235,4 +237,11 @@ impl Queue {
         }
         Ok(())
     }
+}
+
+/// Whether the program has asked that synchronous operations on one of the sides always wait.
+fn always_waits(copy: &BoxCopy) -> bool {
+    [copy.dst.memory, copy.src.memory]
+        .iter()
+        .any(|memory| matches!(memory, Memory::Device(address) if is_synchronous(*address)))
 }

@@ -208,11 +208,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxDisablePeerAccess(peer_context: CUcontext) -> CUresult {
-        crate::logs::unsupported("one device per context pair is reached so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::peer::cuCtxDisablePeerAccess::<Self>(peer_context) })
     }
 
     unsafe fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("one device per context pair is reached so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::peer::cuCtxEnablePeerAccess::<Self>(peer_context, flags) })
     }
 
     unsafe fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
@@ -484,7 +486,16 @@ pub trait Driver: Backend {
         src_device: CUdevice,
         dst_device: CUdevice,
     ) -> CUresult {
-        crate::logs::unsupported("one device per context pair is reached so far")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::peer::cuDeviceGetP2PAtomicCapabilities::<Self>(
+                capabilities,
+                operations,
+                count,
+                src_device,
+                dst_device,
+            )
+        })
     }
 
     unsafe fn cuDeviceGetP2PAttribute(
@@ -2464,7 +2475,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memory::cuMemAlloc::<Self>(dptr, bytesize) })
     }
 
     unsafe fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) -> CUresult {
@@ -2503,7 +2515,10 @@ pub trait Driver: Backend {
         height: c_uint,
         element_size_bytes: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::memory::cuMemAllocPitch::<Self>(dptr, p_pitch, width_in_bytes, height, element_size_bytes)
+        })
     }
 
     unsafe fn cuMemAllocPitch_v2(
@@ -2531,7 +2546,9 @@ pub trait Driver: Backend {
         error_index: *mut usize,
         stream: CUstream,
     ) -> CUresult {
-        crate::logs::unsupported("not forwarded yet")
+        crate::logs::unsupported(
+            "decompression engines came with Blackwell GPUs; devices report none (CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK is 0) until it has been tested on one",
+        )
     }
 
     unsafe fn cuMemCreate(
@@ -2595,7 +2612,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memory::cuMemFree::<Self>(dptr) })
     }
 
     unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
@@ -2619,7 +2637,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemGetAddressRange(pbase: *mut CUdeviceptr_v1, psize: *mut c_uint, dptr: CUdeviceptr_v1) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memory::cuMemGetAddressRange::<Self>(pbase, psize, dptr) })
     }
 
     unsafe fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr) -> CUresult {
@@ -2664,7 +2683,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::memory::cuMemGetInfo::<Self>(free, total) })
     }
 
     unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
@@ -3689,7 +3709,9 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMulticastAddDevice(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuMulticastBindAddr(
@@ -3699,7 +3721,9 @@ pub trait Driver: Backend {
         size: usize,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuMulticastBindMem(
@@ -3710,14 +3734,18 @@ pub trait Driver: Backend {
         size: usize,
         flags: c_ulonglong,
     ) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuMulticastCreate(
         mc_handle: *mut CUmemGenericAllocationHandle,
         prop: *const CUmulticastObjectProp,
     ) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuMulticastGetGranularity(
@@ -3725,7 +3753,9 @@ pub trait Driver: Backend {
         prop: *const CUmulticastObjectProp,
         option: CUmulticastGranularity_flags,
     ) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuMulticastUnbind(
@@ -3734,7 +3764,9 @@ pub trait Driver: Backend {
         mc_offset: usize,
         size: usize,
     ) -> CUresult {
-        crate::logs::unsupported("multicast objects need NVLink switches shared by sessions")
+        crate::logs::unsupported(
+            "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access",
+        )
     }
 
     unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
@@ -3904,7 +3936,8 @@ pub trait Driver: Backend {
         attribute: CUpointer_attribute,
         ptr: CUdeviceptr,
     ) -> CUresult {
-        crate::logs::unsupported("not there yet")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::pointer::cuPointerSetAttribute::<Self>(value, attribute, ptr) })
     }
 
     unsafe fn cuProfilerInitialize() -> CUresult {

@@ -9024,7 +9024,8 @@ macro_rules! driver_exports {
                     false,
                     "cuDeviceGetP2PAttribute",
                     cuDeviceGetP2PAttribute as *const (),
-                ),
+                )
+                .needs("cuDeviceGetP2PAttribute"),
                 Entry::new("cuDeviceGetPCIBusId", 4010, false, "cuDeviceGetPCIBusId", cuDeviceGetPCIBusId as *const ()),
                 Entry::new(
                     "cuDeviceGetProperties",
@@ -10477,8 +10478,7 @@ macro_rules! driver_exports {
                     false,
                     "cuMemGetAddressRange",
                     cuMemGetAddressRange as *const (),
-                )
-                .needs("cuMemGetAddressRange"),
+                ),
                 Entry::new(
                     "cuMemGetAddressRange",
                     3020,
@@ -11216,8 +11216,7 @@ macro_rules! driver_exports {
                     false,
                     "cuPointerSetAttribute",
                     cuPointerSetAttribute as *const (),
-                )
-                .needs("cuPointerSetAttribute"),
+                ),
                 Entry::new(
                     "cuProfilerInitialize",
                     4000,

@@ -235,6 +235,18 @@ pub(crate) trait NvmlCommands {
     fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>);
 }
 
+/// What a worker does for the messages of api/wire/peer.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait PeerCommands {
+    /// Does `peer_atomics` and answers, at once or later.
+    fn peer_atomics(&mut self, message: PeerAtomics, answer: Answer<PeerAtomics>);
+    /// Does `peer_attribute` and answers, at once or later.
+    fn peer_attribute(&mut self, message: PeerAttribute, answer: Answer<PeerAttribute>);
+    /// Does `peer_disable` and answers, at once or later.
+    fn peer_disable(&mut self, message: PeerDisable, answer: Answer<PeerDisable>);
+    /// Does `peer_enable` and answers, at once or later.
+    fn peer_enable(&mut self, message: PeerEnable, answer: Answer<PeerEnable>);
+}
+
 /// What a worker does for the messages of api/wire/pool.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait PoolCommands {
     /// Does `pool_access` and answers, at once or later.
@@ -339,6 +351,7 @@ pub(crate) fn dispatch(
              + MemoryCommands
              + ModuleCommands
              + NvmlCommands
+             + PeerCommands
              + PoolCommands
              + StreamCommands
              + TensormapCommands
@@ -1044,6 +1057,30 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.mapped_write(message)
+        }
+        124 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_atomics(message, incoming.answer());
+            Ok(())
+        }
+        125 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_attribute(message, incoming.answer());
+            Ok(())
+        }
+        126 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_disable(message, incoming.answer());
+            Ok(())
+        }
+        127 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_enable(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

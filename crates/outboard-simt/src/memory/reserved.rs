@@ -142,6 +142,11 @@ impl Memory {
         self.free(self.arena.base + offset);
     }
 
+    /// The part of the arena that device memory is allocated in: its first address and its bytes.
+    pub fn device_part(&self) -> (u64, u64) {
+        (self.arena.base, self.device_span())
+    }
+
     /// Counts memory that lies elsewhere as device memory.
     pub fn charge(&self, bytes: u64) -> Result<(), OutOfMemory> {
         let mut device = self.device.lock();

@@ -5364,6 +5364,192 @@ impl Message for MappedWrite<'_> {
     const OP: u16 = 123;
 }
 
+/// The message `peer_atomics`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerAtomics {
+    /// `src`, see `api/wire/`.
+    pub src: u32,
+    /// `dst`, see `api/wire/`.
+    pub dst: u32,
+    /// `operations`, see `api/wire/`.
+    pub operations: Vec<u32>,
+}
+
+impl Encode for PeerAtomics {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.src);
+        writer.put(&self.dst);
+        writer.put(&self.operations);
+    }
+}
+
+impl<'a> Decode<'a> for PeerAtomics {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerAtomics { src: reader.get()?, dst: reader.get()?, operations: reader.get()? })
+    }
+}
+
+impl Message for PeerAtomics {
+    const OP: u16 = 124;
+}
+
+/// The answer to [`PeerAtomics`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerAtomicsReply {
+    /// `capabilities`, see `api/wire/`.
+    pub capabilities: Vec<u32>,
+}
+
+impl Encode for PeerAtomicsReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.capabilities);
+    }
+}
+
+impl<'a> Decode<'a> for PeerAtomicsReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerAtomicsReply { capabilities: reader.get()? })
+    }
+}
+
+impl Call for PeerAtomics {
+    type Reply<'a> = PeerAtomicsReply;
+}
+
+/// The message `peer_attribute`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerAttribute {
+    /// `src`, see `api/wire/`.
+    pub src: u32,
+    /// `dst`, see `api/wire/`.
+    pub dst: u32,
+    /// `attribute`, see `api/wire/`.
+    pub attribute: u32,
+}
+
+impl Encode for PeerAttribute {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.src);
+        writer.put(&self.dst);
+        writer.put(&self.attribute);
+    }
+}
+
+impl<'a> Decode<'a> for PeerAttribute {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerAttribute { src: reader.get()?, dst: reader.get()?, attribute: reader.get()? })
+    }
+}
+
+impl Message for PeerAttribute {
+    const OP: u16 = 125;
+}
+
+/// The answer to [`PeerAttribute`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerAttributeReply {
+    /// `value`, see `api/wire/`.
+    pub value: i32,
+}
+
+impl Encode for PeerAttributeReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.value);
+    }
+}
+
+impl<'a> Decode<'a> for PeerAttributeReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerAttributeReply { value: reader.get()? })
+    }
+}
+
+impl Call for PeerAttribute {
+    type Reply<'a> = PeerAttributeReply;
+}
+
+/// The message `peer_disable`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerDisable {
+    /// `peer`, see `api/wire/`.
+    pub peer: u32,
+}
+
+impl Encode for PeerDisable {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.peer);
+    }
+}
+
+impl<'a> Decode<'a> for PeerDisable {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerDisable { peer: reader.get()? })
+    }
+}
+
+impl Message for PeerDisable {
+    const OP: u16 = 126;
+}
+
+/// The answer to [`PeerDisable`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerDisableReply {}
+
+impl Encode for PeerDisableReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for PeerDisableReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerDisableReply {})
+    }
+}
+
+impl Call for PeerDisable {
+    type Reply<'a> = PeerDisableReply;
+}
+
+/// The message `peer_enable`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerEnable {
+    /// `peer`, see `api/wire/`.
+    pub peer: u32,
+}
+
+impl Encode for PeerEnable {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.peer);
+    }
+}
+
+impl<'a> Decode<'a> for PeerEnable {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerEnable { peer: reader.get()? })
+    }
+}
+
+impl Message for PeerEnable {
+    const OP: u16 = 127;
+}
+
+/// The answer to [`PeerEnable`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerEnableReply {}
+
+impl Encode for PeerEnableReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for PeerEnableReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerEnableReply {})
+    }
+}
+
+impl Call for PeerEnable {
+    type Reply<'a> = PeerEnableReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -5490,6 +5676,10 @@ pub fn name(op: u16) -> Option<&'static str> {
         121 => "mapped_open",
         122 => "mapped_read",
         123 => "mapped_write",
+        124 => "peer_atomics",
+        125 => "peer_attribute",
+        126 => "peer_disable",
+        127 => "peer_enable",
         _ => return None,
     })
 }
@@ -5622,6 +5812,10 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         121 => writer.put(&reader.get::<MappedOpen>()?),
         122 => writer.put(&reader.get::<MappedRead>()?),
         123 => writer.put(&reader.get::<MappedWrite<'_>>()?),
+        124 => writer.put(&reader.get::<PeerAtomics>()?),
+        125 => writer.put(&reader.get::<PeerAttribute>()?),
+        126 => writer.put(&reader.get::<PeerDisable>()?),
+        127 => writer.put(&reader.get::<PeerEnable>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -14,6 +14,7 @@ mod managed;
 mod memory;
 mod module;
 mod nvml;
+mod peer;
 mod pool;
 mod stream;
 mod tensormap;

@@ -1,0 +1,116 @@
+//! Access between software devices: each has an arena of its own, and sees another's as it sees memory of the host.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use outboard_abi::{CUdevice_P2PAttribute_enum as P2P, CUresult};
+use outboard_front::backend::{ContextId, Peers, Result};
+use outboard_simt::Engine;
+use parking_lot::Mutex;
+
+use crate::backend::Cpu;
+
+/// Which devices see which, and how often that has been asked for.
+#[derive(Default)]
+pub(crate) struct Windows {
+    open: Mutex<HashMap<(u32, u32), u32>>,
+    contexts: Mutex<Vec<(ContextId, ContextId)>>,
+}
+
+/// `CUatomicOperationCapability`: signed, unsigned, without a result, of 32 and 64 bits.
+const INTEGERS: u32 = 0b1_1111;
+/// Signed, without a result, of 32 and 64 bits.
+const FLOATS: u32 = 0b1_1101;
+/// Integer operations come first in `CUatomicOperation`, up to compare-and-swap; then those on floats.
+const LAST_INTEGER: u32 = 9;
+const FLOAT_ADD: u32 = 10;
+
+impl Windows {
+    /// Kernels of device `from` see the memory of device `to`.
+    pub(crate) fn open(&self, engines: &[Arc<Engine>], from: u32, to: u32) {
+        let mut open = self.open.lock();
+        let count = open.entry((from, to)).or_default();
+        *count += 1;
+        if *count == 1 && from != to {
+            let (base, bytes) = engines[to as usize].memory().device_part();
+            // SAFETY: an engine's arena stays mapped as long as the process lives.
+            unsafe { engines[from as usize].memory().register_host(base, bytes) };
+        }
+    }
+
+    /// Undoes one [`Windows::open`]; nothing running uses it.
+    pub(crate) fn close(&self, engines: &[Arc<Engine>], from: u32, to: u32) {
+        let mut open = self.open.lock();
+        let Some(count) = open.get_mut(&(from, to)) else { return };
+        *count -= 1;
+        if *count == 0 {
+            open.remove(&(from, to));
+            if from != to {
+                engines[from as usize].memory().unregister_host(engines[to as usize].memory().device_part().0);
+            }
+        }
+    }
+}
+
+impl Cpu {
+    fn ordinal(&self, ctx: ContextId) -> Result<u32> {
+        self.device_of(&self.context(ctx)?.engine)
+    }
+
+    /// Takes back what a context was allowed that ends now.
+    pub(crate) fn forget_peers(&self, ctx: ContextId, device: u32) -> Result<()> {
+        let mut contexts = self.windows.contexts.lock();
+        let ended: Vec<_> = contexts.extract_if(.., |(who, whose)| *who == ctx || *whose == ctx).collect();
+        drop(contexts);
+        for (who, whose) in ended {
+            let other = |id| if id == ctx { Ok(device) } else { self.ordinal(id) };
+            self.windows.close(self.engines()?, other(who)?, other(whose)?);
+        }
+        Ok(())
+    }
+}
+
+impl Peers for Cpu {
+    fn peer_enable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+        self.windows.open(self.engines()?, self.ordinal(ctx)?, self.ordinal(peer)?);
+        self.windows.contexts.lock().push((ctx, peer));
+        Ok(())
+    }
+
+    fn peer_disable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+        let mut contexts = self.windows.contexts.lock();
+        let at = contexts.iter().position(|pair| *pair == (ctx, peer));
+        contexts.swap_remove(at.ok_or(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?);
+        drop(contexts);
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        self.windows.close(self.engines()?, self.ordinal(ctx)?, self.ordinal(peer)?);
+        Ok(())
+    }
+
+    fn peer_attribute(&self, from: u32, to: u32, attribute: u32) -> Result<i32> {
+        self.engine(from)?;
+        self.engine(to)?;
+        match P2P(attribute) {
+            P2P::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED | P2P::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
+                Ok(1)
+            }
+            P2P::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
+            | P2P::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED
+            | P2P::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => Ok(0),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    fn peer_atomics(&self, from: u32, to: u32, operations: &[u32]) -> Result<Vec<u32>> {
+        self.engine(from)?;
+        self.engine(to)?;
+        let capability = |operation: &u32| match *operation {
+            ..=LAST_INTEGER => Ok(INTEGERS),
+            FLOAT_ADD => Ok(FLOATS),
+            // Least and greatest of floats are not atomic operations of PTX.
+            11 | 12 => Ok(0),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        operations.iter().map(capability).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Access between devices.
+
+use core::ffi::c_int;
+
+use outboard_abi::{CUatomicOperation, CUdevice_P2PAttribute, CUresult};
+use outboard_driver::call;
+use outboard_wire::messages::*;
+
+use super::{Worker, current};
+use crate::generated::dispatch::PeerCommands;
+use crate::worker::answer::{Answer, Outcome};
+
+/// So many operations may be asked about at once; there are fewer.
+const MOST_OPERATIONS: usize = 256;
+
+impl Worker {
+    fn enable(&mut self, peer: u32) -> Outcome {
+        self.enter()?;
+        let peer = self.objects.context(peer)?;
+        call!(self.table, cuCtxEnablePeerAccess(current(&peer), 0))
+    }
+
+    fn disable(&mut self, peer: u32) -> Outcome {
+        self.enter()?;
+        let peer = self.objects.context(peer)?;
+        call!(self.table, cuCtxDisablePeerAccess(current(&peer)))
+    }
+
+    fn way(&self, src: u32, dst: u32) -> Result<(c_int, c_int), CUresult> {
+        Ok((self.device_of(src)?, self.device_of(dst)?))
+    }
+
+    fn attribute_of_way(&self, m: &PeerAttribute) -> Result<i32, CUresult> {
+        let (src, dst) = self.way(m.src, m.dst)?;
+        let mut value = 0;
+        call!(self.table, cuDeviceGetP2PAttribute(&raw mut value, CUdevice_P2PAttribute(m.attribute), src, dst))?;
+        Ok(value)
+    }
+
+    fn atomics(&self, m: &PeerAtomics) -> Result<Vec<u32>, CUresult> {
+        let (src, dst) = self.way(m.src, m.dst)?;
+        if m.operations.is_empty() || m.operations.len() > MOST_OPERATIONS {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let operations: Vec<CUatomicOperation> = m.operations.iter().copied().map(CUatomicOperation).collect();
+        let mut capabilities = vec![0; operations.len()];
+        let (out, count) = (capabilities.as_mut_ptr(), operations.len() as u32);
+        call!(self.table, cuDeviceGetP2PAtomicCapabilities(out, operations.as_ptr(), count, src, dst))?;
+        Ok(capabilities)
+    }
+}
+
+impl PeerCommands for Worker {
+    fn peer_enable(&mut self, m: PeerEnable, answer: Answer<PeerEnable>) {
+        let outcome = self.enable(m.peer);
+        answer.result(outcome.map(|()| PeerEnableReply {}));
+    }
+
+    fn peer_disable(&mut self, m: PeerDisable, answer: Answer<PeerDisable>) {
+        let outcome = self.disable(m.peer);
+        answer.result(outcome.map(|()| PeerDisableReply {}));
+    }
+
+    fn peer_attribute(&mut self, m: PeerAttribute, answer: Answer<PeerAttribute>) {
+        answer.result(self.attribute_of_way(&m).map(|value| PeerAttributeReply { value }));
+    }
+
+    fn peer_atomics(&mut self, m: PeerAtomics, answer: Answer<PeerAtomics>) {
+        answer.result(self.atomics(&m).map(|capabilities| PeerAtomicsReply { capabilities }));
+    }
+}
