@@ -150,7 +150,15 @@ pub(crate) unsafe fn cuEventRecordWithFlags<D: Driver>(event: CUevent, stream: C
     if event.is_captured() {
         event.captured.store(false, Ordering::Relaxed);
     }
-    here.note(D::get().event_record(here.id, event.id(), stream, flags))
+    here.note(D::get().event_record(here.id, event.id(), stream, flags))?;
+    if event.flags & INTERPROCESS == 0 {
+        return Ok(());
+    }
+    // What the program tells another process next may have it wait for this record, which must be known by then.
+    match D::get().event_query(here.id, event.id()) {
+        Err(CUresult::CUDA_ERROR_NOT_READY) => Ok(()),
+        outcome => here.note(outcome),
+    }
 }
 
 pub(crate) unsafe fn cuEventSynchronize<D: Driver>(event: CUevent) -> Result<()> {
