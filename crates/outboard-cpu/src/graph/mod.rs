@@ -4,6 +4,7 @@ mod memory;
 mod model;
 mod program;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult};
@@ -18,13 +19,15 @@ use crate::work::Work;
 pub(crate) use memory::GraphMemory;
 use model::Model;
 pub(crate) use program::Replay;
-use program::{Program, Step};
+use program::{Program, Start, Step};
 
 /// All graphs and executables.
 pub(crate) struct Tables {
     models: Table<ObjectId, Mutex<Model>>,
     execs: Table<ObjectId, Exec>,
     pub(crate) memory: GraphMemory,
+    /// Values of conditional nodes, by their handles.
+    starts: Mutex<HashMap<u64, Start>>,
 }
 
 /// An executable.
@@ -37,6 +40,11 @@ pub(crate) struct Exec {
     auto_free: bool,
 }
 
+/// `CU_GRAPH_COND_ASSIGN_DEFAULT`.
+const ASSIGN_DEFAULT: u32 = 1;
+/// Bytes of the value of a conditional node.
+const VALUE: u64 = 4;
+
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `_DEVICE_LAUNCH`.
 const AUTO_FREE: u64 = 1;
 const DEVICE_LAUNCH: u64 = 4;
@@ -47,6 +55,7 @@ impl Tables {
             models: Table::new(CUresult::CUDA_ERROR_INVALID_VALUE),
             execs: Table::new(CUresult::CUDA_ERROR_INVALID_VALUE),
             memory: GraphMemory::default(),
+            starts: Mutex::default(),
         }
     }
 
@@ -125,8 +134,14 @@ impl Graphs for Cpu {
         Ok(address)
     }
 
-    fn graph_condition(&self, _ctx: ContextId, _graph: ObjectId, _value: u32, _flags: u32) -> Result<u64> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+        self.graphs.models.get(graph)?;
+        // Kernels set the value by the handle: it is the value's address.
+        let handle = self.context(ctx)?.alloc(VALUE)?;
+        let start = Start { handle, value: (flags & ASSIGN_DEFAULT != 0).then_some(value) };
+        start.set(value);
+        self.graphs.starts.lock().insert(handle, start);
+        Ok(handle)
     }
 
     fn graph_destroy(&self, _ctx: ContextId, graph: ObjectId) -> Result<()> {

@@ -3,9 +3,10 @@
 use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_abi::{
-    CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult, CUstreamBatchMemOpType_enum as Operation,
+    CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult, CUstreamBatchMemOpType_enum as Operation,
 };
 use outboard_front::backend::{Backend, ContextId, Fill, HostCall, Launch, ObjectId, Rect, Result};
 use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place, Rows};
@@ -34,6 +35,33 @@ pub(super) enum Action {
     Allocate,
     Free(u64),
     Batch(Arc<[MemoryStep]>),
+    /// Runs bodies as the value says.
+    Conditional(Start, Kind, Vec<Arc<Program>>),
+}
+
+/// The value of a conditional node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    /// Its address.
+    pub(super) handle: u64,
+    /// What each launch begins with, if it does.
+    pub(super) value: Option<u32>,
+}
+
+impl Start {
+    fn word(self) -> &'static AtomicU32 {
+        // SAFETY: an aligned word of device memory that is allocated until its context ends; the arena stays mapped for ever, and whoever
+        // accesses the word does so as a whole.
+        unsafe { AtomicU32::from_ptr(self.handle as *mut u32) }
+    }
+
+    pub(super) fn set(self, value: u32) {
+        self.word().store(value, Ordering::SeqCst);
+    }
+
+    fn get(self) -> u32 {
+        self.word().load(Ordering::SeqCst)
+    }
 }
 
 /// One operation of a batch.
@@ -76,9 +104,18 @@ impl Program {
 
     /// Changes the step of a node.
     pub(super) fn change(&mut self, node: u64, change: impl FnOnce(&mut Step)) -> Result<()> {
-        let place = *self.places.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        change(self.steps.get_mut(place).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
-        Ok(())
+        self.step(node).map(change).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// The step of a node, here or in a body.
+    fn step(&mut self, node: u64) -> Option<&mut Step> {
+        if let Some(place) = self.places.get(&node) {
+            return self.steps.get_mut(*place);
+        }
+        self.steps.iter_mut().find_map(|step| match &mut step.action {
+            Action::Conditional(_, _, bodies) => bodies.iter_mut().find_map(|body| Arc::make_mut(body).step(node)),
+            _ => None,
+        })
     }
 
     /// Whether another graph has the same shape. If not, why, and because of which of its nodes.
@@ -95,6 +132,12 @@ impl Program {
             }
             if let (Action::Child(old), Action::Child(new)) = (&old.action, &new.action) {
                 old.admits(new)?;
+            }
+            if let (Action::Conditional(_, was, old), Action::Conditional(_, is, fresh)) = (&old.action, &new.action) {
+                if was != is || old.len() != fresh.len() {
+                    return Err((UpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, new.node));
+                }
+                old.iter().zip(fresh).try_for_each(|(old, fresh)| old.admits(fresh))?;
             }
             if let (NodeParams::Copy(old), NodeParams::Copy(copy)) = (&old.params, &new.params) {
                 let sides = |copy: &CopyNode| (std::mem::discriminant(&copy.dst), std::mem::discriminant(&copy.src));
@@ -123,11 +166,23 @@ impl Program {
         let mut events = Vec::new();
         for step in &self.steps {
             events.extend(which(&step.action));
-            if let Action::Child(inner) = &step.action {
+            for inner in step.action.inner() {
                 events.extend(inner.events(which));
             }
         }
         events
+    }
+
+    /// Gives the values of conditional nodes what a launch begins with.
+    fn begin(&self) {
+        for step in &self.steps {
+            if let Action::Conditional(start, _, _) = &step.action
+                && let Some(value) = start.value
+            {
+                start.set(value);
+            }
+            step.action.inner().iter().for_each(|inner| inner.begin());
+        }
     }
 }
 
@@ -205,7 +260,12 @@ impl Cpu {
                 });
                 Action::Batch(steps.collect::<Result<Vec<_>>>()?.into())
             }
-            NodeParams::Conditional(_) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            NodeParams::Conditional(node) => {
+                let start = self.graphs.starts.lock().get(&node.handle).copied();
+                let body = |body: &u64| self.compile(ObjectId(*body)).map(Arc::new).map_err(|(error, _)| error);
+                let bodies = node.bodies.iter().map(body).collect::<Result<_>>()?;
+                Action::Conditional(start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, Kind(node.kind), bodies)
+            }
         })
     }
 
@@ -237,6 +297,7 @@ pub(crate) struct Replay {
     /// The graph and those inside it that are under way, each with the place of its next step and of the next operation of a batch.
     frames: Vec<(Arc<Program>, usize, usize)>,
     stamps: HashMap<u64, Arc<Stamp>>,
+    begun: bool,
     /// Where it was launched.
     context: Arc<Context>,
     auto_free: bool,
@@ -253,7 +314,7 @@ impl Replay {
         let stamps: HashMap<u64, Arc<Stamp>> =
             records.into_iter().map(|event| (event, Arc::new(Stamp::default()))).collect();
         let list = stamps.iter().map(|(event, stamp)| (*event, stamp.clone())).collect();
-        (Replay { frames: vec![(program, 0, 0)], stamps, context, auto_free }, list)
+        (Replay { frames: vec![(program, 0, 0)], stamps, begun: false, context, auto_free }, list)
     }
 
     /// Whether it has no value in memory to wait for.
@@ -270,6 +331,11 @@ impl Replay {
 
     /// Goes on until the end, or until a value has to be waited for.
     pub(crate) fn run(&mut self) -> Progress {
+        if !std::mem::replace(&mut self.begun, true)
+            && let Some((program, _, _)) = self.frames.first()
+        {
+            program.begin();
+        }
         while let Some((program, place, operation)) = self.frames.last_mut() {
             let Some(step) = program.steps.get(*place) else {
                 self.frames.pop();
@@ -289,6 +355,22 @@ impl Replay {
                     Progress::Done => *operation += 1,
                     progress => return progress,
                 }
+                continue;
+            }
+            if let Action::Conditional(start, kind, bodies) = &step.action {
+                let value = start.get() as usize;
+                let body = match *kind {
+                    Kind::CU_GRAPH_COND_TYPE_SWITCH => bodies.get(value),
+                    _ if value != 0 => bodies.first(),
+                    Kind::CU_GRAPH_COND_TYPE_IF => bodies.get(1),
+                    _ => None,
+                };
+                let body = body.cloned();
+                // A loop comes back here.
+                if *kind != Kind::CU_GRAPH_COND_TYPE_WHILE || body.is_none() {
+                    *place += 1;
+                }
+                self.frames.extend(body.map(|body| (body, 0, 0)));
                 continue;
             }
             *place += 1;
@@ -330,6 +412,15 @@ impl Replay {
 }
 
 impl Action {
+    /// Programs inside it.
+    fn inner(&self) -> &[Arc<Program>] {
+        match self {
+            Action::Child(inner) => std::slice::from_ref(inner),
+            Action::Conditional(_, _, bodies) => bodies,
+            _ => &[],
+        }
+    }
+
     /// Runs what needs nothing of the replay.
     fn run(&self) -> Progress {
         match self {

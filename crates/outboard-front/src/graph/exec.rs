@@ -277,7 +277,7 @@ fn can_be_disabled(params: &NodeParams) -> bool {
 fn switchable(exec: &Exec, node: CUgraphNode) -> Result<()> {
     let world = world();
     let found = world.node(node as u64)?;
-    require(found.graph == exec.graph && can_be_disabled(&found.params))
+    require(world.is_within(found.graph, exec.graph) && can_be_disabled(&found.params))
 }
 
 pub(crate) unsafe fn cuGraphNodeSetEnabled<D: Driver>(

@@ -23,7 +23,7 @@ pub(super) fn set<D: Driver>(exec: CUgraphExec, node: CUgraphNode, params: NodeP
     {
         let world = world();
         let found = world.node(node as u64)?;
-        require(found.graph == exec.graph && fits(&found.params, &params))?;
+        require(world.is_within(found.graph, exec.graph) && fits(&found.params, &params))?;
     }
     let here = context::current()?;
     here.note(D::get().graph_exec_set(here.id, ObjectId(exec.id), node as u64, params))

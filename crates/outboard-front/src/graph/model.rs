@@ -275,6 +275,16 @@ impl World {
         self.before(&[node]).contains(&other)
     }
 
+    /// Whether a graph is another one, or inside a conditional node there: such nodes belong to the same executable.
+    pub(crate) fn is_within(&self, mut graph: u64, outer: u64) -> bool {
+        while graph != outer {
+            let Some(Role::Body(node)) = self.graphs.get(&graph).map(|graph| graph.role) else { return false };
+            let Some(node) = self.nodes.get(&node) else { return false };
+            graph = node.graph;
+        }
+        true
+    }
+
     /// These nodes and all that come before them.
     pub(crate) fn before(&self, nodes: &[u64]) -> std::collections::HashSet<u64> {
         let mut found: std::collections::HashSet<u64> = nodes.iter().copied().collect();

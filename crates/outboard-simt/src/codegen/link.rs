@@ -16,6 +16,7 @@ fn runtime_function(name: &str) -> Option<usize> {
         "malloc" => syscalls::malloc as *const () as usize,
         "free" => syscalls::free as *const () as usize,
         "__assertfail" => syscalls::assertfail as *const () as usize,
+        "cudaGraphSetConditional" => syscalls::set_conditional as *const () as usize,
         _ if name.starts_with("cuda") || name.starts_with("__cudaCDP") => syscalls::device_launch as *const () as usize,
         _ => return None,
     })

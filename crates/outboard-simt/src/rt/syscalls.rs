@@ -8,6 +8,7 @@ use crate::launch::OutputStream;
 use crate::rt::access::{Stop, stop};
 use crate::rt::format;
 use crate::{FaultKind, Memory, Space};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Longest string that is read from device memory.
 const STRING_MAX: usize = 1 << 16;
@@ -54,6 +55,15 @@ impl Reader<'_> {
 unsafe fn argument(args: u64, offset: u64) -> u64 {
     // SAFETY: the caller says so.
     unsafe { ((args + offset) as *const u64).read_unaligned() }
+}
+
+/// Reads an argument of four bytes.
+///
+/// # Safety
+/// `args + offset` must be four readable bytes.
+unsafe fn argument_word(args: u64, offset: u64) -> u32 {
+    // SAFETY: the caller says so.
+    unsafe { ((args + offset) as *const u32).read_unaligned() }
 }
 
 fn core(thread: &ThreadContext) -> &Core {
@@ -130,6 +140,19 @@ pub(crate) unsafe extern "C" fn assertfail(block: Block, thread: Thread, _: u64,
     thread.state().output.borrow_mut().push(OutputStream::Stderr, format!("{text}\n").into_bytes());
     thread.state().record_fault(thread, 0, FaultKind::Assert(text));
     STATUS_FAULT
+}
+
+/// `void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value)`: a handle is the address of the value.
+pub(crate) unsafe extern "C" fn set_conditional(_: Block, thread: Thread, _: u64, args: u64, _: u64) -> u32 {
+    // SAFETY: as in `vprintf`.
+    let (thread, handle, value) = unsafe { (&*thread, argument(args, 0), argument_word(args, 8)) };
+    if !handle.is_multiple_of(4) || !core(thread).memory.is_valid(handle) || !core(thread).memory.is_valid(handle + 3) {
+        let kind = FaultKind::IllegalAddress { addr: handle, size: 4, space: Space::Global };
+        return thread.state().record_fault(thread, 0, kind);
+    }
+    // SAFETY: aligned, and in allocated device memory; others that access it at the same time do so with whole words.
+    unsafe { AtomicU32::from_ptr(handle as *mut u32) }.store(value, Ordering::SeqCst);
+    STATUS_DONE
 }
 
 /// The device runtime's way to launch kernels from kernels, which there is not.

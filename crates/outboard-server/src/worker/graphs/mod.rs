@@ -93,6 +93,23 @@ impl Worker {
         self.graphs.execs.get(&name).map(|exec| exec.native.get()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
+    /// A node of a graph or of one inside a conditional node of it.
+    fn node_within(&self, graph: u64, name: u64) -> Result<&Node, CUresult> {
+        let mut open = vec![graph];
+        while let Some(graph) = open.pop() {
+            let graph = self.graph(graph)?;
+            if let Some(node) = graph.nodes.get(&name) {
+                return Ok(node);
+            }
+            for node in graph.nodes.values() {
+                if let NodeParams::Conditional(node) = &node.params {
+                    open.extend(&node.bodies);
+                }
+            }
+        }
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
     /// Applies a change. A failure is kept until an executable is to be made.
     pub(super) fn apply(&mut self, graph: u64, edit: GraphEdit) -> Outcome {
         let node = match &edit {
@@ -212,7 +229,8 @@ impl Worker {
 
     /// Forgets a graph.
     pub(super) fn drop_graph(&mut self, name: u64) -> Outcome {
-        let graph = self.graphs.all.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // A body may have gone with its node.
+        let Some(graph) = self.graphs.all.remove(&name) else { return Ok(()) };
         // It stays among the session's allocations: what a launch has allocated is the client's to free.
         self.graphs.memory.retain(|_, owner| *owner != name);
         if graph.inner { Ok(()) } else { call!(self.table, cuGraphDestroy(graph.native.get())) }

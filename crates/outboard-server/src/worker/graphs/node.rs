@@ -388,7 +388,7 @@ impl Worker {
             (found.native.get(), found.graph)
         };
         let (first, node, last) = {
-            let node = self.graph(graph)?.node(name)?;
+            let node = self.node_within(graph, name)?;
             (node.first.get(), node.main.get(), node.last.get())
         };
         match params {
@@ -461,7 +461,7 @@ impl Worker {
     /// Switches a node of an executable on or off.
     pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
         let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
-        let node = self.graph(found.graph)?.node(name)?;
+        let node = self.node_within(found.graph, name)?;
         let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
         natives.dedup();
         if natives.len() > 1 {
