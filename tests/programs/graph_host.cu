@@ -159,6 +159,33 @@ static void function_before_copy() {
     printf("function before copy: right\n");
 }
 
+// What a graph brings to host memory, a copy behind it takes along.
+static void copy_behind_graph() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    Pinned between(COUNT);
+    DeviceArray<int> from(COUNT), to(COUNT);
+    from.zero();
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    add<<<BLOCKS, 128, 0, stream>>>(from.get(), COUNT, 1);
+    CHECK(cudaMemcpyAsync(between.data, from.get(), from.bytes(), cudaMemcpyDeviceToHost, stream));
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 1; round <= 4; round++) {
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaMemcpyAsync(to.get(), between.data, to.bytes(), cudaMemcpyHostToDevice, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (int value : to.download()) EXPECT(value == round);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    printf("copy behind a graph: right\n");
+}
+
 // Rows of host memory that are apart, and a node's other memory for one executable.
 static void rows() {
     const int width = 10, height = 6, pitch = 16;
@@ -208,6 +235,7 @@ int main() {
     current_bytes();
     functions();
     function_before_copy();
+    copy_behind_graph();
     rows();
     return outcome();
 }

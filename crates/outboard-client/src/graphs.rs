@@ -3,7 +3,7 @@
 //! The worker knows functions and memory by numbers only: it can have called and read what the program put into graphs, and nothing else.
 
 use core::ffi::c_void;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::{CUhostFn, CUresult};
@@ -36,6 +36,9 @@ struct State {
     box_numbers: HashMap<HostBox, u64>,
     /// Requests are heard once there is anything to ask for.
     expected: Option<Expectation>,
+    /// Graphs and executables that use this process, and the graphs around those inside conditional nodes.
+    users: HashSet<u64>,
+    around: HashMap<u64, u64>,
 }
 
 /// All that graphs may ask for.
@@ -67,6 +70,49 @@ impl GraphHosts {
             }
             params => Ok(params),
         }
+    }
+
+    /// Notes whether a graph uses this process because of one of its nodes.
+    pub(crate) fn note(&self, graph: u64, params: &NodeParams) {
+        let is_host = |place: &Place| matches!(place, Place::Host(_));
+        let uses = match params {
+            NodeParams::Host(_) => true,
+            NodeParams::Copy(copy) => is_host(&copy.dst) || is_host(&copy.src),
+            NodeParams::Child { graph } => self.is_user(*graph),
+            NodeParams::Conditional(node) => {
+                self.state().around.extend(node.bodies.iter().map(|body| (*body, graph)));
+                false
+            }
+            _ => false,
+        };
+        if uses {
+            let state = &mut *self.state();
+            let mut next = Some(graph);
+            while let Some(graph) = next {
+                state.users.insert(graph);
+                next = state.around.get(&graph).copied();
+            }
+        }
+    }
+
+    /// Notes that an executable was made or updated from a graph.
+    pub(crate) fn made(&self, exec: u64, graph: u64) {
+        let mut state = self.state();
+        if state.users.contains(&graph) {
+            state.users.insert(exec);
+        }
+    }
+
+    /// Whether a graph or an executable uses this process.
+    pub(crate) fn is_user(&self, name: u64) -> bool {
+        self.state().users.contains(&name)
+    }
+
+    /// Forgets a graph or an executable.
+    pub(crate) fn forget(&self, name: u64) {
+        let mut state = self.state();
+        state.users.remove(&name);
+        state.around.remove(&name);
     }
 
     fn ready(&self, expect: impl FnOnce() -> Result<Expectation>) -> Result<MutexGuard<'_, State>> {

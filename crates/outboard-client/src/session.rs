@@ -96,6 +96,11 @@ impl Session {
         self.post(ctx, &msg::HostCall { stream, call: number, always }).inspect_err(|_| self.functions.remove(number))
     }
 
+    /// What graphs need of this process.
+    pub(crate) fn graphs(&self) -> &GraphHosts {
+        &self.graphs
+    }
+
     /// Parameters of a graph's node as the worker may know them.
     pub(crate) fn graph_params(&self, params: NodeParams) -> Result<NodeParams> {
         self.graphs.translate(params, || self.link.expect().map_err(|error| failed(&error)))

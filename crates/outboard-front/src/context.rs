@@ -112,6 +112,7 @@ impl Context {
         }
         self.storage.end(self.handle);
         self.id.store(0, Ordering::Release);
+        crate::capture::forget_context(id);
         crate::stream::forget(id);
         crate::event::forget(id);
         crate::module::forget(id);

@@ -1,11 +1,16 @@
 //! Graphs on the server.
 
+use core::ffi::c_void;
+
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_front::backend::{ContextId, Graphs, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
+
+/// A function that only stands in a stream until the stream comes to it.
+unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Graphs for Remote {
     fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
@@ -15,6 +20,9 @@ impl Graphs for Remote {
     fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
         let session = self.session()?;
         let known = |edit| {
+            if let GraphEdit::Add { params, .. } | GraphEdit::Set { params, .. } = &edit {
+                session.graphs().note(graph.0, params);
+            }
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
                     GraphEdit::Add { node, dependencies, params: session.graph_params(params)? }
@@ -43,7 +51,9 @@ impl Graphs for Remote {
     }
 
     fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::GraphDestroy { graph: graph.0 })
+        let session = self.session()?;
+        session.graphs().forget(graph.0);
+        session.post(ctx, &msg::GraphDestroy { graph: graph.0 })
     }
 
     fn graph_instantiate(
@@ -55,6 +65,7 @@ impl Graphs for Remote {
         stream: Stream,
     ) -> Result<Instantiated> {
         let message = msg::GraphInstantiate { graph: graph.0, exec: exec.0, flags, stream: wire(stream) };
+        self.session()?.graphs().made(exec.0, graph.0);
         self.call(ctx, &message, |reply| Instantiated {
             status: CUresult(reply.status),
             result: reply.result,
@@ -64,6 +75,7 @@ impl Graphs for Remote {
     }
 
     fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+        self.session()?.graphs().made(exec.0, graph.0);
         self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
             status: CUresult(reply.status),
             result: reply.result,
@@ -73,7 +85,9 @@ impl Graphs for Remote {
     }
 
     fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
-        let params = self.session()?.graph_params(params)?;
+        let session = self.session()?;
+        session.graphs().note(exec.0, &params);
+        let params = session.graph_params(params)?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 
@@ -86,11 +100,21 @@ impl Graphs for Remote {
     }
 
     fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
-        self.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) })
+        let session = self.session()?;
+        session.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) })?;
+        if !session.graphs().is_user(exec.0) {
+            return Ok(());
+        }
+        // While it runs it may write the program's memory: copies from there must not be read ahead, as behind any function of the program.
+        // SAFETY: it takes no notice of its argument.
+        let after = unsafe { HostCall::plain(Some(nothing), core::ptr::null_mut()) }?;
+        session.host_call(ctx, wire(stream), after)
     }
 
     fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
+        let session = self.session()?;
+        session.graphs().forget(exec.0);
+        session.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
     }
 
     fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_abi::{
-    CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult, CUstreamBatchMemOpType_enum as Operation,
+    CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult,
+    CUstreamBatchMemOpType_enum as Operation,
 };
 use outboard_front::backend::{Backend, ContextId, Fill, HostCall, Launch, ObjectId, Rect, Result};
 use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place, Rows};

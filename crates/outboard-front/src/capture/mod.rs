@@ -10,7 +10,7 @@ use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CU
 use outboard_wire::graph::Edge;
 
 use crate::Driver;
-use crate::backend::{ObjectId, Result, Stream};
+use crate::backend::{ContextId, ObjectId, Result, Stream};
 use crate::border::{put, require};
 use crate::context::Here;
 use crate::graph::edges_of;
@@ -55,6 +55,19 @@ pub(crate) fn refuse_unsafe() -> Result<()> {
 #[inline]
 pub(crate) fn refuse_context(here: &Here) -> Result<()> {
     if active() { world().captures.refuse_context(here.id) } else { Ok(()) }
+}
+
+/// A context ends, and with it the captures in which its streams take part.
+pub(crate) fn forget_context(ctx: ContextId) {
+    if !active() {
+        return;
+    }
+    let mut world = world();
+    for capture in world.captures.forget_context(ctx) {
+        if !capture.borrowed {
+            world.drop_graph(capture.graph);
+        }
+    }
 }
 
 /// A stream is destroyed.

@@ -180,6 +180,15 @@ impl Captures {
     }
 }
 
+impl Captures {
+    /// Ends the captures that streams of a context take part in.
+    pub(crate) fn forget_context(&mut self, ctx: ContextId) -> Vec<Capture> {
+        let ids: std::collections::HashSet<u64> =
+            self.members.values().filter(|member| member.ctx == ctx).map(|member| member.capture).collect();
+        ids.into_iter().filter_map(|id| self.end(id)).collect()
+    }
+}
+
 /// Adds what is not there yet.
 pub(crate) fn join(behind: &mut Vec<Edge>, more: &[Edge]) {
     for edge in more {
