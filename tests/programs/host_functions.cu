@@ -101,6 +101,7 @@ static void in_place() {
         CHECK(cudaMemcpyAsync(data.get(), memory, data.bytes(), cudaMemcpyHostToDevice, stream));
         expected = (expected + 1) * (round % 3 != 2 ? 2 : 1);
     }
+    CHECK(cudaStreamSynchronize(stream));
     // A copy that waits comes after what was queued before it, too.
     int* one = nullptr;
     CHECK(cudaMallocHost(&one, sizeof(int)));
@@ -108,7 +109,6 @@ static void in_place() {
     Function set = [&] { *one = 77; };
     host(nullptr, set);
     CHECK(cudaMemcpy(data.get(), one, sizeof(int), cudaMemcpyHostToDevice));
-    CHECK(cudaStreamSynchronize(stream));
     std::vector<int> result = data.download();
     EXPECT(result[0] == 77);
     for (size_t i = 1; i < elements; i++) EXPECT(result[i] == expected);
@@ -222,6 +222,25 @@ static void default_streams() {
     printf("default streams: right\n");
 }
 
+// Contexts of the program's own, one after the other.
+static void other_contexts() {
+    auto create = driver_symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
+    int calls = 0;
+    Function function = [&] { calls++; };
+    for (int i = 0; i < 4; i++) {
+        CUcontext context = nullptr;
+        CUstream stream = nullptr;
+        CHECK_DRIVER(create(&context, 0, 0));
+        CHECK_DRIVER(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        auto call = [](void* data) { (*static_cast<Function*>(data))(); };
+        CHECK_DRIVER(DRIVER(cuLaunchHostFunc)(stream, call, &function));
+        CHECK_DRIVER(DRIVER(cuStreamSynchronize)(stream));
+        EXPECT(calls == i + 1);
+        CHECK_DRIVER(DRIVER(cuCtxDestroy)(context));
+    }
+    printf("contexts one after the other: right\n");
+}
+
 // What kernels print before a function appears before what the function prints, once the program has synchronised in between.
 static void printed_in_order() {
     cudaStream_t stream;
@@ -262,6 +281,7 @@ int main() {
     a_full_queue();
     one_at_a_time();
     default_streams();
+    other_contexts();
     printed_in_order();
     errors();
     fflush(stdout);
