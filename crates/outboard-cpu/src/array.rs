@@ -191,23 +191,26 @@ impl Arrays for Cpu {
 
     fn texture_create(
         &self,
-        _ctx: ContextId,
-        _resource: &Resource,
-        _sampler: &Sampler,
-        _view: Option<&View>,
+        ctx: ContextId,
+        resource: &Resource,
+        sampler: &Sampler,
+        view: Option<&View>,
     ) -> Result<u64> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        self.make_texture(ctx, resource, sampler, view)
     }
 
-    fn texture_destroy(&self, _ctx: ContextId, _texture: u64) -> Result<()> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn texture_destroy(&self, ctx: ContextId, texture: u64) -> Result<()> {
+        // Kernels that were queued before still use it.
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        self.context(ctx)?.objects.end_texture(texture)
     }
 
-    fn surface_create(&self, _ctx: ContextId, _resource: &Resource) -> Result<u64> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn surface_create(&self, ctx: ContextId, resource: &Resource) -> Result<u64> {
+        self.make_surface(ctx, resource)
     }
 
-    fn surface_destroy(&self, _ctx: ContextId, _surface: u64) -> Result<()> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    fn surface_destroy(&self, ctx: ContextId, surface: u64) -> Result<()> {
+        self.scheduler.wait_all(self.scheduler.pending(ctx));
+        self.context(ctx)?.objects.end_surface(surface)
     }
 }

@@ -203,6 +203,7 @@ impl Backend for Cpu {
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
         self.forget_peers(ctx, self.device_of(&context.engine)?)?;
+        context.objects.end_all();
         context.free_all();
         self.pooled.free_context(ctx);
         self.opened.forget(ctx);

@@ -10,12 +10,15 @@ use parking_lot::Mutex;
 
 use crate::device;
 use crate::output::Output;
+use crate::texture::TextureObjects;
 
 /// A context of a program.
 pub(crate) struct Context {
     pub(crate) id: ContextId,
     pub(crate) engine: Arc<Engine>,
     pub(crate) output: Output,
+    /// Its texture and surface objects, which end with it.
+    pub(crate) objects: TextureObjects,
     /// Held while a function of the program runs: one at a time, as with any driver.
     pub(crate) calling: Mutex<()>,
     /// Addresses of its live allocations.
@@ -37,7 +40,14 @@ fn no_limit(limit: CUlimit_enum) -> CUresult {
 
 impl Context {
     pub(crate) fn new(id: ContextId, engine: Arc<Engine>) -> Context {
-        Context { id, engine, output: Output::default(), calling: Mutex::new(()), allocations: Mutex::default() }
+        Context {
+            id,
+            objects: TextureObjects::new(engine.clone()),
+            engine,
+            output: Output::default(),
+            calling: Mutex::new(()),
+            allocations: Mutex::default(),
+        }
     }
 
     pub(crate) fn limit(&self, limit: u32) -> Result<u64> {

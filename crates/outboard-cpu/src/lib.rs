@@ -30,6 +30,7 @@ mod pool;
 mod sched;
 mod stream;
 mod table;
+mod texture;
 mod threads;
 mod vmm;
 mod work;

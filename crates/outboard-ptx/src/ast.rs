@@ -141,6 +141,11 @@ pub(crate) enum Operand<'s> {
         base: Option<&'s str>,
         offset: i64,
     },
+    /// `[texture, coordinates]`
+    Texel {
+        object: &'s str,
+        coords: Box<Operand<'s>>,
+    },
     /// `p|q`
     Pair(Box<Operand<'s>>, Box<Operand<'s>>),
     /// `(a, b)` of a call.

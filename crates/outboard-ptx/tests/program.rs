@@ -338,13 +338,48 @@ fn vector_atomics_do_not_overwrite_their_inputs() {
 
 #[test]
 fn errors_name_line_and_kernel() {
-    let text = error(".entry blur() {\n ret;\n tex.2d.v4.f32.f32 {%a, %b, %c, %d}, [t, {%x, %y}];\n}");
-    let expected = "line 6: kernel 'blur': instruction 'tex.2d.v4.f32.f32' is not supported by the software device";
+    let text = error(".entry blur() {\n ret;\n sured.b.add.2d.u32.trap [t, {%x, %y}], %a;\n}");
+    let expected =
+        "line 6: kernel 'blur': instruction 'sured.b.add.2d.u32.trap' is not supported by the software device";
     assert_eq!(text, expected);
     let text = error(".func f() { .reg .b32 %r<2>; add.s32 %r1, %r2, 1; }");
     assert_eq!(text, "line 4: function 'f': '%r2' is not defined");
     let text = error(".entry k() { .reg .b32 %r; .reg .b64 %d; add.s64 %d, %d, %r; }");
     assert_eq!(text, "line 4: kernel 'k': instruction 'add.s64': a register of type .b32 does not fit type .s64");
+}
+
+#[test]
+fn textures_and_surfaces() {
+    let declared = ".reg .b32 %r<8>; .reg .f32 %f<8>; .reg .b16 %h<4>; .reg .b64 %d<3>;";
+    let one = |text: &str| module(&format!(".entry k() {{ {declared} {text} }}"));
+    let program = one("tex.level.a2d.v4.s32.f32 {%r1, %r2, _, %r3}, [%d1, {%r4, %f1, %f2, %f2}], %f3;");
+    let found = ops(&program, "k");
+    let Some(Op::Tex { geometry, coord_ty, ty, dsts, coords, level, .. }) = found.first() else { panic!("{found:?}") };
+    assert_eq!((*geometry, *coord_ty, *ty), (outboard_ptx::ir::Geometry::A2, Type::F32, Type::S32));
+    assert_eq!((dsts.len(), dsts.iter().flatten().count(), coords.len(), level.is_some()), (4, 3, 3, true));
+    for text in [
+        "tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, %f5];",
+        "tld4.g.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6}];",
+        "suld.b.1d.b8.clamp {%h1}, [%d1, {%r1}];",
+        "sust.b.2d.v2.b64.zero [%d1, {%r1, %r2}], {%d1, %d2};",
+        "txq.width.b32 %r1, [%d1];",
+        "suq.height.b32 %r1, [%d1];",
+    ] {
+        one(text);
+    }
+    for text in [
+        "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5}];",
+        "tex.2d.v4.f32.f32 {%f1, %f2}, [%d1, {%f5, %f6}];",
+        "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%r1, {%f5, %f6}];",
+        "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1];",
+        "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%h1, %h2}];",
+        "suld.b.cube.b32.trap {%r1}, [%d1, {%r1, %r2, %r3, %r3}];",
+        "suld.b.2d.v4.b64.trap {%d1, %d1, %d1, %d1}, [%d1, {%r1, %r2}];",
+        "ld.global.b32 %r1, [%d1, {%r1}];",
+        "tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, [%d1, [%d1, [%d1, [%d1, [%d1, %f1]]]]]];",
+    ] {
+        error(&format!(".entry k() {{ {declared} {text} }}"));
+    }
 }
 
 #[test]

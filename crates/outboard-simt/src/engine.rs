@@ -3,6 +3,7 @@
 use crate::codegen::{self, program::host_isa};
 use crate::exec::grid::Grid;
 use crate::exec::pool::{Core, Pool};
+use crate::texture::{Objects, Surface, Texture};
 use crate::{Fault, Kernel, Launch, LoadError, Memory, Program};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use outboard_ptx::ir;
@@ -77,6 +78,16 @@ impl Engine {
     /// Device memory.
     pub fn memory(&self) -> &Memory {
         &self.core.memory
+    }
+
+    /// Texture objects of kernels to come.
+    pub fn textures(&self) -> &Objects<Texture> {
+        &self.core.textures
+    }
+
+    /// Surface objects of kernels to come.
+    pub fn surfaces(&self) -> &Objects<Surface> {
+        &self.core.surfaces
     }
 
     /// OS threads that run blocks.

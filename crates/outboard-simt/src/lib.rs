@@ -23,6 +23,7 @@ mod math;
 mod memory;
 mod program;
 mod rt;
+pub mod texture;
 
 pub use engine::{Engine, EngineConfig, EngineError, Limit};
 pub use fault::{Fault, FaultKind, Space};

@@ -471,6 +471,44 @@ pub enum Op {
         b: Operand,
         c: Option<Operand>,
     },
+    /// `tex` and `tld4`. The coordinates, one for each of [`Geometry::coordinates`], have 32 bits each: integers for layers, `coord_ty` otherwise.
+    Tex {
+        fetch: Fetch,
+        geometry: Geometry,
+        coord_ty: Type,
+        ty: Type,
+        dsts: Vec<Option<Reg>>,
+        /// A 64-bit texture object.
+        object: Operand,
+        coords: Vec<Operand>,
+        /// The level of detail, an `.f32`; the first level without one.
+        level: Option<Operand>,
+    },
+    /// `suld.b`: the first coordinate behind the layer counts bytes.
+    SurfaceLoad {
+        geometry: Geometry,
+        ty: Type,
+        boundary: Boundary,
+        dsts: Vec<Option<Reg>>,
+        object: Operand,
+        coords: Vec<Operand>,
+    },
+    /// `sust.b`, likewise.
+    SurfaceStore {
+        geometry: Geometry,
+        ty: Type,
+        boundary: Boundary,
+        srcs: Vec<Operand>,
+        object: Operand,
+        coords: Vec<Operand>,
+    },
+    /// `txq` or, of a surface, `suq`.
+    TextureQuery {
+        query: Query,
+        surface: bool,
+        dst: Reg,
+        object: Operand,
+    },
     /// Copies `bytes` (4, 8 or 16) from global to shared memory; only the first `src_bytes` are read, the rest is
     /// zeros. May be done at once: waiting for groups of copies has been lowered to nothing.
     CpAsync {

@@ -142,7 +142,7 @@ impl<'s> Parser<'s, '_> {
                 self.at += 1;
                 Ok(Operand::List(self.operands_until(')', depth)?))
             }
-            Token::Punct('[') => self.address(),
+            Token::Punct('[') => self.address(depth),
             Token::Punct('!') if matches!(self.peek_at(1), Token::Ident(_)) => {
                 self.at += 1;
                 Ok(Operand::Not { name: self.ident("a predicate")? })
@@ -190,11 +190,16 @@ impl<'s> Parser<'s, '_> {
         Ok(list)
     }
 
-    fn address(&mut self) -> Result<Operand<'s>, Error> {
+    fn address(&mut self, depth: u32) -> Result<Operand<'s>, Error> {
         self.at += 1;
         let (base, offset) = match self.peek() {
             Token::Ident(name) if name != "WARP_SZ" => {
                 self.at += 1;
+                if self.accept(',') {
+                    let coords = Box::new(self.operand(false, depth + 1)?);
+                    self.expect(']')?;
+                    return Ok(Operand::Texel { object: name, coords });
+                }
                 (Some(name), self.addend()?)
             }
             _ => match self.constant(1)? {

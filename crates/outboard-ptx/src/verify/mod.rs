@@ -14,6 +14,7 @@ mod operand;
 mod special;
 mod sync;
 mod table;
+mod texture;
 mod video;
 mod warp;
 

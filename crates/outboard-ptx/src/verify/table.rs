@@ -2,7 +2,7 @@
 
 use super::body::Lower;
 use super::form::Form;
-use super::{compare, control, data, float, int, memory, sync, video, warp};
+use super::{compare, control, data, float, int, memory, sync, texture, video, warp};
 use crate::ast::Inst;
 use crate::error::{ErrorKind, excerpt};
 
@@ -20,15 +20,9 @@ const UNSUPPORTED: &[&str] = &[
     "stackrestore",
     "stacksave",
     "stmatrix",
-    "suld",
-    "suq",
     "sured",
-    "sust",
     "tcgen05",
     "tensormap",
-    "tex",
-    "tld4",
-    "txq",
     "wgmma",
     "wmma",
     "clusterlaunchcontrol",
@@ -94,6 +88,11 @@ fn find(opcode: &str) -> Option<Rule> {
         "brx" => control::brx,
         "call" => control::call,
         "ret" | "exit" | "trap" | "brkpt" => control::leave,
+        "tex" => texture::tex,
+        "tld4" => texture::tld4,
+        "suld" => texture::suld,
+        "sust" => texture::sust,
+        "txq" | "suq" => texture::query,
         "shfl" => warp::shfl,
         "vote" => warp::vote,
         "match" => warp::matching,

@@ -372,6 +372,9 @@ impl<'a, 'f> FuncGen<'a, 'f> {
             Op::Cvt { .. } | Op::CvtPair { .. } | Op::CvtPack { .. } => self.convert(op),
             Op::MovAddr { .. } | Op::Cvta { .. } | Op::Isspacep { .. } => self.addressing(op),
             Op::Ld { .. } | Op::St { .. } | Op::CpAsync { .. } | Op::Fence { .. } => self.memory(op),
+            Op::Tex { .. } | Op::SurfaceLoad { .. } | Op::SurfaceStore { .. } | Op::TextureQuery { .. } => {
+                self.texture(op)
+            }
             Op::Atom { .. } => self.atomic(op),
             Op::Call { callee, rets, args } => self.call(callee, rets, args),
             Op::Brkpt | Op::ClusterArrive => Ok(()),

@@ -18,6 +18,7 @@ mod movement;
 pub(crate) mod program;
 mod special;
 mod sync;
+mod texture;
 mod types;
 mod values;
 mod visit;

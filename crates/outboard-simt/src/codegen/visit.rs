@@ -139,6 +139,25 @@ fn visit(op: &Op, f: &mut dyn FnMut(Use, Reg)) {
             v.optional(c);
             v.write(dst);
         }
+        Op::Tex { dsts, object, coords, level, .. } => {
+            v.read(object);
+            coords.iter().for_each(|coord| v.read(coord));
+            v.optional(level);
+            v.writes(dsts);
+        }
+        Op::SurfaceLoad { dsts, object, coords, .. } => {
+            v.read(object);
+            coords.iter().for_each(|coord| v.read(coord));
+            v.writes(dsts);
+        }
+        Op::SurfaceStore { srcs, object, coords, .. } => {
+            v.read(object);
+            coords.iter().chain(srcs).for_each(|operand| v.read(operand));
+        }
+        Op::TextureQuery { dst, object, .. } => {
+            v.read(object);
+            v.write(dst);
+        }
         Op::Ld { dsts, addr, .. } => {
             v.address(addr);
             v.writes(dsts);

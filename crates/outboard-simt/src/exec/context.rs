@@ -20,6 +20,9 @@ pub(crate) type CodePtr = unsafe extern "C" fn(*const BlockContext, *const Threa
 /// header for cooperative groups finds two words there: a size, and the counter by which the grid synchronises.
 pub(crate) const WORKSPACE_BYTES: u64 = 16;
 
+/// The first word of the exchange area that holds values; each has two words.
+pub(crate) const EXCHANGE_VALUES: usize = 8;
+
 /// What is the same for all threads of a block.
 #[repr(C)]
 pub(crate) struct BlockContext {
@@ -66,6 +69,8 @@ pub(crate) struct ThreadContext {
     /// The registered host range last accessed (start, length), and the state of the registrations it was found in.
     pub(crate) host_range: Cell<(u64, u64)>,
     pub(crate) host_seen: Cell<u64>,
+    /// Operands and results of texture and surface instructions: coordinates, a level, and from [`EXCHANGE_VALUES`] on values.
+    pub(crate) exchange: Cell<[u32; 16]>,
     pub(crate) block: *const BlockContext,
     /// How to suspend; null where threads run in a plain loop.
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
@@ -109,6 +114,7 @@ impl Default for ThreadContext {
             result: Cell::new(0),
             host_range: Cell::new((0, 0)),
             host_seen: Cell::new(0),
+            exchange: Cell::new([0; 16]),
             block: std::ptr::null(),
             yielder: Cell::new(std::ptr::null()),
         }

@@ -7,6 +7,7 @@ use crate::exec::block::BlockRun;
 use crate::exec::grid::Grid;
 use crate::exec::slot::Slot;
 use crate::rt::heap::Heap;
+use crate::texture::{Objects, Surface, Texture};
 use crate::{FaultKind, Limit, Memory};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) threads: usize,
     pub(crate) heap: Heap,
+    pub(crate) textures: Objects<Texture>,
+    pub(crate) surfaces: Objects<Surface>,
     limits: [AtomicU64; 3],
     slots: Mutex<Vec<Slot>>,
     queue: Mutex<Queue>,
@@ -40,6 +43,8 @@ impl Core {
             memory,
             threads,
             heap: Heap::default(),
+            textures: Objects::default(),
+            surfaces: Objects::default(),
             limits: [AtomicU64::new(64 << 10), AtomicU64::new(1 << 20), AtomicU64::new(8 << 20)],
             slots: Mutex::default(),
             queue: Mutex::default(),

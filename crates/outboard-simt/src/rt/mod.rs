@@ -12,3 +12,4 @@ pub(crate) mod format;
 pub(crate) mod heap;
 pub(crate) mod sync;
 pub(crate) mod syscalls;
+pub(crate) mod texture;
