@@ -98,7 +98,9 @@ impl Board {
     /// Writes down on which devices this session has contexts. What it used on others is forgotten.
     pub(crate) fn show_contexts(&self, contexts: u64) {
         let Some((entry, _)) = self.own else { return };
-        if entry.contexts.swap(contexts, Ordering::AcqRel) != contexts {
+        // Nobody else writes it.
+        if entry.contexts.load(Ordering::Relaxed) != contexts {
+            entry.contexts.store(contexts, Ordering::Release);
             for (ordinal, used) in entry.used.iter().enumerate() {
                 if contexts >> ordinal & 1 == 0 {
                     used.store(0, Ordering::Relaxed);

@@ -14,7 +14,7 @@ const OK: nvmlReturn_t = nvmlReturn_t::NVML_SUCCESS;
 
 /// State between questions: utilisation is measured between two of them.
 pub(super) struct Described {
-    load: RefCell<Load>,
+    load: RefCell<Option<Load>>,
 }
 
 /// One question: its arguments, and the memory for its answer.
@@ -26,7 +26,7 @@ struct Question<'a> {
 
 impl Described {
     pub(super) fn new() -> Described {
-        Described { load: RefCell::new(Load::begin()) }
+        Described { load: RefCell::new(None) }
     }
 
     /// Answers those functions whose description says so (`driver = true`).
@@ -48,7 +48,7 @@ impl Described {
         let outcome = if function.starts_with("nvmlSystem") {
             question.of_the_system(function)
         } else if function == "nvmlDeviceGetUtilizationRates" {
-            let busy = self.load.borrow_mut().percent();
+            let busy = self.load.borrow_mut().get_or_insert_with(Load::begin).percent();
             question.put(1, &nvmlUtilization_t { gpu: busy, memory: 0 })
         } else {
             question.of_a_device(function)
