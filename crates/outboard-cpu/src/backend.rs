@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::device;
 use crate::event::Event;
+use crate::green::Shares;
 use crate::ipc::OpenedMemory;
 use crate::launch::Grid;
 use crate::link::Link;
@@ -46,6 +47,7 @@ pub struct Cpu {
     pub(crate) physical: Table<ObjectId, Physical>,
     pub(crate) mappings: Mappings,
     pub(crate) links: Table<ObjectId, Link>,
+    pub(crate) shares: Shares,
     pub(crate) arrays: Table<ObjectId, Array>,
     pub(crate) mipmaps: Table<ObjectId, Mipmap>,
     pub(crate) pools: Table<ObjectId, Arc<Pool>>,
@@ -71,6 +73,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mappings: Mappings::default(),
     links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    shares: Shares::default(),
     arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     pools: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
@@ -100,6 +103,11 @@ impl Cpu {
             let _ = self.engines.set(engines);
         }
         self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    /// The latest record of an event, if there is one.
+    pub(crate) fn recorded(&self, event: ObjectId) -> Result<Option<Ticket>> {
+        Ok(self.event(event)?.latest().map(|record| record.ticket))
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -200,6 +208,7 @@ impl Backend for Cpu {
         self.functions.remove_where(|function| function.ctx == ctx);
         self.modules.remove_where(|module| module.ctx == ctx);
         self.links.remove_where(|link| link.ctx == ctx);
+        self.shares.forget(ctx);
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
         self.forget_peers(ctx, self.device_of(&context.engine)?)?;
@@ -326,7 +335,8 @@ impl Backend for Cpu {
 
     fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
         let blocking = flags & CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0 == 0;
-        self.scheduler.add_lane(ctx, Lane::Created(id), blocking, priority < 0)
+        self.scheduler.add_lane(ctx, Lane::Created(id), blocking, priority < 0)?;
+        self.pass_gates(ctx, id)
     }
 
     fn stream_destroy(&self, _ctx: ContextId, id: ObjectId) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::Driver;
 use crate::backend::{Backend, ContextId, Result};
 use crate::border::{put, put_if, require};
 use crate::fault::Fault;
+use crate::green::Green;
 use crate::handles::{Kind, Table, not_found};
 use crate::state::{self, ready};
 use crate::storage::Storage;
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) storage: Storage,
     primary: bool,
+    /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
+    pub(crate) green: Option<Green>,
     /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
     id: AtomicU32,
     pub(crate) fault: Fault,
@@ -42,6 +45,8 @@ pub(crate) struct Context {
 pub(crate) struct Here {
     pub(crate) context: Arc<Context>,
     pub(crate) id: ContextId,
+    /// The green context through which it was named.
+    green: Option<Arc<Context>>,
 }
 
 static CONTEXTS: Table<Context> = Table::new(Kind::Context);
@@ -64,10 +69,30 @@ pub(crate) fn init() {
 }
 
 fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<Arc<Context>> {
+    insert(device, primary, None, flags, users)
+}
+
+/// The context that stands for a green one of the device.
+pub(crate) fn of_green(device: usize, green: Green) -> Option<Arc<Context>> {
+    insert(device, false, Some(green), 0, 1)
+}
+
+/// Ends the handle of a green context's context.
+pub(crate) fn drop_green(context: &Arc<Context>) {
+    context.storage.end(context.handle);
+    CONTEXTS.remove(context.handle);
+    context.destroyed.store(true, Ordering::Release);
+    if top().is_some_and(|top| Arc::ptr_eq(&top, context)) {
+        pop();
+    }
+}
+
+fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users: u32) -> Option<Arc<Context>> {
     CONTEXTS.insert(|handle| Context {
         handle,
         device,
         primary,
+        green,
         storage: Storage::default(),
         id: AtomicU32::new(0),
         fault: Fault::default(),
@@ -83,15 +108,48 @@ impl Context {
     pub(crate) fn live(self: &Arc<Context>) -> Result<Here> {
         crate::host_call::outside()?;
         let here = self.open()?;
-        self.fault.check()?;
+        here.context.fault.check()?;
         Ok(here)
     }
 
     /// As [`Context::live`], faulted or not.
     fn open(self: &Arc<Context>) -> Result<Here> {
+        if let Some(green) = &self.green {
+            let here = primary(self.device)?.open()?;
+            if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
+                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            }
+            return Ok(Here { green: Some(self.clone()), ..here });
+        }
         match self.id.load(Ordering::Acquire) {
             0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
-            id => Ok(Here { context: self.clone(), id: ContextId(id) }),
+            id => Ok(Here { context: self.clone(), id: ContextId(id), green: None }),
+        }
+    }
+
+    /// Adds a user of a primary context, which the first one starts.
+    pub(crate) fn retain<B: Backend>(&self) -> Result<()> {
+        let mut users = self.users.lock();
+        if *users == 0 && self.id.load(Ordering::Acquire) == 0 {
+            self.start::<B>()?;
+        }
+        *users += 1;
+        Ok(())
+    }
+
+    /// Takes a user away from a primary context, which ends with the last one.
+    pub(crate) fn release<B: Backend>(&self) -> Result<()> {
+        let mut users = self.users.lock();
+        match *users {
+            0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+            1 => {
+                *users = 0;
+                self.stop::<B>()
+            }
+            _ => {
+                *users -= 1;
+                Ok(())
+            }
         }
     }
 
@@ -129,6 +187,16 @@ impl Context {
 }
 
 impl Here {
+    /// The context as the program named it: the green one, if it did by that.
+    pub(crate) fn named(&self) -> &Arc<Context> {
+        self.green.as_ref().unwrap_or(&self.context)
+    }
+
+    /// The green context whose share of the device is meant.
+    pub(crate) fn green(&self) -> Option<&Green> {
+        self.green.as_ref()?.green.as_ref()
+    }
+
     /// The device as its snapshot describes it.
     pub(crate) fn device(&self) -> Result<&'static Device> {
         Ok(&ready()?.devices[self.context.device])
@@ -225,29 +293,13 @@ pub(crate) fn current_or_first<D: Driver>() -> Result<Here> {
 pub(crate) unsafe fn cuDevicePrimaryCtxRetain<D: Driver>(out: *mut CUcontext, dev: CUdevice) -> Result<()> {
     let context = primary_of(dev)?;
     require(!out.is_null())?;
-    let mut users = context.users.lock();
-    if *users == 0 && context.id.load(Ordering::Acquire) == 0 {
-        context.start::<D>()?;
-    }
-    *users += 1;
+    context.retain::<D>()?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, context.handle as CUcontext) }
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease<D: Driver>(dev: CUdevice) -> Result<()> {
-    let context = primary_of(dev)?;
-    let mut users = context.users.lock();
-    match *users {
-        0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-        1 => {
-            *users = 0;
-            context.stop::<D>()
-        }
-        _ => {
-            *users -= 1;
-            Ok(())
-        }
-    }
+    primary_of(dev)?.release::<D>()
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2<D: Driver>(dev: CUdevice) -> Result<()> {
@@ -350,7 +402,7 @@ pub(crate) unsafe fn cuCtxCreate_v4<D: Driver>(
 pub(crate) unsafe fn cuCtxDestroy_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
     require(!ctx.is_null())?;
     let context = named(ctx)?;
-    if context.primary {
+    if context.primary || context.green.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     CONTEXTS.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
@@ -462,8 +514,9 @@ pub(crate) unsafe fn cuCtxSetFlags<D: Driver>(flags: c_uint) -> Result<()> {
 
 pub(crate) unsafe fn cuCtxGetId<D: Driver>(ctx: CUcontext, out: *mut u64) -> Result<()> {
     let here = named(ctx)?.open()?;
+    let id = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, u64::from(here.id.0)) }
+    unsafe { put(out, id) }
 }
 
 pub(crate) unsafe fn cuCtxGetApiVersion<D: Driver>(ctx: CUcontext, version: *mut c_uint) -> Result<()> {

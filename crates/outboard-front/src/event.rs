@@ -22,7 +22,7 @@ const INTERPROCESS: u32 = 4;
 pub(crate) struct Object {
     handle: u64,
     context: Arc<Context>,
-    ctx: ContextId,
+    pub(crate) ctx: ContextId,
     flags: u32,
     /// Last recorded in a stream that captured: it stands for nodes.
     captured: AtomicBool,

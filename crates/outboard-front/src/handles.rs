@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Kernel = 7,
     Memory = 20,
     Link = 8,
+    GreenContext = 40,
+    Descriptor = 41,
     MipmappedArray = 13,
     Array = 14,
     Pool = 21,

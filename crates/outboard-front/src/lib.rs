@@ -25,6 +25,7 @@ pub mod event;
 pub mod fault;
 pub mod function;
 pub mod graph;
+pub mod green;
 mod handles;
 pub mod host;
 pub mod host_call;

@@ -34,7 +34,7 @@ const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
+pub(crate) const NON_BLOCKING: u32 = 1;
 
 /// For the `_ptsz` forms, in which a null stream is the per-thread one.
 pub fn or_per_thread(stream: CUstream) -> CUstream {
@@ -53,8 +53,8 @@ static STREAMS: Table<Object> = Table::new(Kind::Stream);
 /// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
 static ORPHANS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The default streams of one thread, by context.
-struct OfThread(RefCell<Vec<(ContextId, u64)>>);
+/// The default streams of one thread, by context or green context.
+struct OfThread(RefCell<Vec<(u64, u64)>>);
 
 impl Drop for OfThread {
     fn drop(&mut self) {
@@ -81,7 +81,11 @@ pub(crate) fn is_blocking(handle: u64) -> bool {
 /// The context to work in and the stream there that a handle means.
 pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     match stream as u64 {
-        0 | LEGACY => Ok((context::current()?, Stream::Legacy)),
+        0 | LEGACY => {
+            let here = context::current()?;
+            let stream = of_green::<D>(&here)?;
+            Ok((here, stream.map_or(Stream::Legacy, |handle| Stream::Created(ObjectId(handle)))))
+        }
         PER_THREAD => {
             let here = context::current()?;
             let stream = of_thread::<D>(&here)?;
@@ -105,10 +109,32 @@ pub(crate) fn resolve_default<D: Driver>(default: DefaultStream) -> Result<(Here
     resolve::<D>(handle as CUstream)
 }
 
+/// What stands in for the default stream of a green context: the legacy stream itself is the primary context's.
+fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
+    let Some(green) = here.green() else { return Ok(None) };
+    let mut known = green.default_stream.lock();
+    if known.is_none() {
+        *known = Some(create::<D>(here, NON_BLOCKING, 0)?);
+    }
+    Ok(*known)
+}
+
+/// Ends the handles of the streams of a green context that has ended.
+pub(crate) fn forget_green(green: u64) {
+    STREAMS.remove_where(|object| object.context.green.as_ref().is_some_and(|of| of.handle == green));
+}
+
+/// The context of a stream as the program named it.
+pub(crate) fn context_of(stream: CUstream) -> Result<Arc<Context>> {
+    crate::state::ready()?;
+    facts(stream).map(|(context, _, _)| context)
+}
+
 /// The calling thread's default stream in a context, made at its first use.
 fn of_thread<D: Driver>(here: &Here) -> Result<u64> {
+    let place = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     let known = OF_THREAD
-        .try_with(|of_thread| of_thread.0.borrow().iter().find(|(id, _)| *id == here.id).map(|(_, handle)| *handle));
+        .try_with(|of_thread| of_thread.0.borrow().iter().find(|(id, _)| *id == place).map(|(_, handle)| *handle));
     match known {
         Ok(Some(handle)) => return Ok(handle),
         Ok(None) => {}
@@ -119,7 +145,7 @@ fn of_thread<D: Driver>(here: &Here) -> Result<u64> {
         let _ = destroy::<D>(orphan);
     }
     let handle = create::<D>(here, 0, 0)?;
-    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push((here.id, handle)));
+    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push((place, handle)));
     Ok(handle)
 }
 
@@ -128,18 +154,23 @@ pub(crate) fn forget(id: ContextId) {
     STREAMS.remove_where(|object| object.id == id);
 }
 
-fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
+pub(crate) fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
     let (least, greatest) = here.device()?.stream_priorities;
     let priority = priority.clamp(greatest, least);
     let make = |handle| Object {
         handle,
-        context: here.context.clone(),
+        context: here.named().clone(),
         id: here.id,
         flags,
         priority: AtomicI32::new(priority),
     };
     let object = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = D::get().stream_create(here.id, ObjectId(object.handle), flags, priority) {
+    let id = ObjectId(object.handle);
+    let created = match here.green() {
+        Some(green) => D::get().green_stream(here.id, green.id(), id, flags, priority),
+        None => D::get().stream_create(here.id, id, flags, priority),
+    };
+    if let Err(error) = created {
         STREAMS.remove(object.handle);
         return here.note(Err(error));
     }
@@ -157,7 +188,7 @@ fn destroy<D: Driver>(handle: u64) -> Result<()> {
 /// What the questions about a stream are answered from: its context, flags and priority.
 fn facts(stream: CUstream) -> Result<(Arc<Context>, u32, i32)> {
     match stream as u64 {
-        0 | LEGACY | PER_THREAD => Ok((context::current()?.context, 0, 0)),
+        0 | LEGACY | PER_THREAD => Ok((context::current()?.named().clone(), 0, 0)),
         handle => {
             let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             Ok((object.context.clone(), object.flags, object.priority.load(Ordering::Relaxed)))
@@ -378,13 +409,18 @@ pub(crate) unsafe fn cuStreamGetCtx<D: Driver>(stream: CUstream, out: *mut CUcon
 pub(crate) unsafe fn cuStreamGetCtx_v2<D: Driver>(
     stream: CUstream,
     out: *mut CUcontext,
-    green: *mut CUgreenCtx,
+    green_out: *mut CUgreenCtx,
 ) -> Result<()> {
-    let (context, _, _) = facts(stream)?;
-    // SAFETY: the program's out parameters; there are no green contexts for a stream to be of.
+    let context = context_of(stream)?;
+    // One of the two.
+    let (handle, green) = match &context.green {
+        Some(green) => (0, green.handle),
+        None => (context.handle, 0),
+    };
+    // SAFETY: the program's out parameters.
     unsafe {
-        put(out, context.handle as CUcontext)?;
-        put_if(green, core::ptr::null_mut());
+        put(out, handle as CUcontext)?;
+        put_if(green_out, green as CUgreenCtx);
     }
     Ok(())
 }

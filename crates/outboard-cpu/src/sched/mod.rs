@@ -168,6 +168,11 @@ impl Scheduler {
         self.state.lock().lane_pending(ctx, lane)
     }
 
+    /// The lanes of a context.
+    pub(crate) fn lanes(&self, ctx: ContextId) -> Vec<Lane> {
+        self.state.lock().lanes(ctx)
+    }
+
     /// Work of the context that is not done.
     pub(crate) fn pending(&self, ctx: ContextId) -> Vec<Ticket> {
         self.state.lock().pending(ctx)

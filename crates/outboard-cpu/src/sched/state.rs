@@ -152,6 +152,11 @@ impl State {
         }
     }
 
+    /// The lanes of a context.
+    pub(super) fn lanes(&self, ctx: ContextId) -> Vec<Lane> {
+        self.lanes.iter().filter(|(_, queue)| queue.ctx == ctx && !queue.doomed).map(|(lane, _)| *lane).collect()
+    }
+
     /// The last work of each lane that has work, among lanes that `which` admits.
     fn tails(&self, ctx: ContextId, which: impl Fn(Lane, &Queue) -> bool) -> Vec<Ticket> {
         let Some(context) = self.contexts.get(&ctx) else { return Vec::new() };

@@ -29,7 +29,7 @@ pub use array::{ArrayDescriptor, Arrays, Resource, Sampler, SparseProperties, Vi
 pub use copy::{BoxCopies, BoxCopy, Extent, Layout, Memory, Side};
 pub use device::Devices;
 pub use graph::{Graphs, Instantiated, Updated};
-pub use green::GreenContexts;
+pub use green::{GreenContexts, Share, Split, SplitRequest};
 pub use host_call::{HostCall, HostCalls};
 pub use ipc::{Sharing, Token};
 pub use link::{LinkInput, Linking};

@@ -218,7 +218,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuCtxFromGreenCtx::<Self>(p_context, h_ctx) })
     }
 
     unsafe fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
@@ -241,7 +242,8 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuCtxGetDevResource::<Self>(h_ctx, resource, r#type) })
     }
 
     unsafe fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
@@ -307,7 +309,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuCtxRecordEvent::<Self>(h_ctx, h_event) })
     }
 
     unsafe fn cuCtxResetPersistingL2Cache() -> CUresult {
@@ -351,7 +354,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuCtxWaitEvent::<Self>(h_ctx, h_event) })
     }
 
     unsafe fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
@@ -371,7 +375,10 @@ pub trait Driver: Backend {
         resources: *mut CUdevResource,
         nb_resources: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::green::cuDevResourceGenerateDesc::<Self>(ph_desc, resources, nb_resources)
+        })
     }
 
     unsafe fn cuDevSmResourceSplitByCount(
@@ -382,7 +389,10 @@ pub trait Driver: Backend {
         use_flags: c_uint,
         min_count: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::green::cuDevSmResourceSplitByCount::<Self>(result, nb_groups, input, remaining, use_flags, min_count)
+        })
     }
 
     unsafe fn cuDeviceCanAccessPeer(can_access_peer: *mut c_int, dev: CUdevice, peer_dev: CUdevice) -> CUresult {
@@ -425,7 +435,8 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuDeviceGetDevResource::<Self>(device, resource, r#type) })
     }
 
     unsafe fn cuDeviceGetExecAffinitySupport(pi: *mut c_int, r#type: CUexecAffinityType, dev: CUdevice) -> CUresult {
@@ -1965,11 +1976,13 @@ pub trait Driver: Backend {
         dev: CUdevice,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxCreate::<Self>(ph_ctx, desc, dev, flags) })
     }
 
     unsafe fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxDestroy::<Self>(h_ctx) })
     }
 
     unsafe fn cuGreenCtxGetDevResource(
@@ -1977,15 +1990,18 @@ pub trait Driver: Backend {
         resource: *mut CUdevResource,
         r#type: CUdevResourceType,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxGetDevResource::<Self>(h_ctx, resource, r#type) })
     }
 
     unsafe fn cuGreenCtxGetId(green_ctx: CUgreenCtx, green_ctx_id: *mut c_ulonglong) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxGetId::<Self>(green_ctx, green_ctx_id) })
     }
 
     unsafe fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxRecordEvent::<Self>(h_ctx, h_event) })
     }
 
     unsafe fn cuGreenCtxStreamCreate(
@@ -1994,11 +2010,15 @@ pub trait Driver: Backend {
         flags: c_uint,
         priority: c_int,
     ) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::green::cuGreenCtxStreamCreate::<Self>(ph_stream, green_ctx, flags, priority)
+        })
     }
 
     unsafe fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuGreenCtxWaitEvent::<Self>(h_ctx, h_event) })
     }
 
     unsafe fn cuImportExternalMemory(
@@ -4148,7 +4168,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
-        crate::logs::unsupported("green contexts come with the sharing of devices")
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::green::cuStreamGetGreenCtx::<Self>(h_stream, ph_ctx) })
     }
 
     unsafe fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {

@@ -8829,8 +8829,7 @@ macro_rules! driver_exports {
                     cuCtxEnablePeerAccess as *const (),
                 )
                 .needs("cuCtxEnablePeerAccess"),
-                Entry::new("cuCtxFromGreenCtx", 12040, false, "cuCtxFromGreenCtx", cuCtxFromGreenCtx as *const ())
-                    .needs("cuCtxFromGreenCtx"),
+                Entry::new("cuCtxFromGreenCtx", 12040, false, "cuCtxFromGreenCtx", cuCtxFromGreenCtx as *const ()),
                 Entry::new("cuCtxGetApiVersion", 3020, false, "cuCtxGetApiVersion", cuCtxGetApiVersion as *const ()),
                 Entry::new("cuCtxGetCacheConfig", 3020, false, "cuCtxGetCacheConfig", cuCtxGetCacheConfig as *const ()),
                 Entry::new("cuCtxGetCurrent", 4000, false, "cuCtxGetCurrent", cuCtxGetCurrent as *const ()),
@@ -10121,8 +10120,7 @@ macro_rules! driver_exports {
                     cuGreenCtxGetDevResource as *const (),
                 )
                 .needs("cuGreenCtxGetDevResource"),
-                Entry::new("cuGreenCtxGetId", 12090, false, "cuGreenCtxGetId", cuGreenCtxGetId as *const ())
-                    .needs("cuGreenCtxGetId"),
+                Entry::new("cuGreenCtxGetId", 12090, false, "cuGreenCtxGetId", cuGreenCtxGetId as *const ()),
                 Entry::new(
                     "cuGreenCtxRecordEvent",
                     12040,
@@ -11457,8 +11455,7 @@ macro_rules! driver_exports {
                     false,
                     "cuStreamGetGreenCtx",
                     cuStreamGetGreenCtx as *const (),
-                )
-                .needs("cuStreamGetGreenCtx"),
+                ),
                 Entry::new("cuStreamGetId", 12000, false, "cuStreamGetId", cuStreamGetId as *const ()),
                 Entry::new("cuStreamGetId", 12000, true, "cuStreamGetId_ptsz", cuStreamGetId_ptsz as *const ()),
                 Entry::new("cuStreamGetPriority", 5050, false, "cuStreamGetPriority", cuStreamGetPriority as *const ()),

@@ -123,6 +123,28 @@ pub(crate) trait GraphCommands {
     fn graph_upload(&mut self, message: GraphUpload) -> Outcome;
 }
 
+/// What a worker does for the messages of api/wire/green.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait GreenCommands {
+    /// Does `context_record`.
+    fn context_record(&mut self, message: ContextRecord) -> Outcome;
+    /// Does `context_resource` and answers, at once or later.
+    fn context_resource(&mut self, message: ContextResource, answer: Answer<ContextResource>);
+    /// Does `context_wait`.
+    fn context_wait(&mut self, message: ContextWait) -> Outcome;
+    /// Does `device_resource` and answers, at once or later.
+    fn device_resource(&mut self, message: DeviceResource, answer: Answer<DeviceResource>);
+    /// Does `green_close` and answers, at once or later.
+    fn green_close(&mut self, message: GreenClose, answer: Answer<GreenClose>);
+    /// Does `green_open` and answers, at once or later.
+    fn green_open(&mut self, message: GreenOpen, answer: Answer<GreenOpen>);
+    /// Does `green_stream`.
+    fn green_stream(&mut self, message: GreenStream) -> Outcome;
+    /// Does `resource_describe` and answers, at once or later.
+    fn resource_describe(&mut self, message: ResourceDescribe, answer: Answer<ResourceDescribe>);
+    /// Does `resource_split` and answers, at once or later.
+    fn resource_split(&mut self, message: ResourceSplit, answer: Answer<ResourceSplit>);
+}
+
 /// What a worker does for the messages of api/wire/ipc.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait IpcCommands {
     /// Does `close_memory` and answers, at once or later.
@@ -344,6 +366,7 @@ pub(crate) fn dispatch(
              + DeviceCommands
              + EventCommands
              + GraphCommands
+             + GreenCommands
              + IpcCommands
              + LaunchCommands
              + LinkCommands
@@ -1080,6 +1103,57 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.peer_enable(message, incoming.answer());
+            Ok(())
+        }
+        128 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.context_record(message)
+        }
+        129 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.context_resource(message, incoming.answer());
+            Ok(())
+        }
+        130 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.context_wait(message)
+        }
+        131 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.device_resource(message, incoming.answer());
+            Ok(())
+        }
+        132 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.green_close(message, incoming.answer());
+            Ok(())
+        }
+        133 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.green_open(message, incoming.answer());
+            Ok(())
+        }
+        134 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.green_stream(message)
+        }
+        135 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.resource_describe(message, incoming.answer());
+            Ok(())
+        }
+        136 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.resource_split(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -22,6 +22,7 @@ mod memory;
 mod modules;
 mod objects;
 mod output;
+mod partitions;
 mod shares;
 mod space;
 mod staging;
@@ -47,6 +48,7 @@ use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
+use partitions::Partitions;
 use shares::Shared;
 use space::Space;
 use staging::Pool;
@@ -73,6 +75,7 @@ pub struct Worker {
     surfaces: HashSet<(u32, u64)>,
     upload: Upload,
     layouts: Layouts,
+    partitions: Partitions,
     helpers: Helpers,
     graphs: Graphs,
     output: Arc<Output>,
@@ -131,6 +134,7 @@ impl Worker {
             surfaces: HashSet::new(),
             upload: Upload::default(),
             layouts: Layouts::default(),
+            partitions: Partitions::default(),
             helpers: Helpers::new(),
             graphs: Graphs::default(),
             output: Arc::new(output),

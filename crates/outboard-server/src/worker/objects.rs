@@ -7,6 +7,7 @@ use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream}
 
 use super::links::Link;
 use super::modules::Module;
+use super::partitions::Green;
 
 /// A driver's handle. It is only ever handed back to the driver, from whichever thread has the context current.
 pub(crate) struct Handle<T>(*mut T);
@@ -88,6 +89,7 @@ pub(crate) struct Objects {
     pub(crate) pools: Named<(Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
+    pub(crate) greens: Named<Green>,
     pub(crate) links: Named<Arc<Mutex<Link>>>,
     pub(crate) arrays: Named<Array>,
     pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
@@ -110,6 +112,7 @@ impl Objects {
             modules: Named::new(),
             pools: Named::new(),
             functions: Named::new(),
+            greens: Named::new(),
             links: Named::new(),
             arrays: Named::new(),
             mipmaps: Named::new(),
@@ -122,6 +125,7 @@ impl Objects {
         self.events.forget(ctx);
         self.modules.forget(ctx);
         self.functions.forget(ctx);
+        self.greens.forget(ctx);
         self.links.forget(ctx);
         self.arrays.forget(ctx);
         self.mipmaps.forget(ctx);

@@ -5550,6 +5550,390 @@ impl Call for PeerEnable {
     type Reply<'a> = PeerEnableReply;
 }
 
+/// The message `context_record`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextRecord {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+    /// `event`, see `api/wire/`.
+    pub event: u64,
+}
+
+impl Encode for ContextRecord {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+        writer.put(&self.event);
+    }
+}
+
+impl<'a> Decode<'a> for ContextRecord {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextRecord { green: reader.get()?, event: reader.get()? })
+    }
+}
+
+impl Message for ContextRecord {
+    const OP: u16 = 128;
+}
+
+/// The message `context_resource`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextResource {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+    /// `kind`, see `api/wire/`.
+    pub kind: u32,
+}
+
+impl Encode for ContextResource {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+        writer.put(&self.kind);
+    }
+}
+
+impl<'a> Decode<'a> for ContextResource {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextResource { green: reader.get()?, kind: reader.get()? })
+    }
+}
+
+impl Message for ContextResource {
+    const OP: u16 = 129;
+}
+
+/// The answer to [`ContextResource`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextResourceReply {
+    /// `resource`, see `api/wire/`.
+    pub resource: [u8; 144],
+}
+
+impl Encode for ContextResourceReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.resource);
+    }
+}
+
+impl<'a> Decode<'a> for ContextResourceReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextResourceReply { resource: reader.get()? })
+    }
+}
+
+impl Call for ContextResource {
+    type Reply<'a> = ContextResourceReply;
+}
+
+/// The message `context_wait`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextWait {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+    /// `event`, see `api/wire/`.
+    pub event: u64,
+}
+
+impl Encode for ContextWait {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+        writer.put(&self.event);
+    }
+}
+
+impl<'a> Decode<'a> for ContextWait {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextWait { green: reader.get()?, event: reader.get()? })
+    }
+}
+
+impl Message for ContextWait {
+    const OP: u16 = 130;
+}
+
+/// The message `device_resource`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceResource {
+    /// `device`, see `api/wire/`.
+    pub device: u32,
+    /// `kind`, see `api/wire/`.
+    pub kind: u32,
+}
+
+impl Encode for DeviceResource {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.kind);
+    }
+}
+
+impl<'a> Decode<'a> for DeviceResource {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(DeviceResource { device: reader.get()?, kind: reader.get()? })
+    }
+}
+
+impl Message for DeviceResource {
+    const OP: u16 = 131;
+}
+
+/// The answer to [`DeviceResource`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceResourceReply {
+    /// `resource`, see `api/wire/`.
+    pub resource: [u8; 144],
+}
+
+impl Encode for DeviceResourceReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.resource);
+    }
+}
+
+impl<'a> Decode<'a> for DeviceResourceReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(DeviceResourceReply { resource: reader.get()? })
+    }
+}
+
+impl Call for DeviceResource {
+    type Reply<'a> = DeviceResourceReply;
+}
+
+/// The message `green_close`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GreenClose {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+}
+
+impl Encode for GreenClose {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+    }
+}
+
+impl<'a> Decode<'a> for GreenClose {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GreenClose { green: reader.get()? })
+    }
+}
+
+impl Message for GreenClose {
+    const OP: u16 = 132;
+}
+
+/// The answer to [`GreenClose`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GreenCloseReply {}
+
+impl Encode for GreenCloseReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for GreenCloseReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GreenCloseReply {})
+    }
+}
+
+impl Call for GreenClose {
+    type Reply<'a> = GreenCloseReply;
+}
+
+/// The message `green_open`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GreenOpen {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+    /// `desc`, see `api/wire/`.
+    pub desc: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+}
+
+impl Encode for GreenOpen {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+        writer.put(&self.desc);
+        writer.put(&self.flags);
+    }
+}
+
+impl<'a> Decode<'a> for GreenOpen {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GreenOpen { green: reader.get()?, desc: reader.get()?, flags: reader.get()? })
+    }
+}
+
+impl Message for GreenOpen {
+    const OP: u16 = 133;
+}
+
+/// The answer to [`GreenOpen`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct GreenOpenReply {}
+
+impl Encode for GreenOpenReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for GreenOpenReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GreenOpenReply {})
+    }
+}
+
+impl Call for GreenOpen {
+    type Reply<'a> = GreenOpenReply;
+}
+
+/// The message `green_stream`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GreenStream {
+    /// `green`, see `api/wire/`.
+    pub green: u64,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+    /// `priority`, see `api/wire/`.
+    pub priority: i32,
+}
+
+impl Encode for GreenStream {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.green);
+        writer.put(&self.stream);
+        writer.put(&self.flags);
+        writer.put(&self.priority);
+    }
+}
+
+impl<'a> Decode<'a> for GreenStream {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(GreenStream { green: reader.get()?, stream: reader.get()?, flags: reader.get()?, priority: reader.get()? })
+    }
+}
+
+impl Message for GreenStream {
+    const OP: u16 = 134;
+}
+
+/// The message `resource_describe`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceDescribe {
+    /// `desc`, see `api/wire/`.
+    pub desc: u64,
+    /// `resources`, see `api/wire/`.
+    pub resources: Vec<[u8; 144]>,
+}
+
+impl Encode for ResourceDescribe {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.desc);
+        writer.put(&self.resources);
+    }
+}
+
+impl<'a> Decode<'a> for ResourceDescribe {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ResourceDescribe { desc: reader.get()?, resources: reader.get()? })
+    }
+}
+
+impl Message for ResourceDescribe {
+    const OP: u16 = 135;
+}
+
+/// The answer to [`ResourceDescribe`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceDescribeReply {}
+
+impl Encode for ResourceDescribeReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ResourceDescribeReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ResourceDescribeReply {})
+    }
+}
+
+impl Call for ResourceDescribe {
+    type Reply<'a> = ResourceDescribeReply;
+}
+
+/// The message `resource_split`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceSplit {
+    /// `input`, see `api/wire/`.
+    pub input: [u8; 144],
+    /// `groups`, see `api/wire/`.
+    pub groups: u32,
+    /// `remaining`, see `api/wire/`.
+    pub remaining: bool,
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+    /// `least`, see `api/wire/`.
+    pub least: u32,
+}
+
+impl Encode for ResourceSplit {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.input);
+        writer.put(&self.groups);
+        writer.put(&self.remaining);
+        writer.put(&self.flags);
+        writer.put(&self.least);
+    }
+}
+
+impl<'a> Decode<'a> for ResourceSplit {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ResourceSplit {
+            input: reader.get()?,
+            groups: reader.get()?,
+            remaining: reader.get()?,
+            flags: reader.get()?,
+            least: reader.get()?,
+        })
+    }
+}
+
+impl Message for ResourceSplit {
+    const OP: u16 = 136;
+}
+
+/// The answer to [`ResourceSplit`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceSplitReply {
+    /// `count`, see `api/wire/`.
+    pub count: u32,
+    /// `groups`, see `api/wire/`.
+    pub groups: Vec<[u8; 144]>,
+    /// `remaining`, see `api/wire/`.
+    pub remaining: Vec<[u8; 144]>,
+}
+
+impl Encode for ResourceSplitReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.count);
+        writer.put(&self.groups);
+        writer.put(&self.remaining);
+    }
+}
+
+impl<'a> Decode<'a> for ResourceSplitReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ResourceSplitReply { count: reader.get()?, groups: reader.get()?, remaining: reader.get()? })
+    }
+}
+
+impl Call for ResourceSplit {
+    type Reply<'a> = ResourceSplitReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -5680,6 +6064,15 @@ pub fn name(op: u16) -> Option<&'static str> {
         125 => "peer_attribute",
         126 => "peer_disable",
         127 => "peer_enable",
+        128 => "context_record",
+        129 => "context_resource",
+        130 => "context_wait",
+        131 => "device_resource",
+        132 => "green_close",
+        133 => "green_open",
+        134 => "green_stream",
+        135 => "resource_describe",
+        136 => "resource_split",
         _ => return None,
     })
 }
@@ -5816,6 +6209,15 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         125 => writer.put(&reader.get::<PeerAttribute>()?),
         126 => writer.put(&reader.get::<PeerDisable>()?),
         127 => writer.put(&reader.get::<PeerEnable>()?),
+        128 => writer.put(&reader.get::<ContextRecord>()?),
+        129 => writer.put(&reader.get::<ContextResource>()?),
+        130 => writer.put(&reader.get::<ContextWait>()?),
+        131 => writer.put(&reader.get::<DeviceResource>()?),
+        132 => writer.put(&reader.get::<GreenClose>()?),
+        133 => writer.put(&reader.get::<GreenOpen>()?),
+        134 => writer.put(&reader.get::<GreenStream>()?),
+        135 => writer.put(&reader.get::<ResourceDescribe>()?),
+        136 => writer.put(&reader.get::<ResourceSplit>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

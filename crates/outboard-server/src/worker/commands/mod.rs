@@ -7,6 +7,7 @@ mod copy;
 mod device;
 mod event;
 mod graph;
+mod green;
 mod ipc;
 mod launch;
 mod link;

@@ -1,0 +1,299 @@
+//! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it. They belong to the primary context of their
+//! device, whose memory, modules and events are theirs too.
+
+use core::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outboard_abi::{
+    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUevent, CUgreenCtx, CUresult, CUstream,
+};
+use parking_lot::Mutex;
+
+use crate::Driver;
+use crate::backend::{ContextId, ObjectId, Result, Share, SplitRequest};
+use crate::border::{put, put_if, require};
+use crate::context::{self, Context, Here};
+use crate::handles::{Kind, Table};
+use crate::{event, state, stream};
+
+/// A green context. The [`Context`] that `cuCtxFromGreenCtx` gives holds it.
+pub(crate) struct Green {
+    pub(crate) handle: u64,
+    /// The primary context's name when it was made: with that context it ends.
+    pub(crate) ctx: ContextId,
+    pub(crate) closed: AtomicBool,
+    /// What stands in for the default stream, made at its first use.
+    pub(crate) default_stream: Mutex<Option<u64>>,
+}
+
+impl Green {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+}
+
+/// Green contexts by their own handles; each is a context too.
+static GREEN: Table<Arc<Context>> = Table::new(Kind::GreenContext);
+/// Descriptors. CUDA has no call that ends one.
+static DESCRIPTORS: Table<()> = Table::new(Kind::Descriptor);
+
+/// `CU_GREEN_CTX_DEFAULT_STREAM`.
+const DEFAULT_STREAM: u32 = 1;
+/// `CU_DEV_RESOURCE_TYPE_SM`, the only one.
+const MULTIPROCESSORS: u32 = 1;
+/// No device has more multiprocessors, nor groups of them.
+const MOST_GROUPS: u32 = 4096;
+
+const _: () = assert!(size_of::<CUdevResource>() == size_of::<Share>());
+
+/// The context that a green one is.
+fn named(green: CUgreenCtx) -> Result<Arc<Context>> {
+    state::ready()?;
+    let known = GREEN.get(green as u64).ok_or_else(|| {
+        // Native drivers tell destroyed ones from what never was one.
+        if crate::handles::is(Kind::GreenContext, green as u64) {
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+        } else {
+            CUresult::CUDA_ERROR_INVALID_CONTEXT
+        }
+    })?;
+    Ok(Arc::clone(&known))
+}
+
+fn id_of(here: &Here) -> Option<ObjectId> {
+    here.green().map(Green::id)
+}
+
+/// # Safety
+/// `resource` is null or valid for a read.
+unsafe fn read(resource: *const CUdevResource) -> Result<Share> {
+    require(!resource.is_null())?;
+    // SAFETY: not null, and the caller says it is then valid; any bytes will do.
+    Ok(unsafe { resource.cast::<Share>().read() })
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn write(out: *mut CUdevResource, resource: Share) -> Result<()> {
+    // SAFETY: by the contract above; the sizes agree.
+    unsafe { put(out.cast(), resource) }
+}
+
+fn check_kind(kind: CUdevResourceType) -> Result<u32> {
+    if kind.0 == MULTIPROCESSORS { Ok(kind.0) } else { Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) }
+}
+
+pub(crate) unsafe fn cuDeviceGetDevResource<D: Driver>(
+    dev: CUdevice,
+    out: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> Result<()> {
+    let (_, device) = state::device(dev)?;
+    require(!out.is_null())?;
+    let found = D::get().device_resource(device.ordinal, check_kind(kind)?)?;
+    // SAFETY: the program's out parameter.
+    unsafe { write(out, found) }
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn resource_of<D: Driver>(
+    context: &Arc<Context>,
+    out: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> Result<()> {
+    let here = context.live()?;
+    require(!out.is_null())?;
+    let found = here.note(D::get().context_resource(here.id, id_of(&here), check_kind(kind)?))?;
+    // SAFETY: by the contract above.
+    unsafe { write(out, found) }
+}
+
+pub(crate) unsafe fn cuCtxGetDevResource<D: Driver>(
+    ctx: CUcontext,
+    out: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> Result<()> {
+    // SAFETY: the program's out parameter.
+    unsafe { resource_of::<D>(&context::named(ctx)?, out, kind) }
+}
+
+pub(crate) unsafe fn cuGreenCtxGetDevResource<D: Driver>(
+    green: CUgreenCtx,
+    out: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> Result<()> {
+    // SAFETY: the program's out parameter.
+    unsafe { resource_of::<D>(&named(green)?, out, kind) }
+}
+
+pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
+    result: *mut CUdevResource,
+    groups: *mut c_uint,
+    input: *const CUdevResource,
+    remaining: *mut CUdevResource,
+    flags: c_uint,
+    least: c_uint,
+) -> Result<()> {
+    state::ready()?;
+    require(!groups.is_null())?;
+    // SAFETY: the program's structures.
+    let (input, room) = unsafe { (read(input)?, *groups) };
+    require(input[..4] == MULTIPROCESSORS.to_le_bytes()).map_err(|_| CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
+    let request = SplitRequest {
+        input: &input,
+        groups: (!result.is_null()).then_some(room.min(MOST_GROUPS)),
+        remaining: !remaining.is_null(),
+        flags,
+        least,
+    };
+    let split = D::get().resource_split(request)?;
+    for (index, group) in split.groups.iter().take(room as usize).enumerate() {
+        // SAFETY: the program gives as many elements as it says.
+        unsafe { write(result.add(index), *group) }?;
+    }
+    // SAFETY: the program's out parameters.
+    unsafe {
+        if let Some(left) = split.remaining {
+            put_if(remaining.cast(), left);
+        }
+        put(groups, split.count)
+    }
+}
+
+pub(crate) unsafe fn cuDevResourceGenerateDesc<D: Driver>(
+    out: *mut CUdevResourceDesc,
+    resources: *mut CUdevResource,
+    count: c_uint,
+) -> Result<()> {
+    state::ready()?;
+    require(!out.is_null() && !resources.is_null() && (1..=MOST_GROUPS).contains(&count))?;
+    // SAFETY: the program gives `count` elements.
+    let given = (0..count as usize).map(|index| unsafe { read(resources.add(index)) }).collect::<Result<Vec<_>>>()?;
+    let handle = DESCRIPTORS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = D::get().resource_describe(ObjectId(handle), &given) {
+        DESCRIPTORS.release(handle);
+        return Err(error);
+    }
+    DESCRIPTORS.fill(handle, Arc::new(()));
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUdevResourceDesc) }
+}
+
+pub(crate) unsafe fn cuGreenCtxCreate<D: Driver>(
+    out: *mut CUgreenCtx,
+    desc: CUdevResourceDesc,
+    dev: CUdevice,
+    flags: c_uint,
+) -> Result<()> {
+    let (device, _) = state::device(dev)?;
+    require(!out.is_null() && flags == DEFAULT_STREAM)?;
+    require(DESCRIPTORS.get(desc as u64).is_some())?;
+    let primary = context::primary(device)?;
+    primary.retain::<D>()?;
+    let open = || {
+        let here = primary.live()?;
+        let handle = GREEN.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let green = Green { handle, ctx: here.id, closed: AtomicBool::new(false), default_stream: Mutex::new(None) };
+        let opened = here.note(D::get().green_open(here.id, green.id(), ObjectId(desc as u64), flags));
+        let context = opened.and_then(|()| context::of_green(device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        match context {
+            Ok(context) => {
+                GREEN.fill(handle, Arc::new(context));
+                Ok(handle)
+            }
+            Err(error) => {
+                GREEN.release(handle);
+                Err(error)
+            }
+        }
+    };
+    match open() {
+        // SAFETY: the program's out parameter.
+        Ok(handle) => unsafe { put(out, handle as CUgreenCtx) },
+        Err(error) => {
+            let _ = primary.release::<D>();
+            Err(error)
+        }
+    }
+}
+
+pub(crate) unsafe fn cuGreenCtxDestroy<D: Driver>(handle: CUgreenCtx) -> Result<()> {
+    let context = named(handle)?;
+    GREEN.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    let primary = context::primary(context.device)?;
+    let closed = match (&context.green, primary.live()) {
+        (Some(green), Ok(here)) if here.id == green.ctx && !green.closed.swap(true, Ordering::AcqRel) => {
+            stream::forget_green(green.handle);
+            here.note(D::get().green_close(here.id, green.id()))
+        }
+        // It ended with its primary context.
+        _ => Ok(()),
+    };
+    context::drop_green(&context);
+    closed.and(primary.release::<D>())
+}
+
+pub(crate) unsafe fn cuCtxFromGreenCtx<D: Driver>(out: *mut CUcontext, green: CUgreenCtx) -> Result<()> {
+    let context = named(green)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, context.handle as CUcontext) }
+}
+
+pub(crate) unsafe fn cuGreenCtxGetId<D: Driver>(green: CUgreenCtx, out: *mut c_ulonglong) -> Result<()> {
+    let here = if green.is_null() { context::current()? } else { named(green)?.live()? };
+    let id = here.green().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.handle;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, id) }
+}
+
+pub(crate) unsafe fn cuGreenCtxStreamCreate<D: Driver>(
+    out: *mut CUstream,
+    green: CUgreenCtx,
+    flags: c_uint,
+    priority: c_int,
+) -> Result<()> {
+    let here = named(green)?.live()?;
+    // Such streams never wait for a default one.
+    require(!out.is_null() && flags == stream::NON_BLOCKING)?;
+    let handle = stream::create::<D>(&here, flags, priority)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUstream) }
+}
+
+fn record<D: Driver>(here: &Here, event: CUevent) -> Result<()> {
+    let event = event::resolve(event)?;
+    if event.ctx != here.id {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    here.note(D::get().context_record(here.id, id_of(here), event.id()))
+}
+
+fn wait<D: Driver>(here: &Here, event: CUevent) -> Result<()> {
+    let event = event::resolve(event)?;
+    here.note(D::get().context_wait(here.id, id_of(here), event.id()))
+}
+
+pub(crate) unsafe fn cuGreenCtxRecordEvent<D: Driver>(green: CUgreenCtx, event: CUevent) -> Result<()> {
+    record::<D>(&named(green)?.live()?, event)
+}
+
+pub(crate) unsafe fn cuGreenCtxWaitEvent<D: Driver>(green: CUgreenCtx, event: CUevent) -> Result<()> {
+    wait::<D>(&named(green)?.live()?, event)
+}
+
+pub(crate) unsafe fn cuCtxRecordEvent<D: Driver>(ctx: CUcontext, event: CUevent) -> Result<()> {
+    record::<D>(&context::named(ctx)?.live()?, event)
+}
+
+pub(crate) unsafe fn cuCtxWaitEvent<D: Driver>(ctx: CUcontext, event: CUevent) -> Result<()> {
+    wait::<D>(&context::named(ctx)?.live()?, event)
+}
+
+pub(crate) unsafe fn cuStreamGetGreenCtx<D: Driver>(stream: CUstream, out: *mut CUgreenCtx) -> Result<()> {
+    let context = stream::context_of(stream)?;
+    let handle = context.green.as_ref().map_or(0, |green| green.handle);
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUgreenCtx) }
+}
