@@ -90,7 +90,7 @@ int main() {
     EXPECT(of == nullptr);
     CUcontext context = primary;
     CHECK_DRIVER(get_both(stream, &context, &of));
-    EXPECT(context == nullptr && of == green);
+    EXPECT(context == primary && of == green);
     CHECK_DRIVER(get_both(plain, &context, &of));
     EXPECT(context == primary && of == nullptr);
 

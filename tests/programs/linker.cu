@@ -145,8 +145,10 @@ static void from_files() {
     run(image);
     unlink(caller.c_str());
     unlink(callee.c_str());
-    EXPECT_DRIVER(DRIVER(cuLinkAddFile)(link.state, CU_JIT_INPUT_PTX, caller.c_str(), 0, nullptr, nullptr),
-                  CUDA_ERROR_FILE_NOT_FOUND);
+    Link another;
+    // Drivers differ in the error.
+    CUresult missing = DRIVER(cuLinkAddFile)(another.state, CU_JIT_INPUT_PTX, caller.c_str(), 0, nullptr, nullptr);
+    EXPECT(missing == CUDA_ERROR_FILE_NOT_FOUND || missing == CUDA_ERROR_INVALID_VALUE);
     printf("linked from files\n");
 }
 

@@ -412,9 +412,9 @@ pub(crate) unsafe fn cuStreamGetCtx_v2<D: Driver>(
     green_out: *mut CUgreenCtx,
 ) -> Result<()> {
     let context = context_of(stream)?;
-    // One of the two.
+    // A green context goes with the primary one that it is a share of.
     let (handle, green) = match &context.green {
-        Some(green) => (0, green.handle),
+        Some(green) => (context::primary(context.device)?.handle, green.handle),
         None => (context.handle, 0),
     };
     // SAFETY: the program's out parameters.

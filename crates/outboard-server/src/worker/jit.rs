@@ -19,9 +19,6 @@ pub(crate) struct Options {
     _arrays: Vec<Box<[u64]>>,
 }
 
-// SAFETY: the pointers are into what the value owns, or numbers.
-unsafe impl Send for Options {}
-
 impl Options {
     /// With logs: for a load, or a whole link.
     pub(crate) fn with_logs(options: &JitOptions) -> Result<Options, CUresult> {

@@ -1,6 +1,8 @@
-//! Links on their way.
+//! Links on their way: each has a thread of its own, since the driver's linker keeps what it works on by thread.
 
 use core::ffi::c_void;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 
 use outboard_abi::{CUlinkState, CUresult};
 use outboard_driver::{Table, call};
@@ -8,34 +10,86 @@ use outboard_wire::jit::{JitLog, JitOptions};
 
 use super::jit::{self, Options};
 use super::modules::Part;
-use super::objects::Handle;
+use super::objects::{Context, current};
 
 /// Bytes of what was linked that travel in one answer.
 const PIECE: usize = 1 << 20;
+/// As the main thread of a program has.
+const STACK: usize = 8 << 20;
 
-/// A link of the driver. It ends with the value, for which its context must be current.
+/// What the thread of a link does next.
+type Job = Box<dyn FnOnce(&mut State) + Send>;
+
+/// A link and its thread, which ends with it.
 pub(crate) struct Link {
-    table: &'static Table,
-    state: Handle<outboard_abi::CUlinkState_st>,
-    /// The driver writes to the buffers until the link ends.
-    options: Options,
-    output: Option<Vec<u8>>,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Link {
-    pub(crate) fn new(table: &'static Table, options: &JitOptions) -> Result<Link, CUresult> {
+    /// A thread with nothing to link yet.
+    pub(crate) fn start(table: &'static Table, context: Context) -> Result<Link, CUresult> {
+        let (jobs, received) = channel();
+        let thread = std::thread::Builder::new().name("link".into()).stack_size(STACK);
+        let thread = thread.spawn(move || work(table, context, &received));
+        let thread = thread.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(Link { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Does a job behind those before it.
+    pub(crate) fn run(&self, job: impl FnOnce(&mut State) + Send + 'static) {
+        if let Some(jobs) = &self.jobs {
+            // A thread that is gone drops the job, and with it the answer, which then is an error.
+            let _ = jobs.send(Box::new(job));
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(table: &'static Table, context: Context, jobs: &Receiver<Job>) {
+    let mut state = State { table, link: None, output: None };
+    if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
+        while let Ok(job) = jobs.recv() {
+            job(&mut state);
+        }
+    }
+}
+
+/// What the thread of a link has.
+pub(crate) struct State {
+    table: &'static Table,
+    /// The driver writes to the buffers until the link ends.
+    link: Option<(CUlinkState, Options)>,
+    output: Option<Vec<u8>>,
+}
+
+impl State {
+    fn state(&self) -> Result<CUlinkState, CUresult> {
+        self.link.as_ref().map(|(state, _)| *state).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    pub(crate) fn create(&mut self, options: &JitOptions) -> Result<(), CUresult> {
         let mut options = Options::with_logs(options)?;
         let mut state: CUlinkState = core::ptr::null_mut();
-        call!(table, cuLinkCreate_v2(options.count(), options.keys(), options.values(), &raw mut state))?;
-        Ok(Link { table, state: Handle::new(state), options, output: None })
+        call!(self.table, cuLinkCreate_v2(options.count(), options.keys(), options.values(), &raw mut state))?;
+        self.link = Some((state, options));
+        Ok(())
     }
 
     pub(crate) fn add(&mut self, kind: u32, data: &Part, name: &str, options: &JitOptions) -> Result<(), CUresult> {
-        let (mut options, name) = (Options::new(options)?, jit::name(name)?);
+        let (mut options, name, state) = (Options::new(options)?, jit::name(name)?, self.state()?);
         call!(
             self.table,
             cuLinkAddData_v2(
-                self.state.get(),
+                state,
                 outboard_abi::CUjitInputType_enum(kind),
                 data.pointer().cast_mut(),
                 data.len(),
@@ -50,7 +104,7 @@ impl Link {
     /// Links; the bytes of the image.
     pub(crate) fn complete(&mut self) -> Result<u64, CUresult> {
         let (mut image, mut bytes): (*mut c_void, usize) = (core::ptr::null_mut(), 0);
-        call!(self.table, cuLinkComplete(self.state.get(), &raw mut image, &raw mut bytes))?;
+        call!(self.table, cuLinkComplete(self.state()?, &raw mut image, &raw mut bytes))?;
         // SAFETY: the driver's image of that size, which lives as long as the link.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
         self.output = Some(image.to_vec());
@@ -66,12 +120,14 @@ impl Link {
     }
 
     pub(crate) fn log(&self) -> JitLog {
-        self.options.log()
+        self.link.as_ref().map(|(_, options)| options.log()).unwrap_or_default()
     }
 }
 
-impl Drop for Link {
+impl Drop for State {
     fn drop(&mut self) {
-        let _ = call!(self.table, cuLinkDestroy(self.state.get()));
+        if let Some((state, _)) = &self.link {
+            let _ = call!(self.table, cuLinkDestroy(*state));
+        }
     }
 }

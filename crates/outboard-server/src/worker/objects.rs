@@ -1,7 +1,7 @@
 //! The driver's objects under the client's names for them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
 
@@ -90,7 +90,7 @@ pub(crate) struct Objects {
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
     pub(crate) greens: Named<Green>,
-    pub(crate) links: Named<Arc<Mutex<Link>>>,
+    pub(crate) links: Named<Arc<Link>>,
     pub(crate) arrays: Named<Array>,
     pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
 }
