@@ -1,0 +1,116 @@
+//! Pools and their allocations, passed to other processes.
+
+use core::ffi::{c_int, c_ulonglong, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Arc;
+
+use outboard_abi::{CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult};
+
+use super::{Origin, POOLS, Pool, put_pool, resolve};
+use crate::Driver;
+use crate::backend::{ObjectId, Result, Token};
+use crate::border::{put, require};
+use crate::memory::{self, Kind as Memory};
+use crate::state::ready;
+use crate::{context, vmm};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and nothing else.
+pub(crate) fn descriptor(kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Result<()> {
+    require(flags == 0)?;
+    match kind {
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32_KMT => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A descriptor that a program gives as a pointer.
+///
+/// # Safety
+/// The program keeps it open during the call.
+pub(crate) unsafe fn given<'a>(handle: *mut c_void) -> Result<BorrowedFd<'a>> {
+    let fd = i32::try_from(handle as u64).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: asks whether it is open, which it is then by the contract above.
+    require(fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)?;
+    // SAFETY: open, as was just asked.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+pub(crate) unsafe fn cuMemPoolExportToShareableHandle<D: Driver>(
+    out: *mut c_void,
+    pool: CUmemoryPool,
+    kind: CUmemAllocationHandleType,
+    flags: c_ulonglong,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    descriptor(kind, flags)?;
+    require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
+    let fd = D::get().export_pool(pool.id())?;
+    // SAFETY: for this type of handle the out parameter is an `int`.
+    unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
+}
+
+pub(crate) unsafe fn cuMemPoolImportFromShareableHandle<D: Driver>(
+    out: *mut CUmemoryPool,
+    handle: *mut c_void,
+    kind: CUmemAllocationHandleType,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready()?;
+    descriptor(kind, flags)?;
+    require(!out.is_null())?;
+    // SAFETY: the program's descriptor.
+    let fd = unsafe { given(handle) }?;
+    let id = POOLS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let imported = D::get().import_pool(ObjectId(id), fd).and_then(|ordinal| {
+        let device = ready()?.devices.iter().position(|device| device.ordinal == ordinal);
+        device.ok_or_else(|| {
+            let _ = D::get().pool_destroy(ObjectId(id));
+            CUresult::CUDA_ERROR_INVALID_DEVICE
+        })
+    });
+    match imported {
+        Ok(device) => {
+            let pool = Arc::new(Pool { handle: id, device, origin: Origin::Imported, handle_types: 0 });
+            POOLS.fill(id, pool.clone());
+            // SAFETY: the program's out parameter.
+            unsafe { put_pool(out, &pool) }
+        }
+        Err(error) => {
+            POOLS.release(id);
+            Err(error)
+        }
+    }
+}
+
+pub(crate) unsafe fn cuMemPoolExportPointer<D: Driver>(
+    out: *mut CUmemPoolPtrExportData,
+    address: CUdeviceptr,
+) -> Result<()> {
+    ready()?;
+    require(!out.is_null())?;
+    let (base, bytes, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+    require(base == address && POOLS.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0))?;
+    let reserved = D::get().share_pooled(address, bytes)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
+}
+
+pub(crate) unsafe fn cuMemPoolImportPointer<D: Driver>(
+    out: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> Result<()> {
+    let pool = resolve(pool)?;
+    require(!out.is_null() && pool.origin == Origin::Imported)?;
+    // SAFETY: null or the program's structure.
+    let token: Token = unsafe { data.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.reserved;
+    let here = context::current()?;
+    let (address, bytes) = here.note(D::get().open_pooled(here.id, pool.id(), &token))?;
+    memory::insert_on(&here, pool.device, address, bytes, Memory::Pooled(pool.handle));
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
