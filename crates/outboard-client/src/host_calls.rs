@@ -80,7 +80,7 @@ impl Answerer for HostFunctions {
         let waiting = self.waiting().remove(&number);
         // One that is not known was of a context that has ended.
         if let Some(Waiting { call, _expected, _unfinished, .. }) = waiting {
-            call.run(CUresult(status));
+            crate::remote::with_shared_memory(|| call.run(CUresult(status)));
         }
         Some(Ok(Vec::new()))
     }

@@ -361,6 +361,29 @@ impl Pager {
         });
     }
 
+    /// A stream is about to call a function of the program: what the stream has done so far is there for it.
+    pub(crate) fn before_function(&self) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        let _ = fault::arm();
+        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        inner.invalidate(store);
+    }
+
+    /// Such a function has returned: what it has written is there for what the stream does next.
+    pub(crate) fn after_function(&self) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        let before = inner.sent.clone();
+        // Failures are the context's, which the program's next call reports.
+        let _ = inner.flush(store, |_| true);
+        for (home, count) in &inner.sent {
+            if before.get(home) != Some(count) {
+                let _ = store.settle(*home);
+            }
+        }
+    }
+
     /// An event is recorded in a stream.
     pub(crate) fn recorded(&self, event: u64, ctx: ContextId, stream: u64) {
         let mut inner = self.lock();

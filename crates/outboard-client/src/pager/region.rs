@@ -42,18 +42,19 @@ struct Ahead {
     pages: usize,
 }
 
-/// Pages opened by a touch out of order, and by one in order at most.
+/// Pages opened for reading by a touch out of order, and by one in order at most.
 const FEWEST: usize = 4;
 const MOST: usize = 1024;
-/// Pages opened for writing at once: all of them count as written.
+/// Pages opened for writing at once at most: all of them count as written. Out of order it is one.
 const MOST_WRITTEN: usize = 64;
 /// Bytes of a word that two sides do not share.
 const WORD: usize = 4;
 
 impl Ahead {
-    /// How many pages to open at `page`.
-    fn take(&mut self, page: usize) -> usize {
-        self.pages = if page == self.next { (self.pages * 2).clamp(FEWEST, MOST) } else { FEWEST };
+    /// How many pages to open at `page`, for writing or only for reading.
+    fn take(&mut self, page: usize, write: bool) -> usize {
+        let (fewest, most) = if write { (1, MOST_WRITTEN) } else { (FEWEST, MOST) };
+        self.pages = if page == self.next { (self.pages * 2).clamp(fewest, most) } else { fewest };
         self.pages
     }
 }
@@ -216,10 +217,9 @@ impl Region {
             // Another thread was here before.
             return Ok(());
         }
-        let most = if write { MOST_WRITTEN } else { MOST };
         // Never beyond the allocation: another may be the device's to write to while this one is the program's.
         let limit = self.pages(&self.span_of(address)).end.max(page + 1);
-        let end = (page + self.ahead.take(page).min(most)).min(limit);
+        let end = (page + self.ahead.take(page, write)).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
@@ -447,11 +447,12 @@ mod tests {
         let mut opened = Vec::new();
         for _ in 0..4 {
             let page = ahead.next;
-            let count = ahead.take(page);
+            let count = ahead.take(page, false);
             ahead.next = page + count;
             opened.push(count);
         }
         assert_eq!(opened, [4, 8, 16, 32]);
-        assert_eq!(ahead.take(1000), FEWEST, "a jump starts anew");
+        assert_eq!(ahead.take(1000, false), FEWEST, "a jump starts anew");
+        assert_eq!(ahead.take(2000, true), 1, "what is opened for writing is sent");
     }
 }

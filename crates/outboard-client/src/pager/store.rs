@@ -37,6 +37,9 @@ pub(crate) trait Store: Send + Sync {
     /// Writes those 4-byte words of `data` to mapped memory whose bits in `mask` are set, at once and each word whole.
     fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()>;
 
+    /// Waits until what was pushed to managed memory of `home`'s context is there.
+    fn settle(&self, home: ContextId) -> Result<()>;
+
     /// Work that is queued in the stream from now on comes behind what was pushed to managed memory of `home`'s context.
     fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()>;
 }

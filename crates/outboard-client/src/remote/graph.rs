@@ -4,13 +4,33 @@ use core::ffi::c_void;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Graphs, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
-use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
+use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams, Place};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
 
 /// A function that only stands in a stream until the stream comes to it.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+impl Remote {
+    /// Parameters of a node as the worker may know them. What the program and the device both use is the device's here.
+    fn graph_params(&self, mut params: NodeParams) -> Result<NodeParams> {
+        match &mut params {
+            NodeParams::Kernel(kernel) => self.map_parameters(ContextId(kernel.ctx), &kernel.params)?,
+            NodeParams::Copy(copy) => {
+                for place in [&mut copy.dst, &mut copy.src] {
+                    if let Place::Host(rows) = *place
+                        && self.is_tracked(rows.address, 1)
+                    {
+                        *place = Place::Device(rows);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.session()?.graph_params(params)
+    }
+}
 
 impl Graphs for Remote {
     fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
@@ -25,9 +45,9 @@ impl Graphs for Remote {
             }
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
-                    GraphEdit::Add { node, dependencies, params: session.graph_params(params)? }
+                    GraphEdit::Add { node, dependencies, params: self.graph_params(params)? }
                 }
-                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: session.graph_params(params)? },
+                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: self.graph_params(params)? },
                 edit => edit,
             })
         };
@@ -85,9 +105,8 @@ impl Graphs for Remote {
     }
 
     fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
-        let session = self.session()?;
-        session.graphs().note(exec.0, &params);
-        let params = session.graph_params(params)?;
+        self.session()?.graphs().note(exec.0, &params);
+        let params = self.graph_params(params)?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 
@@ -101,7 +120,7 @@ impl Graphs for Remote {
 
     fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         let session = self.session()?;
-        session.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) })?;
+        self.work(ctx, stream, || self.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) }))?;
         if !session.graphs().is_user(exec.0) {
             return Ok(());
         }

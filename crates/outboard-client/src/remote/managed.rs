@@ -136,11 +136,29 @@ impl Store for &'static Mover {
         self.session()?.post(home.ctx, &msg::MappedWrite { address, mask, data })
     }
 
+    fn settle(&self, home: ContextId) -> Result<()> {
+        let message = msg::StreamSynchronize { stream: self.stream(home)? };
+        self.session()?.ask(home, &message, |_| ())
+    }
+
     fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()> {
         let (from, event) = (self.stream(home)?, own_event(home));
         self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
         self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })
     }
+}
+
+/// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it
+/// writes.
+pub(crate) fn with_shared_memory<T>(run: impl FnOnce() -> T) -> T {
+    let pager = &super::REMOTE.pager;
+    if !pager.is_active() {
+        return run();
+    }
+    pager.before_function();
+    let result = run();
+    pager.after_function();
+    result
 }
 
 impl Remote {

@@ -33,6 +33,7 @@ use crate::pager::{Done, Pager};
 use crate::session::Session;
 use crate::slabs::Slabs;
 use managed::HostCopy;
+pub(crate) use managed::with_shared_memory;
 
 /// The remote devices. One server serves the process, from its first `cuInit` on.
 pub struct Remote {
