@@ -2778,7 +2778,7 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) -> CUresult {
-        crate::logs::unsupported("CUDA arrays are not there yet")
+        crate::logs::unsupported("memory of sparse arrays cannot be mapped; the device attribute says so")
     }
 
     unsafe fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult {
@@ -4318,11 +4318,15 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuSurfRefSetArray(h_surf_ref: CUsurfref, h_array: CUarray, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTensorMapEncodeIm2col(
@@ -4481,39 +4485,57 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, h_tex_ref: CUtexref, dim: c_int) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetFormat(
@@ -4521,19 +4543,27 @@ pub trait Driver: Backend {
         p_num_channels: *mut c_int,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetMipmapLevelClamp(
@@ -4541,11 +4571,15 @@ pub trait Driver: Backend {
         pmax_mipmap_level_clamp: *mut f32,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefGetMipmappedArray(ph_mipmapped_array: *mut CUmipmappedArray, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddress(
@@ -4554,7 +4588,9 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr_v1,
         bytes: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddress2D(
@@ -4563,7 +4599,9 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr_v1,
         pitch: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("32-bit ABI of before CUDA 3.2")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddress2D_v2(
@@ -4572,7 +4610,9 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddress2D_v3(
@@ -4581,11 +4621,15 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddressMode(h_tex_ref: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetAddress_v2(
@@ -4594,39 +4638,57 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         bytes: usize,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetArray(h_tex_ref: CUtexref, h_array: CUarray, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetFormat(h_tex_ref: CUtexref, fmt: CUarray_format, num_packed_components: c_int) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetMipmapLevelClamp(
@@ -4634,7 +4696,9 @@ pub trait Driver: Backend {
         min_mipmap_level_clamp: f32,
         max_mipmap_level_clamp: f32,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuTexRefSetMipmappedArray(
@@ -4642,7 +4706,9 @@ pub trait Driver: Backend {
         h_mipmapped_array: CUmipmappedArray,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported("textures and surfaces are not there yet")
+        crate::logs::unsupported(
+            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+        )
     }
 
     unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
