@@ -48,6 +48,12 @@ impl BoxWork {
 }
 
 impl Cpu {
+    /// A copy that reads its source when it runs, however often that is.
+    pub(crate) fn box_work(&self, copy: &BoxCopy) -> Result<BoxWork> {
+        let (dst, src) = (self.rows(&copy.dst, copy.extent)?, self.rows(&copy.src, copy.extent)?);
+        Ok(BoxWork { dst, src, extent: copy.extent, staged: None })
+    }
+
     fn rows(&self, side: &Side, extent: Extent) -> Result<Rows> {
         match side.memory {
             Memory::Host(address) => Ok(Rows { address, layout: side.layout, _array: None }),

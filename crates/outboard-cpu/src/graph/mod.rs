@@ -3,6 +3,7 @@
 mod memory;
 mod model;
 mod program;
+mod replay;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::table::Table;
 use crate::work::Work;
 pub(crate) use memory::GraphMemory;
 use model::Model;
-pub(crate) use program::Replay;
 use program::{Program, Start, Step};
+pub(crate) use replay::Replay;
 
 /// All graphs and executables.
 pub(crate) struct Tables {

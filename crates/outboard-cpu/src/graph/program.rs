@@ -9,24 +9,25 @@ use outboard_abi::{
     CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult,
     CUstreamBatchMemOpType_enum as Operation,
 };
-use outboard_front::backend::{Backend, ContextId, Fill, HostCall, Launch, ObjectId, Rect, Result};
+use outboard_front::backend::{
+    BoxCopy, ContextId, Extent, Fill, HostCall, Launch, Layout, Memory, ObjectId, Result, Side,
+};
 use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place, Rows};
 use parking_lot::Mutex;
 
 use super::model::Node;
 use crate::backend::Cpu;
-use crate::context::Context;
+use crate::boxes::BoxWork;
 use crate::launch::Grid;
 use crate::memory::{check_range, extent};
-use crate::work::{Condition, Progress, Stamp, Word, Work};
+use crate::work::{Condition, Word};
 
 /// What a step does.
 #[derive(Clone)]
 pub(super) enum Action {
     Nothing,
     Launch(Arc<Grid>),
-    /// Slices of a copy: destination, source, rows.
-    Copy(Arc<[(u64, u64, Rect)]>),
+    Copy(Arc<BoxWork>),
     Fill(Fill),
     /// Calls a function of the program.
     Host(Arc<Mutex<HostCall>>),
@@ -60,7 +61,7 @@ impl Start {
         self.word().store(value, Ordering::SeqCst);
     }
 
-    fn get(self) -> u32 {
+    pub(super) fn get(self) -> u32 {
         self.word().load(Ordering::SeqCst)
     }
 }
@@ -83,13 +84,13 @@ pub(super) struct Step {
     /// The steps that come first, by their places.
     behind: Vec<(usize, [u8; 3])>,
     /// The address of a node that allocates.
-    address: u64,
+    pub(super) address: u64,
 }
 
 /// Steps in order.
 #[derive(Clone, Default)]
 pub(crate) struct Program {
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     places: HashMap<u64, usize>,
 }
 
@@ -163,7 +164,7 @@ impl Program {
         self.events(|action| if let Action::Wait(event) = action { Some(*event) } else { None })
     }
 
-    fn events(&self, which: fn(&Action) -> Option<u64>) -> Vec<u64> {
+    pub(super) fn events(&self, which: fn(&Action) -> Option<u64>) -> Vec<u64> {
         let mut events = Vec::new();
         for step in &self.steps {
             events.extend(which(&step.action));
@@ -175,7 +176,7 @@ impl Program {
     }
 
     /// Gives the values of conditional nodes what a launch begins with.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         for step in &self.steps {
             if let Action::Conditional(start, _, _) = &step.action
                 && let Some(value) = start.value
@@ -206,7 +207,15 @@ impl Cpu {
                 };
                 Action::Launch(Arc::new(self.grid(&function, ContextId(node.ctx), &launch)?))
             }
-            NodeParams::Copy(node) => Action::Copy(self.slices(node)?.into()),
+            NodeParams::Copy(node) => {
+                let [width, height, depth] = node.extent;
+                let extent = Extent { width, height, depth };
+                if extent.is_empty() || extent.bytes().is_none() {
+                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                }
+                let copy = BoxCopy { dst: side(&node.dst), src: side(&node.src), extent };
+                Action::Copy(Arc::new(self.box_work(&copy)?))
+            }
             NodeParams::Fill(node) => {
                 let row = node.width.checked_mul(u64::from(node.element));
                 let row = row.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -269,146 +278,20 @@ impl Cpu {
             }
         })
     }
-
-    /// A copy's slices. Host addresses are of this process: the front that gave them is.
-    fn slices(&self, node: &CopyNode) -> Result<Vec<(u64, u64, Rect)>> {
-        let [width, height, depth] = node.extent;
-        let side = |place: &Place| match place {
-            Place::Device(rows) => {
-                let all = rows.height.checked_mul(depth - 1).and_then(|above| above.checked_add(height));
-                let all = all.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-                check_range(self.engines()?, rows.address, extent(width, all, rows.pitch)?)?;
-                Ok(*rows)
-            }
-            Place::Host(rows) => Ok(*rows),
-            Place::Array { .. } => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        };
-        if width == 0 || height == 0 || depth == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let (dst, src) = (side(&node.dst)?, side(&node.src)?);
-        let slice = |rows: &Rows, z: u64| rows.address + z * rows.height * rows.pitch;
-        let rect = Rect { width, height, dst_pitch: dst.pitch, src_pitch: src.pitch };
-        Ok((0..depth).map(|z| (slice(&dst, z), slice(&src, z), rect)).collect())
-    }
 }
 
-/// A program that a stream runs.
-pub(crate) struct Replay {
-    /// The graph and those inside it that are under way, each with the place of its next step and of the next operation of a batch.
-    frames: Vec<(Arc<Program>, usize, usize)>,
-    stamps: HashMap<u64, Arc<Stamp>>,
-    begun: bool,
-    /// Where it was launched.
-    context: Arc<Context>,
-    auto_free: bool,
-}
-
-impl Replay {
-    /// A run of a program, and for each event that it records what takes the time.
-    pub(super) fn new(
-        program: Arc<Program>,
-        context: Arc<Context>,
-        auto_free: bool,
-    ) -> (Replay, Vec<(u64, Arc<Stamp>)>) {
-        let records = program.events(|action| if let Action::Record(event) = action { Some(*event) } else { None });
-        let stamps: HashMap<u64, Arc<Stamp>> =
-            records.into_iter().map(|event| (event, Arc::new(Stamp::default()))).collect();
-        let list = stamps.iter().map(|(event, stamp)| (*event, stamp.clone())).collect();
-        (Replay { frames: vec![(program, 0, 0)], stamps, begun: false, context, auto_free }, list)
-    }
-
-    /// Whether it has no value in memory to wait for.
-    pub(crate) fn is_ready(&self) -> bool {
-        let Some((program, place, operation)) = self.frames.last() else { return true };
-        match program.steps.get(*place).map(|step| &step.action) {
-            Some(Action::Batch(steps)) => match steps.get(*operation) {
-                Some(MemoryStep::Wait(word, condition)) => Work::Wait(*word, *condition).is_ready(),
-                _ => true,
-            },
-            _ => true,
+/// A side of a copy. Host addresses are of this process: the front that gave them is.
+fn side(place: &Place) -> Side {
+    let in_memory = |memory, rows: &Rows| {
+        let layout = Layout { pitch: rows.pitch, slice: rows.pitch.saturating_mul(rows.height) };
+        Side { memory, layout, at: (0, 0, 0) }
+    };
+    match place {
+        Place::Device(rows) => in_memory(Memory::Device(rows.address), rows),
+        Place::Host(rows) => in_memory(Memory::Host(rows.address), rows),
+        Place::Array { array, at: [x, y, z], .. } => {
+            Side { memory: Memory::Array(ObjectId(*array)), layout: Layout::default(), at: (*x, *y, *z) }
         }
-    }
-
-    /// Goes on until the end, or until a value has to be waited for.
-    pub(crate) fn run(&mut self) -> Progress {
-        if !std::mem::replace(&mut self.begun, true)
-            && let Some((program, _, _)) = self.frames.first()
-        {
-            program.begin();
-        }
-        while let Some((program, place, operation)) = self.frames.last_mut() {
-            let Some(step) = program.steps.get(*place) else {
-                self.frames.pop();
-                continue;
-            };
-            if let Action::Batch(steps) = &step.action {
-                let Some(memory) = steps.get(*operation) else {
-                    (*place, *operation) = (*place + 1, 0);
-                    continue;
-                };
-                let mut work = match memory {
-                    MemoryStep::Wait(word, condition) => Work::Wait(*word, *condition),
-                    MemoryStep::Write(word) => Work::Write(*word),
-                    MemoryStep::Nothing => Work::Nothing,
-                };
-                match work.run() {
-                    Progress::Done => *operation += 1,
-                    progress => return progress,
-                }
-                continue;
-            }
-            if let Action::Conditional(start, kind, bodies) = &step.action {
-                let value = start.get() as usize;
-                let body = match *kind {
-                    Kind::CU_GRAPH_COND_TYPE_SWITCH => bodies.get(value),
-                    _ if value != 0 => bodies.first(),
-                    Kind::CU_GRAPH_COND_TYPE_IF => bodies.get(1),
-                    _ => None,
-                };
-                let body = body.cloned();
-                // A loop comes back here.
-                if *kind != Kind::CU_GRAPH_COND_TYPE_WHILE || body.is_none() {
-                    *place += 1;
-                }
-                self.frames.extend(body.map(|body| (body, 0, 0)));
-                continue;
-            }
-            *place += 1;
-            if !step.enabled {
-                continue;
-            }
-            let outcome = match &step.action {
-                Action::Child(inner) => {
-                    let inner = inner.clone();
-                    self.frames.push((inner, 0, 0));
-                    continue;
-                }
-                Action::Record(event) => match self.stamps.get(event) {
-                    Some(stamp) => Work::Stamp(stamp.clone()).run(),
-                    None => Progress::Done,
-                },
-                Action::Allocate => {
-                    let outcome = Cpu::get().graphs.memory.allocate(step.address, self.auto_free);
-                    outcome.map_or_else(Progress::Failed, |()| Progress::Done)
-                }
-                Action::Free(address) => match Cpu::get().graphs.memory.free(*address) {
-                    true => Progress::Done,
-                    false => Progress::Failed(CUresult::CUDA_ERROR_INVALID_VALUE),
-                },
-                Action::Host(call) => {
-                    let _one_at_a_time = self.context.calling.lock();
-                    self.context.output.flush();
-                    call.lock().call(CUresult::CUDA_SUCCESS);
-                    Progress::Done
-                }
-                action => action.run(),
-            };
-            if !matches!(outcome, Progress::Done) {
-                return outcome;
-            }
-        }
-        Progress::Done
     }
 }
 
@@ -419,21 +302,6 @@ impl Action {
             Action::Child(inner) => std::slice::from_ref(inner),
             Action::Conditional(_, _, bodies) => bodies,
             _ => &[],
-        }
-    }
-
-    /// Runs what needs nothing of the replay.
-    fn run(&self) -> Progress {
-        match self {
-            Action::Launch(grid) => grid.run().map_or_else(Progress::Failed, |()| Progress::Done),
-            Action::Copy(slices) => {
-                for (dst, src, rect) in slices.iter() {
-                    let _ = Work::Copy { dst: *dst, src: *src, rect: *rect }.run();
-                }
-                Progress::Done
-            }
-            Action::Fill(fill) => Work::Fill(*fill).run(),
-            _ => Progress::Done,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::Driver;
 use crate::backend::{BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
 use crate::context::Here;
 use crate::graph::model::{Given, Node, Plain, Role, World, world};
-use crate::graph::params;
+use crate::graph::{ATTRIBUTES, params};
 use crate::handles::{self, Kind};
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
@@ -100,7 +100,9 @@ fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) 
             }
         }
     }
-    let mut attributes: Vec<_> = launch.attributes.iter().filter(|(id, _)| *id != early).copied().collect();
+    // Some are a stream's or a launch's only.
+    let is_of_nodes = |id: u32| ATTRIBUTES.iter().any(|known| known.0 == id);
+    let mut attributes: Vec<_> = launch.attributes.iter().filter(|(id, _)| is_of_nodes(*id)).copied().collect();
     if launch.cooperative {
         let mut value = [0; 64];
         value[0] = 1;

@@ -1,5 +1,6 @@
 //! The client's graphs in the driver: each is built there as it is told, and replayed by the driver itself.
 
+mod exec;
 mod host;
 mod node;
 

@@ -21,7 +21,7 @@ use crate::worker::answer::Outcome;
 use crate::worker::launch::{is_plain, parameter_list};
 use crate::worker::objects::{Handle, current};
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Where a new node goes: the driver's graph and what comes before.
 struct Spot<'a> {
@@ -171,7 +171,11 @@ impl Worker {
     }
 
     /// Calls with the driver's structure for a kernel node.
-    fn with_kernel(&self, kernel: &KernelNode, run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome) -> Outcome {
+    pub(super) fn with_kernel(
+        &self,
+        kernel: &KernelNode,
+        run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome,
+    ) -> Outcome {
         let func = self.objects.function(kernel.function)?;
         let mut bytes = kernel.params.len();
         let mut extra = parameter_list(&kernel.params, &mut bytes);
@@ -204,11 +208,11 @@ impl Worker {
         Ok(())
     }
 
-    fn context_of(&self, ctx: u32) -> Result<CUcontext, CUresult> {
+    pub(super) fn context_of(&self, ctx: u32) -> Result<CUcontext, CUresult> {
         self.objects.context(ctx).map(|context| current(&context))
     }
 
-    fn fill(&self, fill: &FillNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
+    pub(super) fn fill(&self, fill: &FillNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
         let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
         self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
         let p = CUDA_MEMSET_NODE_PARAMS {
@@ -222,7 +226,7 @@ impl Worker {
         Ok((p, self.context_of(fill.ctx)?))
     }
 
-    fn batch(&self, batch: &BatchNode) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
+    pub(super) fn batch(&self, batch: &BatchNode) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
         let list = batch.operations.iter().map(|operation| {
             let kind = Operation(operation.kind);
             let bytes = match kind {
@@ -315,7 +319,7 @@ impl Worker {
     }
 
     /// The driver's structure for a copy; what is the client's memory is `memory` here.
-    fn copy(&self, copy: &CopyNode, memory: Option<&Arc<Memory>>) -> Result<CUDA_MEMCPY3D, CUresult> {
+    pub(super) fn copy(&self, copy: &CopyNode, memory: Option<&Arc<Memory>>) -> Result<CUDA_MEMCPY3D, CUresult> {
         let [width, height, depth] = copy.extent;
         let mut p: CUDA_MEMCPY3D = zeroed();
         (p.WidthInBytes, p.Height, p.Depth) = (width as usize, height as usize, depth as usize);
@@ -324,24 +328,30 @@ impl Worker {
                 let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
                 let all = above.checked_add(height).ok_or(INVALID)?;
                 self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
-                Ok((CUmemorytype::CU_MEMORYTYPE_DEVICE, *rows))
+                Ok((CUmemorytype::CU_MEMORYTYPE_DEVICE, *rows, core::ptr::null_mut(), [0; 3]))
             }
             Place::Host(_) => {
                 let address = memory.ok_or(INVALID)?.address();
-                Ok((CUmemorytype::CU_MEMORYTYPE_HOST, Rows { address, pitch: width, height }))
+                let rows = Rows { address, pitch: width, height };
+                Ok((CUmemorytype::CU_MEMORYTYPE_HOST, rows, core::ptr::null_mut(), [0; 3]))
             }
-            Place::Array { .. } => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            Place::Array { array, at, .. } => {
+                // The driver knows its bounds.
+                let array = self.objects.arrays.get(*array)?.handle.get();
+                let none = Rows { address: 0, pitch: 0, height: 0 };
+                Ok((CUmemorytype::CU_MEMORYTYPE_ARRAY, none, array, at.map(|at| at as usize)))
+            }
         };
-        let (kind, rows) = side(&copy.src)?;
-        p.srcMemoryType = kind;
+        let (kind, rows, array, at) = side(&copy.src)?;
+        (p.srcMemoryType, p.srcArray, p.srcDevice) = (kind, array, rows.address);
         p.srcHost = rows.address as *const c_void;
-        p.srcDevice = rows.address;
         (p.srcPitch, p.srcHeight) = (rows.pitch as usize, rows.height as usize);
-        let (kind, rows) = side(&copy.dst)?;
-        p.dstMemoryType = kind;
+        [p.srcXInBytes, p.srcY, p.srcZ] = at;
+        let (kind, rows, array, at) = side(&copy.dst)?;
+        (p.dstMemoryType, p.dstArray, p.dstDevice) = (kind, array, rows.address);
         p.dstHost = rows.address as *mut c_void;
-        p.dstDevice = rows.address;
         (p.dstPitch, p.dstHeight) = (rows.pitch as usize, rows.height as usize);
+        [p.dstXInBytes, p.dstY, p.dstZ] = at;
         Ok(p)
     }
 
@@ -379,97 +389,6 @@ impl Worker {
         }
         self.with_node(graph, name, |node| node.params = params)
     }
-
-    /// Gives a node of an executable other parameters. Its graph must still be there: the driver names the node by it.
-    pub(crate) fn set_exec_node(&mut self, exec: u64, name: u64, params: &NodeParams) -> Outcome {
-        let table = self.table;
-        let (native, graph) = {
-            let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
-            (found.native.get(), found.graph)
-        };
-        let (first, node, last) = {
-            let node = self.node_within(graph, name)?;
-            (node.first.get(), node.main.get(), node.last.get())
-        };
-        match params {
-            NodeParams::Kernel(kernel) => {
-                self.with_kernel(kernel, |p| call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p)))
-            }
-            NodeParams::Fill(fill) => {
-                let (p, ctx) = self.fill(fill)?;
-                call!(table, cuGraphExecMemsetNodeSetParams(native, node, &raw const p, ctx))
-            }
-            NodeParams::EventRecord { event } => {
-                let event = self.objects.event(*event)?;
-                call!(table, cuGraphExecEventRecordNodeSetEvent(native, node, event))
-            }
-            NodeParams::EventWait { event } => {
-                let event = self.objects.event(*event)?;
-                call!(table, cuGraphExecEventWaitNodeSetEvent(native, node, event))
-            }
-            NodeParams::Batch(batch) => {
-                let (mut list, ctx) = self.batch(batch)?;
-                let p = batch_params(&mut list, ctx, batch.flags);
-                call!(table, cuGraphExecBatchMemOpNodeSetParams(native, node, &raw const p))
-            }
-            NodeParams::Child { graph } => {
-                let child = self.graph(*graph)?;
-                let (child, host) = (child.native.get(), child.host());
-                call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
-                self.keep(exec, host)
-            }
-            NodeParams::Host(host) => {
-                let part = self.host_call_part(host)?;
-                let p = part.params();
-                call!(table, cuGraphExecHostNodeSetParams(native, node, &raw const p))?;
-                self.keep(exec, vec![part])
-            }
-            NodeParams::Copy(copy) => {
-                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
-                let (read, write) = (number(&copy.src), number(&copy.dst));
-                if read.is_none() && write.is_none() {
-                    let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
-                    return call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx));
-                }
-                let [width, height, depth] = copy.extent;
-                let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
-                let memory = self.exchange_memory(bytes)?;
-                let part = self.exchange_part(&memory, read, write)?;
-                let asks = if read.is_some() { first } else { last };
-                let p = part.params();
-                call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
-                self.keep(exec, vec![part])?;
-                if read.is_some() && write.is_some() {
-                    return Ok(());
-                }
-                let (p, ctx) = (self.copy(copy, Some(&memory))?, self.context_of(copy.ctx)?);
-                call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))
-            }
-            NodeParams::Empty | NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => {
-                Err(INVALID)
-            }
-        }
-    }
-
-    /// An executable needs these as well from now on. What it needed before, launches under way may still use.
-    fn keep(&mut self, exec: u64, parts: Vec<Arc<HostPart>>) -> Outcome {
-        let exec = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
-        exec.host.extend(parts);
-        Ok(())
-    }
-
-    /// Switches a node of an executable on or off.
-    pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
-        let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
-        let node = self.node_within(found.graph, name)?;
-        let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
-        natives.dedup();
-        if natives.len() > 1 {
-            // The functions around a copy cannot be switched off with it.
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        call!(self.table, cuGraphNodeSetEnabled(found.native.get(), natives[0], u32::from(enabled)))
-    }
 }
 
 impl Graph {
@@ -485,6 +404,10 @@ impl Graph {
     }
 }
 
-fn batch_params(list: &mut [CUstreamBatchMemOpParams], ctx: CUcontext, flags: u32) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
+pub(super) fn batch_params(
+    list: &mut [CUstreamBatchMemOpParams],
+    ctx: CUcontext,
+    flags: u32,
+) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
     CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count: list.len() as u32, paramArray: list.as_mut_ptr(), flags }
 }

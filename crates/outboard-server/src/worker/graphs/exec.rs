@@ -1,0 +1,105 @@
+//! Nodes of the driver's executables.
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_driver::call;
+use outboard_wire::graph::{NodeParams, Place};
+
+use super::host::HostPart;
+use super::node::{INVALID, batch_params};
+use crate::worker::Worker;
+use crate::worker::answer::Outcome;
+
+impl Worker {
+    /// Gives a node of an executable other parameters. Its graph must still be there: the driver names the node by it.
+    pub(crate) fn set_exec_node(&mut self, exec: u64, name: u64, params: &NodeParams) -> Outcome {
+        let table = self.table;
+        let (native, graph) = {
+            let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
+            (found.native.get(), found.graph)
+        };
+        let (first, node, last) = {
+            let node = self.node_within(graph, name)?;
+            (node.first.get(), node.main.get(), node.last.get())
+        };
+        match params {
+            NodeParams::Kernel(kernel) => {
+                self.with_kernel(kernel, |p| call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p)))
+            }
+            NodeParams::Fill(fill) => {
+                let (p, ctx) = self.fill(fill)?;
+                call!(table, cuGraphExecMemsetNodeSetParams(native, node, &raw const p, ctx))
+            }
+            NodeParams::EventRecord { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphExecEventRecordNodeSetEvent(native, node, event))
+            }
+            NodeParams::EventWait { event } => {
+                let event = self.objects.event(*event)?;
+                call!(table, cuGraphExecEventWaitNodeSetEvent(native, node, event))
+            }
+            NodeParams::Batch(batch) => {
+                let (mut list, ctx) = self.batch(batch)?;
+                let p = batch_params(&mut list, ctx, batch.flags);
+                call!(table, cuGraphExecBatchMemOpNodeSetParams(native, node, &raw const p))
+            }
+            NodeParams::Child { graph } => {
+                let child = self.graph(*graph)?;
+                let (child, host) = (child.native.get(), child.host());
+                call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
+                self.keep(exec, host)
+            }
+            NodeParams::Host(host) => {
+                let part = self.host_call_part(host)?;
+                let p = part.params();
+                call!(table, cuGraphExecHostNodeSetParams(native, node, &raw const p))?;
+                self.keep(exec, vec![part])
+            }
+            NodeParams::Copy(copy) => {
+                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
+                let (read, write) = (number(&copy.src), number(&copy.dst));
+                if read.is_none() && write.is_none() {
+                    let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
+                    return call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx));
+                }
+                let [width, height, depth] = copy.extent;
+                let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
+                let memory = self.exchange_memory(bytes)?;
+                let part = self.exchange_part(&memory, read, write)?;
+                let asks = if read.is_some() { first } else { last };
+                let p = part.params();
+                call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
+                self.keep(exec, vec![part])?;
+                if read.is_some() && write.is_some() {
+                    return Ok(());
+                }
+                let (p, ctx) = (self.copy(copy, Some(&memory))?, self.context_of(copy.ctx)?);
+                call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))
+            }
+            NodeParams::Empty | NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => {
+                Err(INVALID)
+            }
+        }
+    }
+
+    /// An executable needs these as well from now on. What it needed before, launches under way may still use.
+    fn keep(&mut self, exec: u64, parts: Vec<Arc<HostPart>>) -> Outcome {
+        let exec = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+        exec.host.extend(parts);
+        Ok(())
+    }
+
+    /// Switches a node of an executable on or off.
+    pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
+        let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
+        let node = self.node_within(found.graph, name)?;
+        let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
+        natives.dedup();
+        if natives.len() > 1 {
+            // The functions around a copy cannot be switched off with it.
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        call!(self.table, cuGraphNodeSetEnabled(found.native.get(), natives[0], u32::from(enabled)))
+    }
+}
