@@ -72,6 +72,8 @@ pub(crate) struct Function {
     /// Exported name, without flavour.
     pub(crate) name: String,
     pub(crate) base: String,
+    /// Whether `cuda.h` declares it, rather than the headers for graphics and profiling.
+    pub(crate) in_cuda_h: bool,
     /// The file in `api/driver/` it stands in, and the module that implements it.
     pub(crate) family: String,
     pub(crate) params: Vec<(String, String)>,
@@ -133,10 +135,11 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn read(root: &Path) -> Result<Api> {
-        let mut facts: BTreeMap<String, Fact> = BTreeMap::new();
-        for file in ["driver-13.0.toml", "interop.toml"] {
+        let mut facts: BTreeMap<String, (bool, Fact)> = BTreeMap::new();
+        for (in_cuda_h, file) in [(true, "driver-13.0.toml"), (false, "interop.toml")] {
             let text = std::fs::read_to_string(root.join("api/facts").join(file))?;
-            facts.extend(toml::from_str::<BTreeMap<String, Fact>>(&text).with_context(|| format!("api/facts/{file}"))?);
+            let read: BTreeMap<String, Fact> = toml::from_str(&text).with_context(|| format!("api/facts/{file}"))?;
+            facts.extend(read.into_iter().map(|(symbol, fact)| (symbol, (in_cuda_h, fact))));
         }
         let mut meanings: BTreeMap<String, (String, Meaning)> = BTreeMap::new();
         let mut files: Vec<_> = std::fs::read_dir(root.join("api/driver"))?.collect::<std::io::Result<Vec<_>>>()?;
@@ -155,7 +158,7 @@ impl Api {
         }
 
         let mut functions: BTreeMap<String, Function> = BTreeMap::new();
-        for (symbol, fact) in facts {
+        for (symbol, (in_cuda_h, fact)) in facts {
             let name = symbol.trim_end_matches("_ptds").trim_end_matches("_ptsz").to_owned();
             let entry = match functions.entry(name.clone()) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -171,6 +174,7 @@ impl Api {
                     entry.insert(Function {
                         name,
                         base: fact.base,
+                        in_cuda_h,
                         family,
                         params: fact.params,
                         symbols: BTreeMap::new(),
