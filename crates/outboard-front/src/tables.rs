@@ -94,7 +94,7 @@ fn tables<D: Driver>() -> &'static Tables {
                 TABLE_2131,
                 sized::<{ start(&TABLE_2131) }>(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())]),
             ),
-            (TABLE_1734, sized::<{ start(&TABLE_1734) }>(32, &[])),
+            (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
             (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<D> as *const ())])),
         ])
     })
