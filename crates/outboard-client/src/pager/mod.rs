@@ -8,8 +8,10 @@
 //! seen to by a thread of the pager. One lock orders them all. Who holds it reads and writes tracked memory by the library's own view
 //! only, which is never protected.
 
+mod difference;
 mod edge;
 mod fault;
+mod inner;
 mod pages;
 mod region;
 mod store;
@@ -17,7 +19,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,6 +28,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 
 use edge::Edge;
+use inner::Inner;
 use region::Region;
 
 pub(crate) use pages::PAGE;
@@ -48,25 +50,6 @@ pub(crate) struct Pager {
     active: AtomicBool,
 }
 
-struct Inner {
-    started: bool,
-    regions: BTreeMap<u64, Region>,
-    edges: Vec<Edge>,
-    /// Streams with work that nobody has waited for yet, and the number of the latest.
-    outstanding: BTreeMap<StreamName, u64>,
-    work: u64,
-    /// Where events were recorded last: the stream, and its latest work by then.
-    events: BTreeMap<u64, (StreamName, u64)>,
-    /// How often managed memory was sent from each context's regions, and which of it streams wait for.
-    sent: BTreeMap<ContextId, u64>,
-    joined: BTreeMap<(StreamName, ContextId), u64>,
-    /// What is to be brought once a stream's work is done.
-    wanted: Vec<(StreamName, Range<u64>)>,
-    /// When mapped memory is to be closed again.
-    due: Option<Instant>,
-    moved: Moved,
-}
-
 /// What a program has waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done {
@@ -80,20 +63,7 @@ pub(crate) enum Done {
 
 impl Pager {
     pub(crate) const fn new() -> Pager {
-        let inner = Mutex::new(Inner {
-            started: false,
-            regions: BTreeMap::new(),
-            edges: Vec::new(),
-            outstanding: BTreeMap::new(),
-            work: 0,
-            events: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            joined: BTreeMap::new(),
-            wanted: Vec::new(),
-            due: None,
-            moved: Moved { faults: 0, fetched: 0, pushed: 0 },
-        });
-        Pager { store: OnceLock::new(), inner, active: AtomicBool::new(false) }
+        Pager { store: OnceLock::new(), inner: Mutex::new(Inner::new()), active: AtomicBool::new(false) }
     }
 
     /// Where the device's bytes are to be had; told once, before any memory is tracked.
@@ -447,73 +417,4 @@ pub(crate) enum Tracked {
     Some,
     /// All of it.
     All,
-}
-
-impl Inner {
-    fn region(&mut self, address: u64) -> Option<&mut Region> {
-        let (_, region) = self.regions.range_mut(..=address).next_back()?;
-        region.range().contains(&address).then_some(region)
-    }
-
-    /// Tells the fault handler which ranges are tracked.
-    fn publish(&self) {
-        self.publish_with(None);
-    }
-
-    fn publish_with(&self, more: Option<(u64, u64)>) {
-        let ranges = self.regions.values().map(|region| (region.range().start, region.range().end));
-        let mut ranges: Vec<_> = ranges.chain(more).collect();
-        ranges.sort_unstable();
-        fault::RANGES.replace(ranges);
-    }
-
-    /// Sends what the program has written to some of the regions.
-    fn flush(&mut self, store: &dyn Store, which: impl Fn(&Region) -> bool) -> Result<()> {
-        let Inner { regions, edges, sent, moved, .. } = self;
-        let mut armed = false;
-        for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region)) {
-            if !armed {
-                let _ = fault::arm();
-                armed = true;
-            }
-            if region.flush(store, moved)? && region.home.kind == Kind::Managed {
-                *sent.entry(region.home.ctx).or_default() += 1;
-            }
-        }
-        edges.iter_mut().try_for_each(|edge| edge.flush(store, moved))
-    }
-
-    /// Has a stream wait for the managed memory that was sent.
-    fn join(&mut self, store: &dyn Store, ctx: ContextId, stream: u64) -> Result<()> {
-        for (home, count) in &self.sent {
-            let seen = self.joined.entry(((ctx.0, stream), *home)).or_default();
-            if *seen != *count {
-                store.join(*home, ctx, stream)?;
-                *seen = *count;
-            }
-        }
-        Ok(())
-    }
-
-    fn invalidate(&mut self, store: &dyn Store) {
-        self.regions.values_mut().filter(|region| region.has_same_pages()).for_each(Region::invalidate);
-        for edge in &mut self.edges {
-            let _ = edge.bring(store, &mut self.moved);
-        }
-    }
-
-    /// Takes the work that is done out of what is outstanding.
-    fn finish(&mut self, done: Done, latest: u64) {
-        match done {
-            Done::Context(ctx) => self.outstanding.retain(|stream, number| stream.0 != ctx.0 || *number > latest),
-            Done::Stream(done) => self.outstanding.retain(|stream, number| *stream != done || *number > latest),
-            Done::Event(event) => {
-                if let Some((stream, latest)) = self.events.get(&event)
-                    && self.outstanding.get(stream) == Some(latest)
-                {
-                    self.outstanding.remove(stream);
-                }
-            }
-        }
-    }
 }

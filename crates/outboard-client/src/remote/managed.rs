@@ -327,7 +327,7 @@ impl Remote {
         let mut useless = Vec::new();
         let mut found = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut ask = room.max(bytes);
-        while useless.len() < TRIES {
+        for _ in 0..TRIES {
             let device = match self.call(ctx, &msg::ManagedAlloc { bytes: ask }, |reply| reply.address) {
                 Ok(device) => device,
                 Err(error) => {
@@ -338,9 +338,9 @@ impl Remote {
             let base = device.next_multiple_of(PAGE);
             let range = base..base + bytes;
             if range.end > device + ask {
-                // Not on a page's start: there must be room to find one.
+                // Not on a page's start: there must be room to find one. Both at once may be more than the device has.
                 ask = bytes + PAGE;
-                useless.push(device);
+                self.call(ctx, &msg::MemoryFree { address: device }, |_| ())?;
                 continue;
             }
             match super::REMOTE.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
