@@ -135,3 +135,39 @@ pub(crate) fn copy(
     };
     call!(table, cuMemcpy3DAsync_v2(&raw const copy, stream))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(pitch: u64, slice: u64, extent: Extent) -> Option<(usize, usize)> {
+        let region = Region { storage: Storage::Linear(0x1000), layout: Layout { pitch, slice }, at: (0, 0, 0) };
+        Placed::device(region).shape(extent).ok()
+    }
+
+    #[test]
+    fn layouts_that_no_driver_can_be_told_of_are_refused() {
+        let extent = |width, height, depth| Extent { width, height, depth };
+        assert_eq!(shape(64, 640, extent(10, 4, 3)), Some((64, 10)));
+        assert_eq!(shape(0, 0, extent(10, 1, 1)), Some((10, 1)), "one row has no pitch");
+        assert_eq!(shape(64, 7, extent(10, 4, 1)), Some((64, 4)), "one slice has no distance");
+        for (pitch, slice, extent) in [
+            (9, 90, extent(10, 4, 1)),
+            (64, 650, extent(10, 4, 3)),
+            (64, 128, extent(10, 4, 3)),
+            (0, 0, extent(10, 2, 2)),
+            (u64::MAX, u64::MAX - 1, extent(10, 2, 2)),
+        ] {
+            assert_eq!(shape(pitch, slice, extent), None, "{pitch} {slice} {extent:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_packed_buffer_follow_one_another() {
+        let extent = Extent { width: 10, height: 4, depth: 3 };
+        let whole = Placed::host(0x1000, extent);
+        for part in extent.parts(13..97) {
+            assert_eq!(whole.part(&part).unwrap().address(), 0x1000 + part.packed);
+        }
+    }
+}
