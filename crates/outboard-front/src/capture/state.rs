@@ -212,3 +212,61 @@ impl World {
         others.all(|(_, member)| member.behind.iter().all(|edge| before.contains(&edge.node)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CTX: ContextId = ContextId(1);
+
+    fn begin(captures: &mut Captures, stream: u64, mode: Mode, blocking: bool) -> u64 {
+        let thread = std::thread::current().id();
+        let capture = Capture { graph: 0, mode, thread, origin: stream, invalidated: false, borrowed: false };
+        let shown = (Vec::new(), Vec::new());
+        captures.begin(capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
+    }
+
+    #[test]
+    fn modes_say_which_calls_are_safe() {
+        // Mode of the capture, mode of the caller, whether the caller's thread began the capture: whether the call is refused.
+        let table = [
+            (Mode::Global, Mode::Global, true, true),
+            (Mode::Global, Mode::Global, false, true),
+            (Mode::Global, Mode::ThreadLocal, true, true),
+            (Mode::Global, Mode::ThreadLocal, false, false),
+            (Mode::ThreadLocal, Mode::Global, true, true),
+            (Mode::ThreadLocal, Mode::Global, false, false),
+            (Mode::ThreadLocal, Mode::ThreadLocal, true, true),
+            (Mode::Relaxed, Mode::Global, true, false),
+            (Mode::Relaxed, Mode::ThreadLocal, true, false),
+            (Mode::Global, Mode::Relaxed, true, false),
+        ];
+        for (mode, caller, own, refused) in table {
+            let mut captures = Captures::default();
+            let id = begin(&mut captures, 1, mode, false);
+            let outcome = match own {
+                true => captures.refuse_unsafe(caller),
+                false => std::thread::scope(|scope| scope.spawn(|| captures.refuse_unsafe(caller)).join().unwrap()),
+            };
+            assert_eq!(outcome.is_err(), refused, "{mode:?} {caller:?} {own}");
+            assert_eq!(captures.get(id).is_some_and(|capture| capture.invalidated), refused);
+            captures.end(id);
+        }
+    }
+
+    #[test]
+    fn the_legacy_stream_minds_blocking_streams_only() {
+        let mut captures = Captures::default();
+        let id = begin(&mut captures, 1, Mode::Relaxed, false);
+        assert!(captures.refuse_legacy(CTX).is_ok());
+        let blocking = begin(&mut captures, 2, Mode::Relaxed, true);
+        assert!(captures.refuse_legacy(ContextId(2)).is_ok(), "another context");
+        assert_eq!(captures.refuse_legacy(CTX), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+        assert!(captures.get(blocking).is_some_and(|capture| capture.invalidated));
+        assert!(captures.get(id).is_some_and(|capture| !capture.invalidated));
+        assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+        assert_eq!(captures.forget_context(CTX).len(), 2);
+        assert!(captures.refuse(1).is_ok() && captures.refuse_context(CTX).is_ok());
+    }
+}

@@ -174,3 +174,76 @@ pub(crate) fn sweep<D: Driver>(ctx: ContextId, gone: Vec<u64>) {
         let _ = D::get().graph_destroy(ctx, ObjectId(graph));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Given, World};
+    use super::*;
+
+    fn edge(node: u64) -> Edge {
+        Edge { node, ports: [0; 3] }
+    }
+
+    fn empty(world: &mut World, graph: u64, before: &[u64]) -> u64 {
+        let edges: Vec<Edge> = before.iter().copied().map(edge).collect();
+        world.add(graph, &edges, NodeParams::Empty, Given::Nothing).unwrap()
+    }
+
+    fn told(world: &mut World, graph: u64) -> Vec<GraphEdit> {
+        let mut steps = Vec::new();
+        world.flush(graph, &mut steps);
+        let edits =
+            steps.into_iter().filter_map(|step| if let Step::Edit(_, edits) = step { Some(edits) } else { None });
+        edits.flatten().collect()
+    }
+
+    #[test]
+    fn only_what_has_changed_is_told() {
+        let mut world = World::default();
+        let graph = world.new_graph(Role::Own);
+        let a = empty(&mut world, graph, &[]);
+        let b = empty(&mut world, graph, &[a]);
+        assert_eq!(told(&mut world, graph).len(), 2);
+        assert!(told(&mut world, graph).is_empty());
+        let c = empty(&mut world, graph, &[b]);
+        // Edges to nodes that are not known yet travel with those, or behind all of them.
+        world.connect(graph, edge(a), c).unwrap();
+        world.disconnect(graph, edge(a), b).unwrap();
+        let add = GraphEdit::Add { node: c, dependencies: vec![edge(b), edge(a)], params: NodeParams::Empty };
+        assert_eq!(told(&mut world, graph), [add, GraphEdit::Disconnect { from: edge(a), to: b }]);
+        let d = empty(&mut world, graph, &[c]);
+        world.remove(d);
+        world.remove(c);
+        assert_eq!(told(&mut world, graph), [GraphEdit::Remove { node: c }]);
+    }
+
+    #[test]
+    fn an_older_node_may_wait_for_a_younger_one() {
+        let mut world = World::default();
+        let graph = world.new_graph(Role::Own);
+        let a = empty(&mut world, graph, &[]);
+        let b = empty(&mut world, graph, &[]);
+        world.connect(graph, edge(b), a).unwrap();
+        assert!(world.connect(graph, edge(a), b).is_err(), "a circle");
+        let edits = told(&mut world, graph);
+        assert_eq!(edits[2], GraphEdit::Connect { from: edge(b), to: a });
+    }
+
+    #[test]
+    fn a_changed_child_graph_is_told_again() {
+        let mut world = World::default();
+        let (graph, inner) = (world.new_graph(Role::Own), world.new_graph(Role::Own));
+        empty(&mut world, inner, &[]);
+        let node = world.handle();
+        let copy = world.clone_graph(inner, Role::Child(node)).unwrap();
+        let params = NodeParams::Child { graph: copy };
+        world.insert(node, super::super::model::Node::new(graph, params.clone(), Given::Nothing), &[]);
+        assert_eq!(told(&mut world, graph).len(), 2);
+        empty(&mut world, copy, &[]);
+        let edits = told(&mut world, graph);
+        assert_eq!(edits.last(), Some(&GraphEdit::Set { node, params }));
+        world.drop_graph(graph);
+        assert_eq!(world.gone.len(), 2);
+        assert_eq!(world.nodes.len(), 1, "only the original's node is left");
+    }
+}
