@@ -309,6 +309,27 @@ static void elements(const char* what, bool fractions) {
     CHECK(cudaFreeArray(array));
 }
 
+// Filter and address modes do not matter to linear memory, and its size may be given larger than the allocation.
+static void beyond() {
+    const int width = 1024, height = 256, padding = 16, count = width * height;
+    std::vector<float2> values(count);
+    for (int i = 0; i < count; i++) values[i] = make_float2(i, -i);
+    DeviceArray<float2> data(values), out(count);
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear.devPtr = data.get();
+    resource.res.linear.desc = cudaCreateChannelDesc<float2>();
+    resource.res.linear.sizeInBytes = sizeof(float2) * height * (width + padding);
+    cudaTextureDesc desc = {};
+    desc.filterMode = cudaFilterModeLinear, desc.addressMode[0] = cudaAddressModeWrap;
+    cudaTextureObject_t t;
+    CHECK(cudaCreateTextureObject(&t, &resource, &desc, nullptr));
+    fetch_linear<float2><<<blocks_for(count, 256), 256>>>(t, out.get(), count);
+    EXPECT(memcmp(out.download().data(), values.data(), data.bytes()) == 0);
+    printf("linear memory, said to be larger: right\n");
+    CHECK(cudaDestroyTextureObject(t));
+}
+
 static void memory() {
     const int count = 1000, width = 60, height = 15;
     std::vector<int2> values(count);
@@ -459,6 +480,7 @@ int main() {
     elements<ushort1, float1>("ushort1", true);
     elements<short4, float4>("short4", true);
     memory();
+    beyond();
     gathering();
     mipmapped();
     cubemap();

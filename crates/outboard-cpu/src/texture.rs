@@ -134,6 +134,9 @@ impl Cpu {
     fn image_in_memory(&self, ctx: ContextId, resource: &Resource) -> Result<simt::Image> {
         let (address, format, channels, (width, height, pitch)) = match *resource {
             Resource::Linear { address, format, channels, bytes } => {
+                // It may be said to reach beyond the allocation; there as well elements read as zero.
+                let held = self.context(ctx)?.engine.memory().range_of(address);
+                let bytes = held.map_or(bytes, |(start, held)| bytes.min(start + held - address));
                 let width = bytes / element(format, channels).ok_or_else(invalid)?;
                 (address, format, channels, (width, 1, bytes))
             }

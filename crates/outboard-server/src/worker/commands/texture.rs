@@ -13,7 +13,13 @@ use crate::generated::dispatch::TextureCommands;
 use crate::worker::answer::{Answer, Outcome};
 
 impl Worker {
-    /// The driver's description of a resource, whose names are looked up and whose memory is the session's.
+    /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take resources that reach beyond their
+    /// allocation, programs make them, and a kernel that reads there is stopped by the device as with any other address.
+    fn is_ours(&self, address: u64) -> Result<(), CUresult> {
+        self.allocations.check(address, 1)
+    }
+
+    /// The driver's description of a resource, whose names are looked up and whose memory begins in the session's.
     fn resource(&self, resource: &Resource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
         let reserved = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5 { reserved: [0; 32] };
         let mut d =
@@ -25,7 +31,7 @@ impl Worker {
                 d.res.mipmap.hMipmappedArray = self.objects.mipmaps.get(name)?.get();
             }
             Resource::Linear { address, format, channels, bytes } => {
-                self.allocations.check(address, bytes)?;
+                self.is_ours(address)?;
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_LINEAR;
                 d.res.linear = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3 {
                     devPtr: address,
@@ -35,9 +41,7 @@ impl Worker {
                 };
             }
             Resource::Pitched { address, format, channels, size: (width, height, pitch) } => {
-                let element = outboard_wire::arrays::element(format, channels);
-                let row = element.and_then(|element| width.checked_mul(element));
-                self.allocations.check_rows(address, row.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, height, pitch)?;
+                self.is_ours(address)?;
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_PITCH2D;
                 d.res.pitch2D = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
                     devPtr: address,
