@@ -30,9 +30,9 @@ pub enum DefaultStream {
 }
 
 /// `CU_STREAM_LEGACY`.
-const LEGACY: u64 = 1;
+pub(crate) const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
-const PER_THREAD: u64 = 2;
+pub(crate) const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
 

@@ -7,12 +7,13 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult};
+use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
 use crate::Driver;
 use crate::border::{code, put, put_if};
 use crate::integrity;
 use crate::storage::Destructor;
+use crate::stream::{LEGACY, PER_THREAD};
 use crate::{context, module, refusals, state};
 
 type Id = [u8; 16];
@@ -92,7 +93,14 @@ fn tables<D: Driver>() -> &'static Tables {
             ),
             (
                 TABLE_2131,
-                sized::<{ start(&TABLE_2131) }>(93, &[(4, context_kind as *const ()), (39, second_zero as *const ())]),
+                sized::<{ start(&TABLE_2131) }>(
+                    93,
+                    &[
+                        (4, context_kind as *const ()),
+                        (39, stream_number::<D> as *const ()),
+                        (51, stream_object::<D> as *const ()),
+                    ],
+                ),
             ),
             (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
             (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<D> as *const ())])),
@@ -244,10 +252,24 @@ unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult
     CUresult::CUDA_SUCCESS
 }
 
-unsafe extern "C" fn second_zero(_a: *mut c_void, out: *mut u64) -> CUresult {
+/// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
+/// The default streams need their context named. Seen on a native driver.
+unsafe extern "C" fn stream_object<D: Driver>(context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
+    crate::border::enter(crate::stats::PRIVATE, || {
+        let found = if stream.is_null() { LEGACY as CUstream } else { stream };
+        if context.is_null() && found as u64 <= PER_THREAD {
+            return CUresult::CUDA_ERROR_INVALID_HANDLE;
+        }
+        let known = crate::stream::find::<D>(found).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
+        // SAFETY: the library's out parameter.
+        code(known.and_then(|_| unsafe { put(out, found as u64) }))
+    })
+}
+
+/// The number of a stream that [`stream_object`] gave.
+unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
     // SAFETY: the library's out parameter.
-    unsafe { put_if(out, 0) };
-    CUresult::CUDA_SUCCESS
+    crate::border::enter(crate::stats::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
 }
 
 type KernelVisitor = unsafe extern "C" fn(*mut c_void, CUfunction, u64);
