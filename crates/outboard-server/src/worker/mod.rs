@@ -82,6 +82,8 @@ pub struct Worker {
     management: Management,
     /// Memory in use is asked of the driver library and shown on the board: no NVML knows it.
     shows_memory: bool,
+    /// Whether memory has been allocated in a stream's order.
+    stream_ordered: bool,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
     current: u32,
     /// The command at hand.
@@ -140,6 +142,7 @@ impl Worker {
             output: Arc::new(output),
             management: Management::new(driver.to_owned()),
             shows_memory: false,
+            stream_ordered: false,
             current: 0,
             ctx: 0,
             replier: None,

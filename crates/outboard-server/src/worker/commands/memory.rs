@@ -27,6 +27,7 @@ impl Worker {
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
         let stream = self.stream(message.stream)?;
         let mut address = 0;
+        self.stream_ordered = true;
         call!(self.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
         self.allocations.insert(address, message.bytes, self.ctx);
         Ok(address)

@@ -79,6 +79,9 @@ impl Worker {
                 Err(CUresult::CUDA_ERROR_NOT_READY) if Instant::now() < until && !matches!(wait, Wait::Context) => {}
                 Err(CUresult::CUDA_ERROR_NOT_READY) => break,
                 outcome => {
+                    // Only a wait makes the driver give back what pools have freed, not a question.
+                    let outcome =
+                        if self.stream_ordered { outcome.and_then(|()| wait.block(self.table)) } else { outcome };
                     self.tell();
                     return finish(answer, outcome);
                 }

@@ -80,6 +80,7 @@ impl Worker {
         let stream = self.stream(m.stream)?;
         let (pool, _) = self.objects.pools.get(m.pool)?;
         let mut address = 0;
+        self.stream_ordered = true;
         call!(self.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
         self.allocations.insert(address, m.bytes, self.ctx);
         Ok(address)
