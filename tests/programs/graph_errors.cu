@@ -96,8 +96,7 @@ int main() {
     printf("ending in another thread\n");
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     std::thread([&] { EXPECT_ERROR(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread); }).join();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphDestroy(graph));
+    EXPECT_ERROR(cudaStreamEndCapture(stream, &graph), cudaErrorIllegalState);
 
     printf("the legacy default stream\n");
     cudaStream_t blocking = fresh(cudaStreamDefault);

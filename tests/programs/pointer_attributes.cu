@@ -126,24 +126,12 @@ static void many() {
     printf("many questions at once\n");
 }
 
-static void oldest() {
-    // cuda.h no longer declares them under their own names.
-    auto info = driver_symbol<CUresult(unsigned*, unsigned*)>("cuMemGetInfo");
-    unsigned free_bytes = 0, total = 0;
-    CHECK_DRIVER(info(&free_bytes, &total));
-    EXPECT(total > 0);
-    auto release = driver_symbol<CUresult(unsigned)>("cuMemFree");
-    CHECK_DRIVER(release(0));
-    printf("the oldest forms\n");
-}
-
 int main() {
     CHECK(cudaFree(nullptr));
     device_memory();
     host_memory();
     mapped_memory();
     many();
-    oldest();
     printf("pointer_attributes: done\n");
     return outcome();
 }

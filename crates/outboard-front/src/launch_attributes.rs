@@ -30,7 +30,9 @@ impl Extras {
                     event::for_launch(event_of(&value) as CUevent)?;
                     extras.attributes.push((id.0, value));
                 }
-                // Only the nodes of graphs are updated by devices; the others do not exist in this version.
+                // Only the nodes of graphs are updated by devices.
+                L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                // The others do not exist in this version.
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }

@@ -145,10 +145,10 @@ pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut C
             world.captures.invalidate(id);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
-        if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-        }
+        // It is over all the same, as with native drivers.
+        let wrong_thread = capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
         let error = match (capture.invalidated, world.is_joined(id, name)) {
+            _ if wrong_thread => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
             (true, _) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
             (false, false) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
             (false, true) => None,
