@@ -54,6 +54,74 @@ static void captured() {
     CHECK(cudaDeviceGraphMemTrim(0));
 }
 
+__global__ void square(const float* in, float* out, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) out[i] = in[i] * in[i];
+}
+
+__global__ void negate(const float* in, float* out, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) out[i] = -in[i];
+}
+
+// Two streams allocate, copy and free; the second stream and the events are gone before the capture ends.
+static void forked() {
+    cudaStream_t stream, second;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    std::vector<float> input(COUNT), squares(COUNT), negated(COUNT);
+    for (int i = 0; i < COUNT; i++) input[i] = static_cast<float>(i % 97);
+    size_t bytes = COUNT * sizeof(float);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    cudaEvent_t squared, used, freed;
+    CHECK(cudaEventCreate(&squared));
+    CHECK(cudaEventCreate(&used));
+    CHECK(cudaEventCreate(&freed));
+    float *in, *out, *minus;
+    CHECK(cudaMallocAsync(&in, bytes, stream));
+    CHECK(cudaMallocAsync(&out, bytes, stream));
+    CHECK(cudaMemcpyAsync(in, input.data(), bytes, cudaMemcpyHostToDevice, stream));
+    square<<<BLOCKS, 128, 0, stream>>>(in, out, COUNT);
+    CHECK(cudaEventRecord(squared, stream));
+    CHECK(cudaStreamWaitEvent(second, squared, 0));
+    CHECK(cudaMemcpyAsync(squares.data(), out, bytes, cudaMemcpyDeviceToHost, second));
+    CHECK(cudaFreeAsync(in, stream));
+    CHECK(cudaMallocAsync(&minus, bytes, stream));
+    negate<<<BLOCKS, 128, 0, stream>>>(out, minus, COUNT);
+    CHECK(cudaEventRecord(used, stream));
+    CHECK(cudaMemcpyAsync(negated.data(), minus, bytes, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaFreeAsync(minus, stream));
+    CHECK(cudaStreamWaitEvent(second, used, 0));
+    CHECK(cudaFreeAsync(out, second));
+    CHECK(cudaEventRecord(freed, second));
+    CHECK(cudaStreamWaitEvent(stream, freed, 0));
+    CHECK(cudaStreamDestroy(second));
+    CHECK(cudaEventDestroy(squared));
+    CHECK(cudaEventDestroy(used));
+    CHECK(cudaEventDestroy(freed));
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+    printf("forked: %zu nodes\n", nodes);
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++) squares[i] = negated[i] = 0;
+        input[1] = static_cast<float>(round + 5);
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        bool right = true;
+        for (int i = 0; i < COUNT; i++) {
+            right = right && squares[i] == input[i] * input[i] && negated[i] == -input[i] * input[i];
+        }
+        EXPECT(right);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 // A graph allocates, the program frees: each launch gives the memory anew, at the same address.
 static void outliving() {
     cudaStream_t stream;
@@ -132,6 +200,7 @@ static void objects() {
 
 int main() {
     captured();
+    forked();
     outliving();
     objects();
     return outcome();

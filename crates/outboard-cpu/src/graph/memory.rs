@@ -1,4 +1,5 @@
-//! Memory of graphs: a node's address stays the same, launch after launch, so the block stays the graph's while that lives.
+//! Memory of graphs: a node's address stays the same, launch after launch, so the block stays the graph's and its executables' while those
+//! live.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +14,18 @@ struct Block {
     context: Arc<Context>,
     /// `None` once the graph is gone.
     graph: Option<ObjectId>,
+    /// Executables that allocate it.
+    holders: usize,
     bytes: u64,
     /// A launch has allocated it and nothing has freed it since.
     live: bool,
+}
+
+impl Block {
+    /// Whether no launch can allocate it any more.
+    fn is_orphan(&self) -> bool {
+        self.graph.is_none() && self.holders == 0
+    }
 }
 
 /// The blocks of all graphs.
@@ -42,7 +52,7 @@ impl Blocks {
 impl GraphMemory {
     pub(super) fn add(&self, context: Arc<Context>, graph: ObjectId, address: u64, bytes: u64) {
         let mut blocks = self.0.lock();
-        blocks.all.insert(address, Block { context, graph: Some(graph), bytes, live: false });
+        blocks.all.insert(address, Block { context, graph: Some(graph), holders: 0, bytes, live: false });
         blocks.most_reserved = blocks.most_reserved.max(blocks.reserved());
     }
 
@@ -63,10 +73,30 @@ impl GraphMemory {
         let mut blocks = self.0.lock();
         let Some(block) = blocks.all.get_mut(&address) else { return false };
         block.live = false;
-        if block.graph.is_none() {
+        if block.is_orphan() {
             release(&mut blocks, address);
         }
         true
+    }
+
+    /// An executable will allocate these blocks.
+    pub(super) fn hold(&self, addresses: &[u64]) {
+        let mut blocks = self.0.lock();
+        for address in addresses {
+            if let Some(block) = blocks.all.get_mut(address) {
+                block.holders += 1;
+            }
+        }
+    }
+
+    /// An executable is gone. Launches of it may be under way yet, so the blocks stay until they are freed or trimmed.
+    pub(super) fn let_go(&self, addresses: &[u64]) {
+        let mut blocks = self.0.lock();
+        for address in addresses {
+            if let Some(block) = blocks.all.get_mut(address) {
+                block.holders = block.holders.saturating_sub(1);
+            }
+        }
     }
 
     /// A graph is gone: so is its memory, but what a launch has allocated stays until it is freed.
@@ -84,7 +114,7 @@ impl GraphMemory {
     /// Gives back what nobody can use any more.
     pub(super) fn trim(&self) {
         let mut blocks = self.0.lock();
-        let idle = |block: &Block| block.graph.is_none() && !block.live;
+        let idle = |block: &Block| block.is_orphan() && !block.live;
         let idle: Vec<u64> = blocks.all.iter().filter(|(_, block)| idle(block)).map(|(address, _)| *address).collect();
         idle.into_iter().for_each(|address| release(&mut blocks, address));
     }

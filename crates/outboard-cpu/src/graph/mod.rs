@@ -39,6 +39,8 @@ pub(crate) struct Exec {
     /// The latest launch: an executable never runs twice at the same time.
     latest: Mutex<Option<Ticket>>,
     auto_free: bool,
+    /// The blocks that its launches allocate, or did before an update.
+    blocks: Mutex<Vec<u64>>,
 }
 
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`.
@@ -170,6 +172,8 @@ impl Graphs for Cpu {
         match self.compile(graph) {
             Err((status, node)) => failed(status, node),
             Ok(program) => {
+                let blocks = program.blocks();
+                self.graphs.memory.hold(&blocks);
                 self.graphs.execs.insert(
                     exec,
                     Exec {
@@ -177,6 +181,7 @@ impl Graphs for Cpu {
                         program: Mutex::new(Arc::new(program)),
                         latest: Mutex::new(None),
                         auto_free: flags & AUTO_FREE != 0,
+                        blocks: Mutex::new(blocks),
                     },
                 );
                 let result = Made::CUDA_GRAPH_INSTANTIATE_SUCCESS.0;
@@ -199,6 +204,9 @@ impl Graphs for Cpu {
         if let Err((result, node)) = program.admits(&fresh) {
             return failed(result, node);
         }
+        let blocks = fresh.blocks();
+        self.graphs.memory.hold(&blocks);
+        exec.blocks.lock().extend(blocks);
         *program = Arc::new(program.updated(fresh));
         let result = UpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS.0;
         Ok(Updated { status: CUresult::CUDA_SUCCESS, result, node: 0, from: 0 })
@@ -246,7 +254,9 @@ impl Graphs for Cpu {
     }
 
     fn graph_exec_destroy(&self, _ctx: ContextId, exec: ObjectId) -> Result<()> {
-        self.graphs.execs.remove(exec).map(drop)
+        let gone = self.graphs.execs.remove(exec)?;
+        self.graphs.memory.let_go(&gone.blocks.lock());
+        Ok(())
     }
 
     fn graph_memory_trim(&self, _ctx: ContextId, _device: u32) -> Result<()> {

@@ -109,15 +109,23 @@ impl Program {
         self.step(node).map(change).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// The step of a node, here or in a body.
+    /// The step of a node, here or in a graph inside.
     fn step(&mut self, node: u64) -> Option<&mut Step> {
         if let Some(place) = self.places.get(&node) {
             return self.steps.get_mut(*place);
         }
-        self.steps.iter_mut().find_map(|step| match &mut step.action {
-            Action::Conditional(_, _, bodies) => bodies.iter_mut().find_map(|body| Arc::make_mut(body).step(node)),
-            _ => None,
-        })
+        self.steps
+            .iter_mut()
+            .flat_map(|step| step.action.inner_mut())
+            // Copied only if it is the one, as launches under way may have it.
+            .find(|inner| inner.has(node))
+            .and_then(|inner| Arc::make_mut(inner).step(node))
+    }
+
+    /// Whether a node is here or in a graph inside.
+    fn has(&self, node: u64) -> bool {
+        let inside = |step: &Step| step.action.inner().iter().any(|inner| inner.has(node));
+        self.places.contains_key(&node) || self.steps.iter().any(inside)
     }
 
     /// Whether another graph has the same shape. If not, why, and because of which of its nodes.
@@ -155,8 +163,23 @@ impl Program {
     pub(super) fn updated(&self, mut fresh: Program) -> Program {
         for (old, new) in self.steps.iter().zip(&mut fresh.steps) {
             new.node = old.node;
+            for (old, new) in old.action.inner().iter().zip(new.action.inner_mut()) {
+                *new = Arc::new(old.updated(Program::clone(new)));
+            }
         }
         Program { steps: fresh.steps, places: self.places.clone() }
+    }
+
+    /// The blocks that it allocates.
+    pub(super) fn blocks(&self) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        for step in &self.steps {
+            if let Action::Allocate = step.action {
+                blocks.push(step.address);
+            }
+            step.action.inner().iter().for_each(|inner| blocks.extend(inner.blocks()));
+        }
+        blocks
     }
 
     /// Events that it waits for.
@@ -242,7 +265,7 @@ impl Cpu {
                 let call = unsafe { HostCall::plain(function, node.data as *mut c_void) }?;
                 Action::Host(Arc::new(Mutex::new(call)))
             }
-            NodeParams::Child { graph } => {
+            NodeParams::Child { graph, .. } => {
                 Action::Child(Arc::new(self.compile(ObjectId(*graph)).map_err(|(error, _)| error)?))
             }
             NodeParams::EventRecord { event } => {
@@ -296,6 +319,15 @@ fn side(place: &Place) -> Side {
 }
 
 impl Action {
+    /// Programs inside it, to be changed.
+    fn inner_mut(&mut self) -> &mut [Arc<Program>] {
+        match self {
+            Action::Child(inner) => std::slice::from_mut(inner),
+            Action::Conditional(_, _, bodies) => bodies,
+            _ => &mut [],
+        }
+    }
+
     /// Programs inside it.
     fn inner(&self) -> &[Arc<Program>] {
         match self {

@@ -11,7 +11,7 @@ use outboard_wire::graph::Edge;
 
 use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result, Stream};
-use crate::border::{put, require};
+use crate::border::{put, put_if, require};
 use crate::context::Here;
 use crate::graph::edges_of;
 use crate::graph::model::{Role, world};
@@ -70,7 +70,7 @@ pub(crate) fn forget_context(ctx: ContextId) {
     }
 }
 
-/// A stream is destroyed.
+/// A stream is destroyed. What was captured in it stays; only a capture that began there ends with it.
 pub(crate) fn forget_stream(stream: u64) {
     if active() {
         let mut world = world();
@@ -103,7 +103,7 @@ fn begin<D: Driver>(stream: CUstream, mode: CUstreamCaptureMode, graph: Option<(
         }
     };
     let thread = std::thread::current().id();
-    let capture = Capture { graph, mode, thread, origin: name, invalidated: false, borrowed };
+    let capture = Capture { graph, mode, thread, origin: name, invalidated: false, borrowed, left: Vec::new() };
     let shown = (Vec::new(), Vec::new());
     world.captures.begin(capture, |capture| Member { capture, behind, ctx: here.id, blocking, shown });
     Ok(())
@@ -132,9 +132,8 @@ pub(crate) unsafe fn cuStreamBeginCaptureToGraph<D: Driver>(
 
 pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut CUgraph) -> Result<()> {
     let (_, found) = stream::find::<D>(stream)?;
-    require(!out.is_null())?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, core::ptr::null_mut()) }?;
+    // SAFETY: null, for a program that knows the graph already, or its out parameter.
+    unsafe { put_if(out, core::ptr::null_mut()) };
     let Stream::Created(ObjectId(name)) = found else {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     };
@@ -147,6 +146,8 @@ pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut C
         }
         // It is over all the same, as with native drivers.
         let wrong_thread = capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
+        // A graph that nobody is told of could not be destroyed.
+        require(!out.is_null() || capture.borrowed)?;
         let error = match (capture.invalidated, world.is_joined(id, name)) {
             _ if wrong_thread => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
             (true, _) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
@@ -162,8 +163,9 @@ pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut C
         }
         capture.graph
     };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, graph as CUgraph) }
+    // SAFETY: as above.
+    unsafe { put_if(out, graph as CUgraph) };
+    Ok(())
 }
 
 pub(crate) unsafe fn cuThreadExchangeStreamCaptureMode<D: Driver>(mode: *mut CUstreamCaptureMode) -> Result<()> {

@@ -36,6 +36,8 @@ pub(crate) struct Capture {
     pub(crate) invalidated: bool,
     /// The graph is the program's, not made for the capture.
     pub(crate) borrowed: bool,
+    /// Where streams stood that have been destroyed since: that must have been joined as well.
+    pub(crate) left: Vec<u64>,
 }
 
 /// A stream that takes part in a capture.
@@ -170,13 +172,15 @@ impl Captures {
         Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
     }
 
-    /// A stream that is destroyed leaves its capture spoilt.
+    /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody can end it any more.
     pub(crate) fn forget_stream(&mut self, stream: u64) -> Option<Capture> {
         let member = self.members.remove(&stream)?;
-        self.invalidate(member.capture);
-        let is_origin = self.all.get(&member.capture).is_some_and(|capture| capture.origin == stream);
-        // Nobody can end it any more.
-        if is_origin { self.end(member.capture) } else { None }
+        let capture = self.all.get_mut(&member.capture)?;
+        if capture.origin == stream {
+            return self.end(member.capture);
+        }
+        capture.left.extend(member.behind.iter().map(|edge| edge.node));
+        None
     }
 }
 
@@ -202,14 +206,20 @@ impl World {
     /// Whether every stream of a capture has been joined to its first one.
     pub(crate) fn is_joined(&self, id: u64, origin: u64) -> bool {
         let members = &self.captures.members;
-        let mut others =
-            members.iter().filter(|(stream, member)| member.capture == id && **stream != origin).peekable();
+        let left = self.captures.get(id).map_or(&[][..], |capture| &capture.left);
+        let mut others = members
+            .iter()
+            .filter(|(stream, member)| member.capture == id && **stream != origin)
+            .flat_map(|(_, member)| member.behind.iter().map(|edge| edge.node))
+            // The program may have removed nodes in the meantime.
+            .chain(left.iter().copied().filter(|node| self.nodes.contains_key(node)))
+            .peekable();
         if others.peek().is_none() {
             return true;
         }
         let behind: Vec<u64> = members.get(&origin).map_or(Vec::new(), |m| m.behind.iter().map(|e| e.node).collect());
         let before = self.before(&behind);
-        others.all(|(_, member)| member.behind.iter().all(|edge| before.contains(&edge.node)))
+        others.all(|node| before.contains(&node))
     }
 }
 
@@ -221,7 +231,8 @@ mod tests {
 
     fn begin(captures: &mut Captures, stream: u64, mode: Mode, blocking: bool) -> u64 {
         let thread = std::thread::current().id();
-        let capture = Capture { graph: 0, mode, thread, origin: stream, invalidated: false, borrowed: false };
+        let (borrowed, left) = (false, Vec::new());
+        let capture = Capture { graph: 0, mode, thread, origin: stream, invalidated: false, borrowed, left };
         let shown = (Vec::new(), Vec::new());
         captures.begin(capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
     }
@@ -268,5 +279,33 @@ mod tests {
         assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
         assert_eq!(captures.forget_context(CTX).len(), 2);
         assert!(captures.refuse(1).is_ok() && captures.refuse_context(CTX).is_ok());
+    }
+
+    #[test]
+    fn a_capture_outlives_the_streams_that_joined_it() {
+        let mut world = World::default();
+        let graph = world.new_graph(crate::graph::model::Role::Own);
+        let add = |world: &mut World, before: &[Edge]| {
+            let nothing = crate::graph::model::Given::Nothing;
+            world.add(graph, before, outboard_wire::graph::NodeParams::Empty, nothing).unwrap()
+        };
+        let edge = |node| Edge { node, ports: [0; 3] };
+        let id = begin(&mut world.captures, 1, Mode::Global, false);
+        let first = add(&mut world, &[]);
+        let forked = add(&mut world, &[edge(first)]);
+        let shown = (Vec::new(), Vec::new());
+        let behind = vec![edge(forked)];
+        world.captures.members.insert(2, Member { capture: id, behind, ctx: CTX, blocking: false, shown });
+        assert!(world.captures.forget_stream(2).is_none());
+        assert!(world.captures.get(id).is_some_and(|capture| !capture.invalidated));
+        if let Some(origin) = world.captures.members.get_mut(&1) {
+            origin.behind = vec![edge(first)];
+        }
+        assert!(!world.is_joined(id, 1), "what the stream left behind has not been joined");
+        if let Some(origin) = world.captures.members.get_mut(&1) {
+            join(&mut origin.behind, &[edge(forked)]);
+        }
+        assert!(world.is_joined(id, 1));
+        assert!(world.captures.forget_stream(1).is_some(), "nobody can end it any more");
     }
 }
