@@ -78,7 +78,12 @@ impl GraphHosts {
         let uses = match params {
             NodeParams::Host(_) => true,
             NodeParams::Copy(copy) => is_host(&copy.dst) || is_host(&copy.src),
-            NodeParams::Child { graph } => self.is_user(*graph),
+            NodeParams::Child { graph: inner, moved } => {
+                if *moved {
+                    self.state().around.insert(*inner, graph);
+                }
+                self.is_user(*inner)
+            }
             NodeParams::Conditional(node) => {
                 self.state().around.extend(node.bodies.iter().map(|body| (*body, graph)));
                 false

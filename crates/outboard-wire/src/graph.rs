@@ -68,6 +68,8 @@ pub enum NodeParams {
     Child {
         /// The graph's name.
         graph: u64,
+        /// It is inside the node from now on, itself and not a copy: its nodes are the executable's.
+        moved: bool,
     },
     /// Records an event.
     EventRecord {
@@ -326,7 +328,7 @@ choice! { NodeParams, "graph node" {
     2 = Copy(node);
     3 = Fill(node);
     4 = Host(node);
-    5 = Child { graph };
+    5 = Child { graph, moved };
     6 = EventRecord { event };
     7 = EventWait { event };
     8 = Allocate(node);
@@ -407,7 +409,7 @@ mod tests {
             NodeParams::Copy(copy),
             NodeParams::Fill(FillNode { ctx: 1, dst: 2, pitch: 3, value: 4, element: 1, width: 5, height: 6 }),
             NodeParams::Host(HostNode { function: 1, data: 2 }),
-            NodeParams::Child { graph: 1 },
+            NodeParams::Child { graph: 1, moved: true },
             NodeParams::EventRecord { event: 1 },
             NodeParams::EventWait { event: 1 },
             NodeParams::Allocate(AllocateNode { device: 0, bytes: 4096, access: vec![(1, 3)] }),

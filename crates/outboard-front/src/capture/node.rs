@@ -294,7 +294,7 @@ pub(crate) fn graph(here: &Here, stream: Stream, graph: u64) -> Option<Result<()
     let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
     let node = world.handle();
     Some(world.clone_graph(graph, Role::Child(node)).map(|inner| {
-        world.insert(node, Node::new(into, NodeParams::Child { graph: inner }, Given::Nothing), &behind);
+        world.insert(node, Node::new(into, NodeParams::Child { graph: inner, moved: false }, Given::Nothing), &behind);
         moved(&mut world, name, node);
     }))
 }

@@ -218,25 +218,33 @@ pub(crate) unsafe fn cuGraphAddChildGraphNode<D: Driver>(
     require(!out.is_null())?;
     // SAFETY: the program gives `count` nodes.
     let (nodes, _) = unsafe { named_edges(dependencies, NO_DATA, count) }?;
-    let node = add_child(graph as u64, nodes, None, child as u64)?;
+    let node = add_child(graph as u64, nodes, None, child as u64, false)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
 
-/// Adds a node with a copy of a graph inside.
+/// Adds a node with a copy of a graph inside, or, if it is to be `moved`, with the graph itself.
 pub(super) fn add_child(
     graph: u64,
     nodes: &[CUgraphNode],
     data: Option<&[CUgraphEdgeData]>,
     child: u64,
+    moved: bool,
 ) -> Result<u64> {
     let edges = edges_of(nodes, data)?;
     let mut world = world();
     world.check_dependencies(graph, &edges)?;
     world.graph(graph)?;
     let handle = world.handle();
-    let inner = world.clone_graph(child, Role::Child(handle))?;
-    let params = NodeParams::Child { graph: inner };
+    let inner = if moved {
+        require(world.graph(child)?.role == Role::Own && !world.is_within(graph, child))?;
+        world.graph_mut(child)?.role = Role::Child(handle);
+        child
+    } else {
+        world.to_be_copied(child)?;
+        world.clone_graph(child, Role::Child(handle))?
+    };
+    let params = NodeParams::Child { graph: inner, moved };
     world.insert(handle, super::model::Node::new(graph, params, Given::Nothing), &edges);
     Ok(handle)
 }

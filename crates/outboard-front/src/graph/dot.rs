@@ -43,7 +43,7 @@ fn draw(world: &World, handle: u64, flags: u32, out: &mut String) {
     out.push_str("}\n");
     for &node in &graph.nodes {
         match world.node(node).map(|found| &found.params) {
-            Ok(NodeParams::Child { graph }) => draw(world, *graph, flags, out),
+            Ok(NodeParams::Child { graph, .. }) => draw(world, *graph, flags, out),
             Ok(NodeParams::Conditional(node)) => node.bodies.iter().for_each(|body| draw(world, *body, flags, out)),
             _ => {}
         }

@@ -70,7 +70,7 @@ fn make<D: Driver>(graph: u64, flags: u64, upload: Option<(Here, Stream)>) -> st
         Some((here, _)) => here.clone(),
         None => context::current().map_err(of)?,
     };
-    world().graph(graph).map_err(of)?;
+    world().to_be_copied(graph).map_err(of)?;
     flush::<D>(&here, graph).map_err(of)?;
     let id = world().handle();
     let stream = upload.map_or(Stream::Legacy, |(_, stream)| stream);
@@ -223,7 +223,7 @@ pub(crate) unsafe fn cuGraphExecDestroy<D: Driver>(exec: CUgraphExec) -> Result<
 fn update<D: Driver>(exec: CUgraphExec, graph: CUgraph) -> Result<crate::backend::Updated> {
     let exec = resolve(exec)?;
     let here = context::current()?;
-    world().graph(graph as u64)?;
+    world().to_be_copied(graph as u64)?;
     flush::<D>(&here, graph as u64)?;
     let updated = here.note(D::get().graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;
     if updated.status == CUresult::CUDA_SUCCESS {

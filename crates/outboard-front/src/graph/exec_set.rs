@@ -139,7 +139,7 @@ pub(crate) unsafe fn cuGraphExecChildGraphNodeSetParams<D: Driver>(
 ) -> Result<()> {
     crate::state::ready()?;
     let here = context::current()?;
-    world().graph(child as u64)?;
+    world().to_be_copied(child as u64)?;
     flush::<D>(&here, child as u64)?;
-    set::<D>(exec, node, NodeParams::Child { graph: child as u64 })
+    set::<D>(exec, node, NodeParams::Child { graph: child as u64, moved: false })
 }

@@ -2,8 +2,9 @@
 
 use outboard_abi::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3,
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType_enum as Kind, CUgraphEdgeData, CUgraphExec,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType_enum as T, CUresult,
+    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership_enum as Ownership,
+    CUgraphConditionalNodeType_enum as Kind, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType_enum as T, CUresult,
 };
 use outboard_wire::graph::{ConditionalNode, Edge, HostNode, NodeParams};
 
@@ -129,7 +130,13 @@ pub(crate) unsafe fn cuGraphAddNode_v2<D: Driver>(
     let node = unsafe {
         match p.type_ {
             T::CU_GRAPH_NODE_TYPE_GRAPH => {
-                super::build::add_child(graph, nodes, data, p.__bindgen_anon_1.graph.graph as u64)?
+                let child = p.__bindgen_anon_1.graph;
+                let moved = match child.ownership {
+                    Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => false,
+                    Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => true,
+                    _ => return Err(INVALID),
+                };
+                super::build::add_child(graph, nodes, data, child.graph as u64, moved)?
             }
             T::CU_GRAPH_NODE_TYPE_CONDITIONAL => conditional(graph, &edges, &mut p.__bindgen_anon_1.conditional)?,
             T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {

@@ -80,10 +80,16 @@ impl World {
             steps.push(Step::Create(handle));
         }
 
-        // Child graphs first: a node takes its graph along as it is.
+        // Child graphs first: a node takes its graph along as it is, unless that has been moved there.
+        let mut inside = false;
         for node in nodes {
-            let Some(NodeParams::Child { graph }) = self.nodes.get(&node).map(|node| &node.params) else { continue };
-            if self.flush(*graph, steps) && self.nodes.get(&node).is_some_and(|node| node.sent) {
+            let Some(NodeParams::Child { graph, moved }) = self.nodes.get(&node).map(|node| &node.params) else {
+                continue;
+            };
+            let (graph, moved) = (*graph, *moved);
+            let news = self.flush(graph, steps);
+            inside |= news;
+            if news && !moved && self.nodes.get(&node).is_some_and(|node| node.sent) {
                 changed.insert(node);
             }
         }
@@ -111,7 +117,7 @@ impl World {
                 edits.push(GraphEdit::Set { node, params: found.params.clone() });
             }
         }
-        let mut any = !edits.is_empty() || !known;
+        let mut any = inside || !edits.is_empty() || !known;
         batch(handle, edits, steps);
 
         // The bodies exist once the node does.
@@ -236,7 +242,7 @@ mod tests {
         empty(&mut world, inner, &[]);
         let node = world.handle();
         let copy = world.clone_graph(inner, Role::Child(node)).unwrap();
-        let params = NodeParams::Child { graph: copy };
+        let params = NodeParams::Child { graph: copy, moved: false };
         world.insert(node, super::super::model::Node::new(graph, params.clone(), Given::Nothing), &[]);
         assert_eq!(told(&mut world, graph).len(), 2);
         empty(&mut world, copy, &[]);
@@ -245,5 +251,24 @@ mod tests {
         world.drop_graph(graph);
         assert_eq!(world.gone.len(), 2);
         assert_eq!(world.nodes.len(), 1, "only the original's node is left");
+    }
+
+    #[test]
+    fn a_moved_graph_is_told_once() {
+        let mut world = World::default();
+        let (graph, inner) = (world.new_graph(Role::Own), world.new_graph(Role::Own));
+        let first = empty(&mut world, inner, &[]);
+        let node = world.handle();
+        let params = NodeParams::Child { graph: inner, moved: true };
+        world.insert(node, super::super::model::Node::new(graph, params, Given::Nothing), &[]);
+        world.graph_mut(inner).unwrap().role = Role::Child(node);
+        assert!(world.to_be_copied(inner).is_err() && world.to_be_copied(graph).is_ok());
+        assert!(world.is_within(inner, graph));
+        assert_eq!(told(&mut world, graph).len(), 2);
+        let second = empty(&mut world, inner, &[first]);
+        let add = GraphEdit::Add { node: second, dependencies: vec![edge(first)], params: NodeParams::Empty };
+        assert_eq!(told(&mut world, graph), [add]);
+        world.drop_graph(graph);
+        assert!(world.nodes.is_empty() && world.gone.len() == 2);
     }
 }

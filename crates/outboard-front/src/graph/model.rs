@@ -220,7 +220,7 @@ impl World {
     /// Forgets the graphs inside a node.
     fn drop_inner(&mut self, params: &NodeParams) {
         match params {
-            NodeParams::Child { graph } => self.drop_graph(*graph),
+            NodeParams::Child { graph, .. } => self.drop_graph(*graph),
             NodeParams::Conditional(node) => node.bodies.iter().for_each(|body| self.drop_graph(*body)),
             _ => {}
         }
@@ -275,10 +275,19 @@ impl World {
         self.before(&[node]).contains(&other)
     }
 
-    /// Whether a graph is another one, or inside a conditional node there: such nodes belong to the same executable.
+    /// Checks that executables or nodes can be made of a graph, which is so as long as it has not been moved into a node.
+    pub(crate) fn to_be_copied(&self, graph: u64) -> Result<()> {
+        let Role::Child(node) = self.graph(graph)?.role else { return Ok(()) };
+        let moved = self.nodes.get(&node).map(|node| &node.params);
+        require(!matches!(moved, Some(NodeParams::Child { moved: true, .. })))
+    }
+
+    /// Whether a graph is another one, or inside a node there: such nodes belong to the same executable.
     pub(crate) fn is_within(&self, mut graph: u64, outer: u64) -> bool {
         while graph != outer {
-            let Some(Role::Body(node)) = self.graphs.get(&graph).map(|graph| graph.role) else { return false };
+            let Some(Role::Body(node) | Role::Child(node)) = self.graphs.get(&graph).map(|graph| graph.role) else {
+                return false;
+            };
             let Some(node) = self.nodes.get(&node) else { return false };
             graph = node.graph;
         }
@@ -343,7 +352,9 @@ impl World {
     /// Parameters for the copy of a node: graphs inside it are copied too.
     fn clone_inner(&mut self, node: u64, params: NodeParams) -> Result<NodeParams> {
         Ok(match params {
-            NodeParams::Child { graph } => NodeParams::Child { graph: self.clone_graph(graph, Role::Child(node))? },
+            NodeParams::Child { graph, .. } => {
+                NodeParams::Child { graph: self.clone_graph(graph, Role::Child(node))?, moved: false }
+            }
             NodeParams::Conditional(_) | NodeParams::Allocate(_) | NodeParams::Free { .. } => {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }

@@ -192,7 +192,7 @@ pub(crate) unsafe fn cuGraphNodeFindInClone<D: Driver>(
 pub(crate) unsafe fn cuGraphChildGraphNodeGetGraph<D: Driver>(node: CUgraphNode, out: *mut CUgraph) -> Result<()> {
     crate::state::ready()?;
     let graph = match world().node(node as u64)?.params {
-        NodeParams::Child { graph } => graph,
+        NodeParams::Child { graph, .. } => graph,
         _ => return Err(INVALID),
     };
     // SAFETY: the program's out parameter.

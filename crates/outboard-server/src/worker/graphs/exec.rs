@@ -19,10 +19,7 @@ impl Worker {
             let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
             (found.native.get(), found.graph)
         };
-        let (first, node, last) = {
-            let node = self.node_within(graph, name)?;
-            (node.first.get(), node.main.get(), node.last.get())
-        };
+        let [first, node, last] = self.nodes_within(graph, name)?;
         match params {
             NodeParams::Kernel(kernel) => {
                 self.with_kernel(kernel, |p| call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p)))
@@ -44,7 +41,7 @@ impl Worker {
                 let p = batch_params(&mut list, ctx, batch.flags);
                 call!(table, cuGraphExecBatchMemOpNodeSetParams(native, node, &raw const p))
             }
-            NodeParams::Child { graph } => {
+            NodeParams::Child { graph, .. } => {
                 let child = self.graph(*graph)?;
                 let (child, host) = (child.native.get(), child.host());
                 call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
@@ -93,8 +90,7 @@ impl Worker {
     /// Switches a node of an executable on or off.
     pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
         let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
-        let node = self.node_within(found.graph, name)?;
-        let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
+        let mut natives = self.nodes_within(found.graph, name)?.to_vec();
         natives.dedup();
         if natives.len() > 1 {
             // The functions around a copy cannot be switched off with it.

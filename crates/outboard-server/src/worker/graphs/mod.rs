@@ -2,6 +2,7 @@
 
 mod exec;
 mod host;
+mod inner;
 mod node;
 
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ pub(crate) struct Graphs {
 /// A graph.
 pub(crate) struct Graph {
     pub(super) native: Handle<outboard_abi::CUgraph_st>,
-    /// It is inside a conditional node, and goes with that.
+    /// It is inside a conditional node, or moved into a child-graph node, and goes with that.
     inner: bool,
     nodes: HashMap<u64, Node>,
     /// The first change that failed, and the node: nothing can be made of the graph any more.
@@ -92,23 +93,6 @@ impl Worker {
 
     pub(super) fn exec(&self, name: u64) -> Result<CUgraphExec, CUresult> {
         self.graphs.execs.get(&name).map(|exec| exec.native.get()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// A node of a graph or of one inside a conditional node of it.
-    fn node_within(&self, graph: u64, name: u64) -> Result<&Node, CUresult> {
-        let mut open = vec![graph];
-        while let Some(graph) = open.pop() {
-            let graph = self.graph(graph)?;
-            if let Some(node) = graph.nodes.get(&name) {
-                return Ok(node);
-            }
-            for node in graph.nodes.values() {
-                if let NodeParams::Conditional(node) = &node.params {
-                    open.extend(&node.bodies);
-                }
-            }
-        }
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Applies a change. A failure is kept until an executable is to be made.
@@ -177,9 +161,7 @@ impl Worker {
         for (other, second) in &mut found.nodes {
             dependents.extend(second.dependencies.extract_if(.., |edge| edge.node == name).map(|edge| (*other, edge)));
         }
-        if let NodeParams::Conditional(node) = &node.params {
-            node.bodies.iter().for_each(|body| drop(self.graphs.all.remove(body)));
-        }
+        self.forget_inside(&node.params);
         let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
         natives.dedup();
         for native in natives {
@@ -204,28 +186,23 @@ impl Worker {
     /// executable has get other.
     pub(super) fn renew_host_parts(&mut self, graph: u64) -> Outcome {
         let taken = |node: &&Node| node.host.iter().any(|part| part.has_memory() && Arc::strong_count(part) > 1);
-        let found = self.graph(graph)?;
-        let nodes: Vec<(u64, NodeParams)> = found
-            .nodes
-            .iter()
-            .filter(|(_, node)| taken(node))
-            .map(|(name, node)| (*name, node.params.clone()))
-            .collect();
-        nodes.into_iter().try_for_each(|(name, params)| self.replace_node(graph, name, params))
+        for graph in self.with_inside(graph)? {
+            let found = self.graph(graph)?;
+            let nodes: Vec<(u64, NodeParams)> = found
+                .nodes
+                .iter()
+                .filter(|(_, node)| taken(node))
+                .map(|(name, node)| (*name, node.params.clone()))
+                .collect();
+            nodes.into_iter().try_for_each(|(name, params)| self.replace_node(graph, name, params))?;
+        }
+        Ok(())
     }
 
-    /// What the driver calls for the nodes of a graph and of those inside its conditional nodes.
+    /// What the driver calls for the nodes of a graph and of those inside it.
     pub(super) fn all_host_parts(&self, graph: u64) -> Vec<Arc<HostPart>> {
-        let (mut parts, mut open) = (Vec::new(), vec![graph]);
-        while let Some(graph) = open.pop().and_then(|name| self.graphs.all.get(&name)) {
-            parts.extend(graph.host());
-            for node in graph.nodes.values() {
-                if let NodeParams::Conditional(node) = &node.params {
-                    open.extend(&node.bodies);
-                }
-            }
-        }
-        parts
+        let inside = self.with_inside(graph).unwrap_or_default();
+        inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(Graph::host).collect()
     }
 
     /// Forgets a graph.
@@ -234,6 +211,7 @@ impl Worker {
         let Some(graph) = self.graphs.all.remove(&name) else { return Ok(()) };
         // It stays among the session's allocations: what a launch has allocated is the client's to free.
         self.graphs.memory.retain(|_, owner| *owner != name);
+        graph.nodes.values().for_each(|node| self.forget_inside(&node.params));
         if graph.inner { Ok(()) } else { call!(self.table, cuGraphDestroy(graph.native.get())) }
     }
 }

@@ -24,22 +24,22 @@ use crate::worker::objects::{Handle, current};
 pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Where a new node goes: the driver's graph and what comes before.
-struct Spot<'a> {
-    graph: CUgraph,
-    before: &'a [CUgraphNode],
+pub(super) struct Spot<'a> {
+    pub(super) graph: CUgraph,
+    pub(super) before: &'a [CUgraphNode],
 }
 
 /// A C structure of numbers, pointers and unions of them, all zero.
-fn zeroed<T: Copy>() -> T {
+pub(super) fn zeroed<T: Copy>() -> T {
     // SAFETY: used for such structures only, for which zero is a value.
     unsafe { core::mem::zeroed() }
 }
 
 /// The driver's nodes for a node: the first, the main one and the last.
-struct Built([CUgraphNode; 3], Vec<Arc<HostPart>>);
+pub(super) struct Built([CUgraphNode; 3], Vec<Arc<HostPart>>);
 
 impl Built {
-    fn one(node: CUgraphNode) -> Built {
+    pub(super) fn one(node: CUgraphNode) -> Built {
         Built([node; 3], Vec::new())
     }
 }
@@ -140,7 +140,8 @@ impl Worker {
                 call!(table, cuGraphAddHostNode(out, graph, before, count, &raw const p))?;
                 return Ok(Built([node; 3], vec![part]));
             }
-            NodeParams::Child { graph: child } => {
+            NodeParams::Child { graph: child, moved: true } => return self.build_moved(spot, *child),
+            NodeParams::Child { graph: child, moved: false } => {
                 let child = self.graph(*child)?;
                 let (native, host) = (child.native.get(), child.host());
                 call!(table, cuGraphAddChildGraphNode(out, graph, before, count, native))?;
@@ -381,7 +382,10 @@ impl Worker {
                 let p = batch_params(&mut list, ctx, batch.flags);
                 call!(table, cuGraphBatchMemOpNodeSetParams(node, &raw const p))?;
             }
-            NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => return Err(INVALID),
+            NodeParams::Allocate(_)
+            | NodeParams::Free { .. }
+            | NodeParams::Conditional(_)
+            | NodeParams::Child { moved: true, .. } => return Err(INVALID),
             // The others are made anew, which gives them memory and functions of their own.
             NodeParams::Copy(_) | NodeParams::Host(_) | NodeParams::Child { .. } | NodeParams::Empty => {
                 return self.replace_node(graph, name, params);
