@@ -50,6 +50,7 @@ pub struct Cpu {
     pub(crate) shares: Shares,
     pub(crate) arrays: Table<ObjectId, Array>,
     pub(crate) mipmaps: Table<ObjectId, Mipmap>,
+    pub(crate) references: crate::reference::TextureReferences,
     pub(crate) pools: Table<ObjectId, Arc<Pool>>,
     pub(crate) default_pools: Mutex<HashMap<u32, Arc<Pool>>>,
     pub(crate) pooled: Pooled,
@@ -76,6 +77,7 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     shares: Shares::default(),
     arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    references: crate::reference::TextureReferences::default(),
     pools: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
     default_pools: Mutex::default(),
     pooled: Pooled::default(),
@@ -209,6 +211,7 @@ impl Backend for Cpu {
         self.modules.remove_where(|module| module.ctx == ctx);
         self.links.remove_where(|link| link.ctx == ctx);
         self.shares.forget(ctx);
+        self.references.forget(ctx);
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
         self.forget_peers(ctx, self.device_of(&context.engine)?)?;

@@ -27,6 +27,7 @@ mod module;
 mod output;
 mod peer;
 mod pool;
+mod reference;
 mod sched;
 mod stream;
 mod table;

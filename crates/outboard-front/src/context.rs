@@ -177,6 +177,7 @@ impl Context {
         crate::library::forget(id);
         crate::array::forget(id);
         crate::texture::forget(id);
+        crate::reference::forget(id);
         crate::memory::forget(id);
         crate::ipc::forget();
         crate::peer::forget(id);

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Descriptor = 41,
     MipmappedArray = 13,
     Array = 14,
+    TextureReference = 15,
+    SurfaceReference = 16,
     Pool = 21,
 }
 

@@ -50,6 +50,7 @@ pub mod pool;
 pub mod proc_address;
 pub mod profiler;
 mod ranges;
+pub mod reference;
 mod refusals;
 mod state;
 pub mod stats;

@@ -94,6 +94,7 @@ pub(crate) fn unload<D: Driver>(handle: u64) -> Result<()> {
     for function in module.functions.lock().values() {
         function::drop_handle(function.handle);
     }
+    crate::reference::forget_module(handle);
     D::get().module_unload(module.ctx, module.id())
 }
 

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod messages;
 pub mod notice;
 pub mod platform;
+pub mod references;
 pub mod request;
 pub mod types;
 

@@ -5,3 +5,4 @@ pub use crate::boxes::{Extent, Region};
 pub use crate::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 pub use crate::jit::{JitLog, JitOptions};
 pub use crate::platform::KernelInfo;
+pub use crate::references::ReferenceSetting;

@@ -11,6 +11,7 @@ mod link;
 mod managed;
 mod peer;
 mod pool;
+mod reference;
 mod stream;
 mod tensormap;
 mod vmm;

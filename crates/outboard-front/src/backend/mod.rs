@@ -17,6 +17,7 @@ mod link;
 mod managed;
 mod peer;
 mod pool;
+mod reference;
 mod stream;
 mod tensormap;
 mod vmm;
@@ -36,6 +37,7 @@ pub use link::{LinkInput, Linking};
 pub use managed::Managed;
 pub use peer::Peers;
 pub use pool::{PoolKind, Pools};
+pub use reference::{ReferenceSetting, References};
 pub use stream::{MemoryOperation, Streams};
 pub use tensormap::{Im2colMap, TensorMaps};
 pub use vmm::{MemoryKind, VirtualMemory};
@@ -166,6 +168,7 @@ pub trait Backend:
     + Managed
     + Peers
     + Pools
+    + References
     + Sharing
     + TensorMaps
     + Streams

@@ -3684,15 +3684,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuModuleGetSurfRef(p_surf_ref: *mut CUsurfref, hmod: CUmodule, name: *const c_char) -> CUresult {
-        crate::logs::unsupported(
-            "texture and surface references ended with CUDA 12, whose compilers make none; texture and surface objects take their place",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuModuleGetSurfRef::<Self>(p_surf_ref, hmod, name) })
     }
 
     unsafe fn cuModuleGetTexRef(p_tex_ref: *mut CUtexref, hmod: CUmodule, name: *const c_char) -> CUresult {
-        crate::logs::unsupported(
-            "texture and surface references ended with CUDA 12, whose compilers make none; texture and surface objects take their place",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuModuleGetTexRef::<Self>(p_tex_ref, hmod, name) })
     }
 
     unsafe fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
@@ -3914,9 +3912,8 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "texture references ended with CUDA 12, whose compilers make none; texture objects take their place",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuParamSetTexRef::<Self>(hfunc, texunit, h_tex_ref) })
     }
 
     unsafe fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
@@ -4318,15 +4315,13 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuSurfRefGetArray::<Self>(ph_array, h_surf_ref) })
     }
 
     unsafe fn cuSurfRefSetArray(h_surf_ref: CUsurfref, h_array: CUarray, flags: c_uint) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuSurfRefSetArray::<Self>(h_surf_ref, h_array, flags) })
     }
 
     unsafe fn cuTensorMapEncodeIm2col(
@@ -4485,57 +4480,49 @@ pub trait Driver: Backend {
     }
 
     unsafe fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefCreate::<Self>(p_tex_ref) })
     }
 
     unsafe fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefDestroy::<Self>(h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
         crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+            "the 32-bit ABI of before CUDA 3.2, which no 64-bit driver has used since; its _v2 form is there",
         )
     }
 
     unsafe fn cuTexRefGetAddressMode(pam: *mut CUaddress_mode, h_tex_ref: CUtexref, dim: c_int) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetAddressMode::<Self>(pam, h_tex_ref, dim) })
     }
 
     unsafe fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetAddress_v2::<Self>(pdptr, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetArray::<Self>(ph_array, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetBorderColor::<Self>(p_border_color, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetFilterMode::<Self>(pfm, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetFlags::<Self>(p_flags, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetFormat(
@@ -4543,27 +4530,23 @@ pub trait Driver: Backend {
         p_num_channels: *mut c_int,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetFormat::<Self>(p_format, p_num_channels, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetMaxAnisotropy::<Self>(pmax_aniso, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetMipmapFilterMode::<Self>(pfm, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefGetMipmapLevelBias::<Self>(pbias, h_tex_ref) })
     }
 
     unsafe fn cuTexRefGetMipmapLevelClamp(
@@ -4571,15 +4554,21 @@ pub trait Driver: Backend {
         pmax_mipmap_level_clamp: *mut f32,
         h_tex_ref: CUtexref,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefGetMipmapLevelClamp::<Self>(
+                pmin_mipmap_level_clamp,
+                pmax_mipmap_level_clamp,
+                h_tex_ref,
+            )
+        })
     }
 
     unsafe fn cuTexRefGetMipmappedArray(ph_mipmapped_array: *mut CUmipmappedArray, h_tex_ref: CUtexref) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefGetMipmappedArray::<Self>(ph_mipmapped_array, h_tex_ref)
+        })
     }
 
     unsafe fn cuTexRefSetAddress(
@@ -4589,7 +4578,7 @@ pub trait Driver: Backend {
         bytes: c_uint,
     ) -> CUresult {
         crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+            "the 32-bit ABI of before CUDA 3.2, which no 64-bit driver has used since; its _v2 form is there",
         )
     }
 
@@ -4600,7 +4589,7 @@ pub trait Driver: Backend {
         pitch: c_uint,
     ) -> CUresult {
         crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
+            "the 32-bit ABI of before CUDA 3.2, which no 64-bit driver has used since; its _v2 form is there",
         )
     }
 
@@ -4610,9 +4599,8 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetAddress2D_v2::<Self>(h_tex_ref, desc, dptr, pitch) })
     }
 
     unsafe fn cuTexRefSetAddress2D_v3(
@@ -4621,15 +4609,13 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         pitch: usize,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetAddress2D_v3::<Self>(h_tex_ref, desc, dptr, pitch) })
     }
 
     unsafe fn cuTexRefSetAddressMode(h_tex_ref: CUtexref, dim: c_int, am: CUaddress_mode) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetAddressMode::<Self>(h_tex_ref, dim, am) })
     }
 
     unsafe fn cuTexRefSetAddress_v2(
@@ -4638,57 +4624,52 @@ pub trait Driver: Backend {
         dptr: CUdeviceptr,
         bytes: usize,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefSetAddress_v2::<Self>(byte_offset, h_tex_ref, dptr, bytes)
+        })
     }
 
     unsafe fn cuTexRefSetArray(h_tex_ref: CUtexref, h_array: CUarray, flags: c_uint) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetArray::<Self>(h_tex_ref, h_array, flags) })
     }
 
     unsafe fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetBorderColor::<Self>(h_tex_ref, p_border_color) })
     }
 
     unsafe fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetFilterMode::<Self>(h_tex_ref, fm) })
     }
 
     unsafe fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetFlags::<Self>(h_tex_ref, flags) })
     }
 
     unsafe fn cuTexRefSetFormat(h_tex_ref: CUtexref, fmt: CUarray_format, num_packed_components: c_int) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefSetFormat::<Self>(h_tex_ref, fmt, num_packed_components)
+        })
     }
 
     unsafe fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetMaxAnisotropy::<Self>(h_tex_ref, max_aniso) })
     }
 
     unsafe fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetMipmapFilterMode::<Self>(h_tex_ref, fm) })
     }
 
     unsafe fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe { crate::reference::cuTexRefSetMipmapLevelBias::<Self>(h_tex_ref, bias) })
     }
 
     unsafe fn cuTexRefSetMipmapLevelClamp(
@@ -4696,9 +4677,14 @@ pub trait Driver: Backend {
         min_mipmap_level_clamp: f32,
         max_mipmap_level_clamp: f32,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefSetMipmapLevelClamp::<Self>(
+                h_tex_ref,
+                min_mipmap_level_clamp,
+                max_mipmap_level_clamp,
+            )
+        })
     }
 
     unsafe fn cuTexRefSetMipmappedArray(
@@ -4706,9 +4692,10 @@ pub trait Driver: Backend {
         h_mipmapped_array: CUmipmappedArray,
         flags: c_uint,
     ) -> CUresult {
-        crate::logs::unsupported(
-            "references are deprecated, and compilers from CUDA 12 on emit none; use texture and surface objects",
-        )
+        // SAFETY: the caller keeps the C function's contract.
+        crate::border::code(unsafe {
+            crate::reference::cuTexRefSetMipmappedArray::<Self>(h_tex_ref, h_mipmapped_array, flags)
+        })
     }
 
     unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {

@@ -11189,8 +11189,7 @@ macro_rules! driver_exports {
                 )
                 .needs("cuOccupancyMaxPotentialClusterSize"),
                 Entry::new("cuParamSetSize", 2000, false, "cuParamSetSize", cuParamSetSize as *const ()),
-                Entry::new("cuParamSetTexRef", 2000, false, "cuParamSetTexRef", cuParamSetTexRef as *const ())
-                    .needs("cuParamSetTexRef"),
+                Entry::new("cuParamSetTexRef", 2000, false, "cuParamSetTexRef", cuParamSetTexRef as *const ()),
                 Entry::new("cuParamSetf", 2000, false, "cuParamSetf", cuParamSetf as *const ()),
                 Entry::new("cuParamSeti", 2000, false, "cuParamSeti", cuParamSeti as *const ()),
                 Entry::new("cuParamSetv", 2000, false, "cuParamSetv", cuParamSetv as *const ()),
@@ -11675,8 +11674,7 @@ macro_rules! driver_exports {
                     "cuSurfObjectGetResourceDesc",
                     cuSurfObjectGetResourceDesc as *const (),
                 ),
-                Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ())
-                    .needs("cuSurfRefGetArray"),
+                Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ()),
                 Entry::new("cuSurfRefSetArray", 3000, false, "cuSurfRefSetArray", cuSurfRefSetArray as *const ())
                     .needs("cuSurfRefSetArray"),
                 Entry::new(
@@ -11757,8 +11755,7 @@ macro_rules! driver_exports {
                     cuTexRefGetAddressMode as *const (),
                 )
                 .needs("cuTexRefGetAddressMode"),
-                Entry::new("cuTexRefGetArray", 2000, false, "cuTexRefGetArray", cuTexRefGetArray as *const ())
-                    .needs("cuTexRefGetArray"),
+                Entry::new("cuTexRefGetArray", 2000, false, "cuTexRefGetArray", cuTexRefGetArray as *const ()),
                 Entry::new(
                     "cuTexRefGetBorderColor",
                     8000,
@@ -11817,8 +11814,7 @@ macro_rules! driver_exports {
                     false,
                     "cuTexRefGetMipmappedArray",
                     cuTexRefGetMipmappedArray as *const (),
-                )
-                .needs("cuTexRefGetMipmappedArray"),
+                ),
                 Entry::new("cuTexRefSetAddress", 2000, false, "cuTexRefSetAddress", cuTexRefSetAddress as *const ())
                     .needs("cuTexRefSetAddress"),
                 Entry::new(

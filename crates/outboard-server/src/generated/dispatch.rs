@@ -291,6 +291,28 @@ pub(crate) trait PoolCommands {
     fn pool_trim(&mut self, message: PoolTrim, answer: Answer<PoolTrim>);
 }
 
+/// What a worker does for the messages of api/wire/reference.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait ReferenceCommands {
+    /// Does `reference_create` and answers, at once or later.
+    fn reference_create(&mut self, message: ReferenceCreate, answer: Answer<ReferenceCreate>);
+    /// Does `reference_destroy` and answers, at once or later.
+    fn reference_destroy(&mut self, message: ReferenceDestroy, answer: Answer<ReferenceDestroy>);
+    /// Does `reference_find` and answers, at once or later.
+    fn reference_find(&mut self, message: ReferenceFind<'_>, answer: Answer<ReferenceFind<'static>>);
+    /// Does `reference_get` and answers, at once or later.
+    fn reference_get(&mut self, message: ReferenceGet, answer: Answer<ReferenceGet>);
+    /// Does `reference_set` and answers, at once or later.
+    fn reference_set(&mut self, message: ReferenceSet, answer: Answer<ReferenceSet>);
+    /// Does `surface_reference_find` and answers, at once or later.
+    fn surface_reference_find(
+        &mut self,
+        message: SurfaceReferenceFind<'_>,
+        answer: Answer<SurfaceReferenceFind<'static>>,
+    );
+    /// Does `surface_reference_set` and answers, at once or later.
+    fn surface_reference_set(&mut self, message: SurfaceReferenceSet, answer: Answer<SurfaceReferenceSet>);
+}
+
 /// What a worker does for the messages of api/wire/stream.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait StreamCommands {
     /// Does `stream_create`.
@@ -376,6 +398,7 @@ pub(crate) fn dispatch(
              + NvmlCommands
              + PeerCommands
              + PoolCommands
+             + ReferenceCommands
              + StreamCommands
              + TensormapCommands
              + TextureCommands
@@ -1154,6 +1177,48 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.resource_split(message, incoming.answer());
+            Ok(())
+        }
+        137 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.reference_create(message, incoming.answer());
+            Ok(())
+        }
+        138 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.reference_destroy(message, incoming.answer());
+            Ok(())
+        }
+        139 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.reference_find(message, incoming.answer());
+            Ok(())
+        }
+        140 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.reference_get(message, incoming.answer());
+            Ok(())
+        }
+        141 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.reference_set(message, incoming.answer());
+            Ok(())
+        }
+        142 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.surface_reference_find(message, incoming.answer());
+            Ok(())
+        }
+        143 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.surface_reference_set(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

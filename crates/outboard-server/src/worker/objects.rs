@@ -93,6 +93,10 @@ pub(crate) struct Objects {
     pub(crate) links: Named<Arc<Link>>,
     pub(crate) arrays: Named<Array>,
     pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
+    /// A texture reference and the module it is of; 0 if it was created.
+    pub(crate) references: Named<(Handle<outboard_abi::CUtexref_st>, u64)>,
+    /// A surface reference and the module it is of.
+    pub(crate) surface_references: Named<(Handle<outboard_abi::CUsurfref_st>, u64)>,
 }
 
 /// An array.
@@ -116,6 +120,8 @@ impl Objects {
             links: Named::new(),
             arrays: Named::new(),
             mipmaps: Named::new(),
+            references: Named::new(),
+            surface_references: Named::new(),
         }
     }
 
@@ -129,6 +135,8 @@ impl Objects {
         self.links.forget(ctx);
         self.arrays.forget(ctx);
         self.mipmaps.forget(ctx);
+        self.references.forget(ctx);
+        self.surface_references.forget(ctx);
     }
 
     pub(crate) fn context(&self, ctx: u32) -> Result<Context, CUresult> {

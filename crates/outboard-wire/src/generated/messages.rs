@@ -5934,6 +5934,327 @@ impl Call for ResourceSplit {
     type Reply<'a> = ResourceSplitReply;
 }
 
+/// The message `reference_create`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceCreate {
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+}
+
+impl Encode for ReferenceCreate {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.reference);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceCreate {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceCreate { reference: reader.get()? })
+    }
+}
+
+impl Message for ReferenceCreate {
+    const OP: u16 = 137;
+}
+
+/// The answer to [`ReferenceCreate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceCreateReply {}
+
+impl Encode for ReferenceCreateReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ReferenceCreateReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceCreateReply {})
+    }
+}
+
+impl Call for ReferenceCreate {
+    type Reply<'a> = ReferenceCreateReply;
+}
+
+/// The message `reference_destroy`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceDestroy {
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+}
+
+impl Encode for ReferenceDestroy {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.reference);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceDestroy {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceDestroy { reference: reader.get()? })
+    }
+}
+
+impl Message for ReferenceDestroy {
+    const OP: u16 = 138;
+}
+
+/// The answer to [`ReferenceDestroy`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceDestroyReply {}
+
+impl Encode for ReferenceDestroyReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ReferenceDestroyReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceDestroyReply {})
+    }
+}
+
+impl Call for ReferenceDestroy {
+    type Reply<'a> = ReferenceDestroyReply;
+}
+
+/// The message `reference_find`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceFind<'a> {
+    /// `module`, see `api/wire/`.
+    pub module: u64,
+    /// `name`, see `api/wire/`.
+    pub name: &'a str,
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+}
+
+impl Encode for ReferenceFind<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+        writer.put(&self.name);
+        writer.put(&self.reference);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceFind<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceFind { module: reader.get()?, name: reader.get()?, reference: reader.get()? })
+    }
+}
+
+impl Message for ReferenceFind<'_> {
+    const OP: u16 = 139;
+}
+
+/// The answer to [`ReferenceFind`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceFindReply {}
+
+impl Encode for ReferenceFindReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ReferenceFindReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceFindReply {})
+    }
+}
+
+impl Call for ReferenceFind<'_> {
+    type Reply<'a> = ReferenceFindReply;
+}
+
+/// The message `reference_get`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceGet {
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+    /// `like`, see `api/wire/`.
+    pub like: ReferenceSetting,
+}
+
+impl Encode for ReferenceGet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.reference);
+        writer.put(&self.like);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceGet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceGet { reference: reader.get()?, like: reader.get()? })
+    }
+}
+
+impl Message for ReferenceGet {
+    const OP: u16 = 140;
+}
+
+/// The answer to [`ReferenceGet`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceGetReply {
+    /// `setting`, see `api/wire/`.
+    pub setting: ReferenceSetting,
+}
+
+impl Encode for ReferenceGetReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.setting);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceGetReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceGetReply { setting: reader.get()? })
+    }
+}
+
+impl Call for ReferenceGet {
+    type Reply<'a> = ReferenceGetReply;
+}
+
+/// The message `reference_set`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceSet {
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+    /// `setting`, see `api/wire/`.
+    pub setting: ReferenceSetting,
+}
+
+impl Encode for ReferenceSet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.reference);
+        writer.put(&self.setting);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceSet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceSet { reference: reader.get()?, setting: reader.get()? })
+    }
+}
+
+impl Message for ReferenceSet {
+    const OP: u16 = 141;
+}
+
+/// The answer to [`ReferenceSet`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReferenceSetReply {
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+}
+
+impl Encode for ReferenceSetReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.offset);
+    }
+}
+
+impl<'a> Decode<'a> for ReferenceSetReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ReferenceSetReply { offset: reader.get()? })
+    }
+}
+
+impl Call for ReferenceSet {
+    type Reply<'a> = ReferenceSetReply;
+}
+
+/// The message `surface_reference_find`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceReferenceFind<'a> {
+    /// `module`, see `api/wire/`.
+    pub module: u64,
+    /// `name`, see `api/wire/`.
+    pub name: &'a str,
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+}
+
+impl Encode for SurfaceReferenceFind<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+        writer.put(&self.name);
+        writer.put(&self.reference);
+    }
+}
+
+impl<'a> Decode<'a> for SurfaceReferenceFind<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceReferenceFind { module: reader.get()?, name: reader.get()?, reference: reader.get()? })
+    }
+}
+
+impl Message for SurfaceReferenceFind<'_> {
+    const OP: u16 = 142;
+}
+
+/// The answer to [`SurfaceReferenceFind`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceReferenceFindReply {}
+
+impl Encode for SurfaceReferenceFindReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for SurfaceReferenceFindReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceReferenceFindReply {})
+    }
+}
+
+impl Call for SurfaceReferenceFind<'_> {
+    type Reply<'a> = SurfaceReferenceFindReply;
+}
+
+/// The message `surface_reference_set`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceReferenceSet {
+    /// `reference`, see `api/wire/`.
+    pub reference: u64,
+    /// `array`, see `api/wire/`.
+    pub array: u64,
+    /// `flags`, see `api/wire/`.
+    pub flags: u32,
+}
+
+impl Encode for SurfaceReferenceSet {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.reference);
+        writer.put(&self.array);
+        writer.put(&self.flags);
+    }
+}
+
+impl<'a> Decode<'a> for SurfaceReferenceSet {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceReferenceSet { reference: reader.get()?, array: reader.get()?, flags: reader.get()? })
+    }
+}
+
+impl Message for SurfaceReferenceSet {
+    const OP: u16 = 143;
+}
+
+/// The answer to [`SurfaceReferenceSet`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfaceReferenceSetReply {}
+
+impl Encode for SurfaceReferenceSetReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for SurfaceReferenceSetReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(SurfaceReferenceSetReply {})
+    }
+}
+
+impl Call for SurfaceReferenceSet {
+    type Reply<'a> = SurfaceReferenceSetReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6073,6 +6394,13 @@ pub fn name(op: u16) -> Option<&'static str> {
         134 => "green_stream",
         135 => "resource_describe",
         136 => "resource_split",
+        137 => "reference_create",
+        138 => "reference_destroy",
+        139 => "reference_find",
+        140 => "reference_get",
+        141 => "reference_set",
+        142 => "surface_reference_find",
+        143 => "surface_reference_set",
         _ => return None,
     })
 }
@@ -6218,6 +6546,13 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         134 => writer.put(&reader.get::<GreenStream>()?),
         135 => writer.put(&reader.get::<ResourceDescribe>()?),
         136 => writer.put(&reader.get::<ResourceSplit>()?),
+        137 => writer.put(&reader.get::<ReferenceCreate>()?),
+        138 => writer.put(&reader.get::<ReferenceDestroy>()?),
+        139 => writer.put(&reader.get::<ReferenceFind<'_>>()?),
+        140 => writer.put(&reader.get::<ReferenceGet>()?),
+        141 => writer.put(&reader.get::<ReferenceSet>()?),
+        142 => writer.put(&reader.get::<SurfaceReferenceFind<'_>>()?),
+        143 => writer.put(&reader.get::<SurfaceReferenceSet>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -17,6 +17,7 @@ mod module;
 mod nvml;
 mod peer;
 mod pool;
+mod reference;
 mod stream;
 mod tensormap;
 mod texture;

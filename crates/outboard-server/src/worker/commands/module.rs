@@ -55,6 +55,8 @@ impl ModuleCommands for Worker {
         match context.and_then(|context| self.objects.modules.remove(m.module).map(|module| (context, module))) {
             Ok((context, module)) => {
                 self.objects.functions.retain(|(_, of)| *of != m.module);
+                self.objects.references.retain(|(_, of)| *of != m.module);
+                self.objects.surface_references.retain(|(_, of)| *of != m.module);
                 self.layouts.retain(|module| module != m.module);
                 self.on_helper(
                     context,

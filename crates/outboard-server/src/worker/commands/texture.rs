@@ -15,7 +15,7 @@ use crate::worker::answer::{Answer, Outcome};
 impl Worker {
     /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take resources that reach beyond their
     /// allocation, programs make them, and a kernel that reads there is stopped by the device as with any other address.
-    fn is_ours(&self, address: u64) -> Result<(), CUresult> {
+    pub(super) fn is_ours(&self, address: u64) -> Result<(), CUresult> {
         self.allocations.check(address, 1)
     }
 
