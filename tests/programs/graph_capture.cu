@@ -199,7 +199,39 @@ static void many_nodes() {
     printf("many nodes: right\n");
 }
 
+// A kernel's node has the priority of the stream in which it was captured.
+static void priorities() {
+    int least = 0, greatest = 0;
+    CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    DeviceArray<int> data(COUNT);
+    data.zero();
+    for (int priority : {least, greatest}) {
+        cudaStream_t stream;
+        CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        add<<<BLOCKS, 128, 0, stream>>>(data.get(), COUNT, 3);
+        cudaGraph_t graph;
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        cudaGraphNode_t node;
+        size_t count = 1;
+        CHECK(cudaGraphGetNodes(graph, &node, &count));
+        cudaLaunchAttributeValue value = {};
+        CHECK(cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributePriority, &value));
+        EXPECT(value.priority == priority);
+        cudaGraphExec_t exec;
+        CHECK(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaGraphExecDestroy(exec));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaStreamDestroy(stream));
+    }
+    EXPECT(all(data.download(), 6));
+    printf("priorities: right\n");
+}
+
 int main() {
+    priorities();
     one_stream();
     fork_and_join();
     beside_a_capture();

@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 
 use outboard_abi::{
-    CUgraphDependencyType_enum as Dependency, CUhostFn, CUlaunchAttributeID_enum as Attribute, CUresult,
+    CUgraphDependencyType_enum as Dependency, CUhostFn, CUlaunchAttributeID_enum as Attribute, CUresult, CUstream,
 };
 use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
 use outboard_wire::launch::names_event;
@@ -107,6 +107,15 @@ fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) 
         let mut value = [0; 64];
         value[0] = 1;
         attributes.push((Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
+    }
+    // The stream's priority is the node's, unless the launch has one of its own. What has none is at 0.
+    let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
+    if !attributes.iter().any(|(id, _)| *id == priority)
+        && let Some(of_stream) = crate::stream::priority(name as CUstream).filter(|of_stream| *of_stream != 0)
+    {
+        let mut value = [0; 64];
+        value[..4].copy_from_slice(&of_stream.to_ne_bytes());
+        attributes.push((priority, value));
     }
     let node = KernelNode {
         ctx: here.id.0,

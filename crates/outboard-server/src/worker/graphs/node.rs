@@ -353,6 +353,11 @@ impl Worker {
         p.dstHost = rows.address as *mut c_void;
         (p.dstPitch, p.dstHeight) = (rows.pitch as usize, rows.height as usize);
         [p.dstXInBytes, p.dstY, p.dstZ] = at;
+        let on_device = |place: &Place| matches!(place, Place::Device(_));
+        if height == 1 && depth == 1 && on_device(&copy.src) && on_device(&copy.dst) {
+            // One row has no pitch: as one, its length might be more than a pitch can be.
+            (p.srcPitch, p.srcHeight, p.dstPitch, p.dstHeight) = (0, 0, 0, 0);
+        }
         Ok(p)
     }
 
