@@ -63,6 +63,21 @@ static const char PTX[] = R"(
 }
 )";
 
+// References that no kernel uses.
+static const char DECLARED[] = R"(
+.version 7.0
+.target sm_60
+.address_size 64
+
+.global .texref image;
+.global .surfref marks;
+
+.visible .entry nothing()
+{
+    ret;
+}
+)";
+
 static const unsigned WIDTH = 32, HEIGHT = 8;
 
 static CUarray array_of(CUarray_format format, unsigned flags) {
@@ -128,7 +143,16 @@ static void settings() {
     CHECK_DRIVER(DRIVER(cuTexRefGetFlags)(&flags, texture));
     EXPECT(flags == CU_TRSF_NORMALIZED_COORDINATES);
     EXPECT_DRIVER(DRIVER(cuTexRefGetArray)(nullptr, texture), CUDA_ERROR_INVALID_VALUE);
+
+    CUDA_ARRAY3D_DESCRIPTOR d = {};
+    d.Width = WIDTH, d.Height = WIDTH, d.Format = CU_AD_FORMAT_FLOAT, d.NumChannels = 1;
+    CUmipmappedArray mipmap, bound;
+    CHECK_DRIVER(DRIVER(cuMipmappedArrayCreate)(&mipmap, &d, 3));
+    CHECK_DRIVER(DRIVER(cuTexRefSetMipmappedArray)(texture, mipmap, CU_TRSA_OVERRIDE_FORMAT));
+    CHECK_DRIVER(DRIVER(cuTexRefGetMipmappedArray)(&bound, texture));
+    EXPECT(bound == mipmap);
     CHECK_DRIVER(DRIVER(cuTexRefDestroy)(texture));
+    CHECK_DRIVER(DRIVER(cuMipmappedArrayDestroy)(mipmap));
     printf("settings: right\n");
 }
 
@@ -158,6 +182,9 @@ static void kernels(CUmodule module, CUtexref image) {
     EXPECT(told == array);
     DeviceArray<float> out(count);
     CUdeviceptr address = reinterpret_cast<CUdeviceptr>(out.get());
+    CUfunction kernel;
+    CHECK_DRIVER(DRIVER(cuModuleGetFunction)(&kernel, module, "read_image"));
+    CHECK_DRIVER(DRIVER(cuParamSetTexRef)(kernel, CU_PARAM_TR_DEFAULT, image));
     launch(module, "read_image", HEIGHT, address);
     EXPECT(out.download() == values);
     printf("an array: right\n");
@@ -208,18 +235,17 @@ int main() {
     settings();
     CUmodule module;
     CUtexref image;
-    if (DRIVER(cuModuleLoadData)(&module, PTX) != CUDA_SUCCESS) {
-        printf("no kernels that read through references\n");
+    if (DRIVER(cuModuleLoadData)(&module, PTX) == CUDA_SUCCESS) {
+        CHECK_DRIVER(DRIVER(cuModuleGetTexRef)(&image, module, "image"));
+        kernels(module, image);
     } else {
-        CUresult found = DRIVER(cuModuleGetTexRef)(&image, module, "image");
-        if (found == CUDA_SUCCESS) {
-            kernels(module, image);
-        } else {
-            EXPECT(found == CUDA_ERROR_NOT_FOUND);
-            printf("no references in modules\n");
-        }
-        CHECK_DRIVER(DRIVER(cuModuleUnload)(module));
+        // Where no kernel can read through references, modules have none.
+        CUsurfref marks;
+        CHECK_DRIVER(DRIVER(cuModuleLoadData)(&module, DECLARED));
+        EXPECT_DRIVER(DRIVER(cuModuleGetTexRef)(&image, module, "image"), CUDA_ERROR_NOT_FOUND);
+        EXPECT_DRIVER(DRIVER(cuModuleGetSurfRef)(&marks, module, "marks"), CUDA_ERROR_NOT_FOUND);
     }
+    CHECK_DRIVER(DRIVER(cuModuleUnload)(module));
     printf("texture references: done\n");
     return outcome();
 }
