@@ -117,6 +117,7 @@ int main() {
     launch(second);
     EXPECT(are(host, COUNT, 11, 0));
     out.zero();
+    CHECK(cudaDeviceSynchronize());
     copy = row(other, twos, bytes / 2);
     CHECK_DRIVER(DRIVER(cuGraphExecMemcpyNodeSetParams)(exec, copies, &copy, context));
     launch(exec);

@@ -32,7 +32,7 @@ pub enum DefaultStream {
 /// `CU_STREAM_LEGACY`.
 pub(crate) const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
-pub(crate) const PER_THREAD: u64 = 2;
+const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
 

@@ -10,10 +10,11 @@ use std::sync::OnceLock;
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
 use crate::Driver;
+use crate::backend::Stream;
 use crate::border::{code, put, put_if};
 use crate::integrity;
 use crate::storage::Destructor;
-use crate::stream::{LEGACY, PER_THREAD};
+use crate::stream::LEGACY;
 use crate::{context, module, refusals, state};
 
 type Id = [u8; 16];
@@ -252,22 +253,29 @@ unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult
     CUresult::CUDA_SUCCESS
 }
 
+/// Stands for the legacy default stream; only its address counts.
+static LEGACY_OBJECT: [u64; 64] = [0; 64];
+
 /// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
-/// The default streams need their context named. Seen on a native driver.
-unsafe extern "C" fn stream_object<D: Driver>(context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
+/// Seen on a native driver; its callers always have a context current.
+unsafe extern "C" fn stream_object<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
     crate::border::enter(crate::stats::PRIVATE, || {
-        let found = if stream.is_null() { LEGACY as CUstream } else { stream };
-        if context.is_null() && found as u64 <= PER_THREAD {
-            return CUresult::CUDA_ERROR_INVALID_HANDLE;
-        }
+        let legacy = matches!(stream as u64, 0 | LEGACY);
+        let found = if legacy { LEGACY as CUstream } else { stream };
         let known = crate::stream::find::<D>(found).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
+        let object = known.map(|(_, name)| match name {
+            Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
+            Stream::Created(id) => id.0,
+        });
         // SAFETY: the library's out parameter.
-        code(known.and_then(|_| unsafe { put(out, found as u64) }))
+        code(object.and_then(|object| unsafe { put(out, object) }))
     })
 }
 
 /// The number of a stream that [`stream_object`] gave.
-unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
+unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, object: u64, out: *mut u64) -> CUresult {
+    let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
+    let stream = if legacy { LEGACY as CUstream } else { object as CUstream };
     // SAFETY: the library's out parameter.
     crate::border::enter(crate::stats::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
 }

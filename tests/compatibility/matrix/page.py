@@ -91,7 +91,7 @@ def counts(rows: list[dict]) -> str:
     return f"{passes} of {len(rows)} pass" + (f" ({others})" if others else "")
 
 
-def samples_section(results: dict) -> str:
+def samples_section(results: dict, said: dict[str, str]) -> str:
     """The table of NVIDIA's samples."""
     rows = results["rows"]
     ran = [row for row in rows if row["result"] != "left out"]
@@ -102,7 +102,8 @@ def samples_section(results: dict) -> str:
     text += f"and of the other {len(able)}, {sum(row['result'] == 'passes' for row in able)} pass.\n\n"
     text += "| sample | native | Outboard | output | |\n|---|---|---|---|---|\n"
     for row in rows:
-        why = cell(row.get("reason") or row.get("native_error") or row.get("error", ""))
+        known = said.get(f"samples/{row['name']}") if row["result"] != "passes" else None
+        why = cell(known or row.get("reason") or row.get("native_error") or row.get("error", ""))
         text += f"| {row['name']} | {ended(row.get('native'))} | {ended(row.get('remote'))} | {row.get('output', '–')} | {why} |\n"
     return text
 
@@ -125,5 +126,5 @@ def render(results: dict, samples: dict | None) -> str:
         text += f"\n## {GROUPS.get(group, group)}\n\n"
         text += table([row for row in rows if row["group"] == group], said)
     if samples:
-        text += samples_section(samples)
+        text += samples_section(samples, said)
     return text

@@ -132,7 +132,7 @@ fn what_is_not_there_says_so() {
             asked += 1;
         }
     }
-    assert!(asked > 100, "{asked}");
+    assert!(asked > 50, "{asked}");
 }
 
 #[test]

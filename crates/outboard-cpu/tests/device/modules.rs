@@ -51,11 +51,10 @@ fn globals_have_addresses_and_contents() {
 #[test]
 fn an_instruction_that_is_not_there_is_named() {
     let ctx = Context::new();
-    let body =
-        ".reg .b32 %r<5>; .reg .f32 %f<3>; .reg .b64 %rd; tex.2d.v4.s32.f32 {%r1, %r2, %r3, %r4}, [%rd, {%f1, %f2}];";
+    let body = ".reg .b32 %r<5>; .reg .b64 %rd; sust.p.1d.v4.b32.trap [%rd, {%r1}], {%r1, %r2, %r3, %r4};";
     let (error, why) = ctx.load(&ptx(body)).unwrap_err();
     assert_eq!(error, CUresult::CUDA_ERROR_INVALID_PTX);
-    assert!(why.contains("tex.2d.v4.s32.f32") && why.contains("kernel 'k'"), "{why}");
+    assert!(why.contains("sust.p.1d.v4.b32.trap") && why.contains("kernel 'k'"), "{why}");
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn refusals() {
         (ptx("call f;").replace(".visible", ".extern .func f();\n.visible"), CUresult::CUDA_ERROR_INVALID_PTX),
         ("hello world".into(), CUresult::CUDA_ERROR_INVALID_IMAGE),
         (String::new(), CUresult::CUDA_ERROR_INVALID_IMAGE),
-        ("\x7fELF and so on".into(), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
+        ("\x7fELF and so on".into(), CUresult::CUDA_ERROR_INVALID_IMAGE),
     ];
     for (text, expected) in refusals {
         let (error, why) = ctx.load(&text).unwrap_err();
@@ -95,7 +94,11 @@ fn parts_are_linked() {
         "{head}.visible .func (.param .b32 r) twice(.param .b32 a) {{
             .reg .b32 %r<2>; ld.param.b32 %r1, [a]; add.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret; }}"
     );
-    let module = ctx.load_parts(&[b"\x7fELF: the linked machine code", main.as_bytes(), other.as_bytes()]).unwrap();
+    // The linked machine code: an ELF file of CUDA's without sections.
+    let mut linked = [0; 64];
+    linked[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    linked[18] = 190;
+    let module = ctx.load_parts(&[&linked, main.as_bytes(), other.as_bytes()]).unwrap();
     let (kernel, word) = (ctx.function(module, "k"), ctx.word());
     ctx.launch(&kernel, 1, &[word], Stream::Legacy).unwrap();
     assert_eq!(ctx.read(word, 1, Stream::Legacy), [42]);

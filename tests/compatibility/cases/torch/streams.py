@@ -60,6 +60,7 @@ for round in range(20):
     block.record_stream(side)
     del block
     torch.full((1 << 20,), -1.0, device="cuda")
+    side.synchronize()
     if total.item() != round * (1 << 20):
         check("recorded streams keep memory", False)
 show("sum on the side", total.item())
