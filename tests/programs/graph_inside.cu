@@ -64,6 +64,7 @@ int main() {
     twos.upload(std::vector<int>(COUNT, 2));
     out.zero();
     other.zero();
+    CHECK(cudaDeviceSynchronize());
     size_t bytes = out.bytes();
 
     // outer: inner (a copy, innermost (a kernel), a copy to the host)
