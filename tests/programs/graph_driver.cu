@@ -1,29 +1,11 @@
 // Graphs through the driver API: the forms that the runtime does not use, batches of memory operations, a launch that is captured,
 // kernels that start early, a drawing.
-#include "check.h"
 #include "driver.h"
+#include "graphs.h"
 
 #include <cstring>
 #include <string>
 #include <unistd.h>
-
-__global__ void add(int* data, int count, int amount) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) data[i] += amount;
-}
-
-static const int COUNT = 1000;
-static const int BLOCKS = (COUNT + 127) / 128;
-
-static bool all(const std::vector<int>& values, int wanted) {
-    for (int value : values) {
-        if (value != wanted) {
-            printf("%d instead of %d\n", value, wanted);
-            return false;
-        }
-    }
-    return true;
-}
 
 static CUfunction function() {
     cudaFunction_t function;

@@ -1,31 +1,8 @@
 // Graphs built node by node: every question about them, changes, clones, child graphs, kernel attributes.
-#include "check.h"
+#include "graphs.h"
 
 #include <algorithm>
 #include <cstring>
-
-__global__ void add(int* data, int count, int amount) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) data[i] += amount;
-}
-
-__global__ void sum_of(int* out, const int* a, const int* b, int count) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) out[i] = a[i] + b[i];
-}
-
-static const int COUNT = 1000;
-static const int BLOCKS = (COUNT + 127) / 128;
-
-static bool all(const std::vector<int>& values, int wanted) {
-    for (int value : values) {
-        if (value != wanted) {
-            printf("%d instead of %d\n", value, wanted);
-            return false;
-        }
-    }
-    return true;
-}
 
 static cudaKernelNodeParams adding(int** data, int* count, int* amount, void** args) {
     args[0] = data;

@@ -1,27 +1,9 @@
 // Memory that graphs allocate and free, by nodes and by capture; user objects that they keep alive.
-#include "check.h"
+#include "graphs.h"
 
 #include <atomic>
 #include <chrono>
 #include <thread>
-
-__global__ void add(int* data, int count, int amount) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) data[i] += amount;
-}
-
-static const int COUNT = 1000;
-static const int BLOCKS = (COUNT + 127) / 128;
-
-static bool all(const std::vector<int>& values, int wanted) {
-    for (int value : values) {
-        if (value != wanted) {
-            printf("%d instead of %d\n", value, wanted);
-            return false;
-        }
-    }
-    return true;
-}
 
 static void captured() {
     cudaStream_t stream;

@@ -1,28 +1,5 @@
 // Executables that change: single nodes, a whole graph of the same shape, nodes switched off.
-#include "check.h"
-
-__global__ void add(int* data, int count, int amount) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) data[i] += amount;
-}
-
-__global__ void multiply(int* data, int count, int factor) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) data[i] *= factor;
-}
-
-static const int COUNT = 1000;
-static const int BLOCKS = (COUNT + 127) / 128;
-
-static bool all(const std::vector<int>& values, int wanted) {
-    for (int value : values) {
-        if (value != wanted) {
-            printf("%d instead of %d\n", value, wanted);
-            return false;
-        }
-    }
-    return true;
-}
+#include "graphs.h"
 
 static cudaGraph_t captured(cudaStream_t stream, int* data, int fill, int amount, int factor, bool more) {
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));

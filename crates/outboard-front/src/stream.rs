@@ -30,7 +30,7 @@ pub enum DefaultStream {
 }
 
 /// `CU_STREAM_LEGACY`.
-pub(crate) const LEGACY: u64 = 1;
+const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.

@@ -14,7 +14,6 @@ use crate::backend::Stream;
 use crate::border::{code, put, put_if};
 use crate::integrity;
 use crate::storage::Destructor;
-use crate::stream::LEGACY;
 use crate::{context, module, refusals, state};
 
 type Id = [u8; 16];
@@ -260,9 +259,7 @@ static LEGACY_OBJECT: [u64; 64] = [0; 64];
 /// Seen on a native driver; its callers always have a context current.
 unsafe extern "C" fn stream_object<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
     crate::border::enter(crate::stats::PRIVATE, || {
-        let legacy = matches!(stream as u64, 0 | LEGACY);
-        let found = if legacy { LEGACY as CUstream } else { stream };
-        let known = crate::stream::find::<D>(found).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
+        let known = crate::stream::find::<D>(stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
         let object = known.map(|(_, name)| match name {
             Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
             Stream::Created(id) => id.0,
@@ -275,7 +272,7 @@ unsafe extern "C" fn stream_object<D: Driver>(_context: CUcontext, stream: CUstr
 /// The number of a stream that [`stream_object`] gave.
 unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, object: u64, out: *mut u64) -> CUresult {
     let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
-    let stream = if legacy { LEGACY as CUstream } else { object as CUstream };
+    let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
     crate::border::enter(crate::stats::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
 }

@@ -7,10 +7,10 @@ use outboard_abi::{
     CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData,
     CUgraphNode, CUresult,
 };
-use outboard_wire::graph::{HostNode, NodeParams};
+use outboard_wire::graph::{Edge, HostNode, NodeParams};
 
 use super::mirror::{flush, sweep};
-use super::model::{Given, INVALID, Role, world};
+use super::model::{Given, INVALID, Role, World, world};
 use super::{edges_of, named_edges, params};
 use crate::Driver;
 use crate::backend::{ObjectId, Result};
@@ -308,6 +308,27 @@ pub(crate) unsafe fn cuGraphConditionalHandleCreate<D: Driver>(
     unsafe { put(out, handle) }
 }
 
+/// Does something with each edge that a program names by its two ends.
+///
+/// # Safety
+/// `from` and `to` are null or have `count` nodes, `data` is null or has `count` elements.
+unsafe fn each_edge(
+    graph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    change: impl Fn(&mut World, Edge, u64) -> Result<()>,
+) -> Result<()> {
+    crate::state::ready()?;
+    // SAFETY: by the contract above.
+    let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
+    let edges = edges_of(from, data)?;
+    let mut world = world();
+    world.graph(graph as u64)?;
+    edges.into_iter().zip(to).try_for_each(|(edge, to)| change(&mut world, edge, *to as u64))
+}
+
 pub(crate) unsafe fn cuGraphAddDependencies<D: Driver>(
     graph: CUgraph,
     from: *const CUgraphNode,
@@ -325,16 +346,8 @@ pub(crate) unsafe fn cuGraphAddDependencies_v2<D: Driver>(
     data: *const CUgraphEdgeData,
     count: usize,
 ) -> Result<()> {
-    crate::state::ready()?;
-    // SAFETY: the program gives `count` of each.
-    let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
-    let edges = edges_of(from, data)?;
-    let mut world = world();
-    world.graph(graph as u64)?;
-    for (edge, to) in edges.into_iter().zip(to) {
-        world.connect(graph as u64, edge, *to as u64)?;
-    }
-    Ok(())
+    // SAFETY: as this function's.
+    unsafe { each_edge(graph, from, to, data, count, |world, edge, to| world.connect(graph as u64, edge, to)) }
 }
 
 pub(crate) unsafe fn cuGraphRemoveDependencies<D: Driver>(
@@ -354,14 +367,6 @@ pub(crate) unsafe fn cuGraphRemoveDependencies_v2<D: Driver>(
     data: *const CUgraphEdgeData,
     count: usize,
 ) -> Result<()> {
-    crate::state::ready()?;
-    // SAFETY: the program gives `count` of each.
-    let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
-    let edges = edges_of(from, data)?;
-    let mut world = world();
-    world.graph(graph as u64)?;
-    for (edge, to) in edges.into_iter().zip(to) {
-        world.disconnect(graph as u64, edge, *to as u64)?;
-    }
-    Ok(())
+    // SAFETY: as this function's.
+    unsafe { each_edge(graph, from, to, data, count, |world, edge, to| world.disconnect(graph as u64, edge, to)) }
 }

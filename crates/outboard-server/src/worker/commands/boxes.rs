@@ -2,7 +2,6 @@
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::call;
-use outboard_session::chunks::Cut;
 use outboard_wire::boxes::{Extent, Region, Storage};
 use outboard_wire::messages::*;
 
@@ -10,7 +9,7 @@ use super::{Handle, Wait, Worker};
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::boxes::{self, Placed};
 use crate::worker::memory::{Slot, Slots};
-use crate::worker::staging::{self, Target};
+use crate::worker::staging::Target;
 
 impl Worker {
     /// Looks up what a region names, and checks that the box lies within it.
@@ -92,17 +91,7 @@ impl Worker {
     }
 
     pub(super) fn copy_large_box_out(&mut self, m: &CopyBoxOutBulk) -> Outcome {
-        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = self.target(m.src, m.extent, m.from, m.bytes).and_then(|src| {
-            let stream = self.stream(m.stream)?;
-            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, &src)?;
-            self.copies.add(out);
-            self.helpers.run(watcher);
-            Ok(())
-        });
-        if started.is_err() {
-            self.cancel(m.transfer);
-        }
-        started
+        let target = |worker: &Worker| worker.target(m.src, m.extent, m.from, m.bytes);
+        self.start_copy_out_bulk(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 }

@@ -60,6 +60,27 @@ impl Worker {
         self.start_copy_in(stream, sizes, target, Some(send.clone())).inspect_err(|_| send())
     }
 
+    /// Starts a large copy to the host.
+    pub(super) fn start_copy_out_bulk(
+        &mut self,
+        stream: u64,
+        (transfer, bytes, chunk): (u64, u64, u32),
+        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+    ) -> Outcome {
+        let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let started = target(self).and_then(|target| {
+            let stream = self.stream(stream)?;
+            let (out, watcher) = staging::copy_out(&self.place(stream)?, transfer, cut, &target)?;
+            self.copies.add(out);
+            self.helpers.run(watcher);
+            Ok(())
+        });
+        if started.is_err() {
+            self.cancel(transfer);
+        }
+        started
+    }
+
     /// Throws away the bytes of a copy to the device that cannot be done.
     pub(super) fn discard(&self, transfer: u64, cut: Cut) {
         if let Some(replier) = &self.replier
@@ -132,18 +153,8 @@ impl CopyCommands for Worker {
     }
 
     fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
-        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = self.allocations.check(m.src, m.bytes).and_then(|()| {
-            let stream = self.stream(m.stream)?;
-            let (out, watcher) = staging::copy_out(&self.place(stream)?, m.transfer, cut, &Target::Linear(m.src))?;
-            self.copies.add(out);
-            self.helpers.run(watcher);
-            Ok(())
-        });
-        if started.is_err() {
-            self.cancel(m.transfer);
-        }
-        started
+        let target = |worker: &Worker| worker.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src));
+        self.start_copy_out_bulk(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 
     fn copy_on_device(&mut self, m: CopyOnDevice) -> Outcome {
