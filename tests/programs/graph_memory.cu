@@ -104,17 +104,22 @@ static void forked() {
     CHECK(cudaStreamDestroy(stream));
 }
 
+static cudaMemAllocNodeParams of_device(size_t bytes) {
+    cudaMemAllocNodeParams allocation = {};
+    allocation.poolProps.allocType = cudaMemAllocationTypePinned;
+    allocation.poolProps.location.type = cudaMemLocationTypeDevice;
+    allocation.poolProps.location.id = 0;
+    allocation.bytesize = bytes;
+    return allocation;
+}
+
 // A graph allocates, the program frees: each launch gives the memory anew, at the same address.
 static void outliving() {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     cudaGraph_t graph;
     CHECK(cudaGraphCreate(&graph, 0));
-    cudaMemAllocNodeParams allocation = {};
-    allocation.poolProps.allocType = cudaMemAllocationTypePinned;
-    allocation.poolProps.location.type = cudaMemLocationTypeDevice;
-    allocation.poolProps.location.id = 0;
-    allocation.bytesize = COUNT * sizeof(int);
+    cudaMemAllocNodeParams allocation = of_device(COUNT * sizeof(int));
     cudaGraphNode_t allocates, fills;
     CHECK(cudaGraphAddMemAllocNode(&allocates, graph, nullptr, 0, &allocation));
     EXPECT(allocation.dptr != nullptr);
@@ -144,6 +149,53 @@ static void outliving() {
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaStreamDestroy(stream));
     printf("outliving: right\n");
+}
+
+// Memory that is freed and allocated again inside a graph may have one address for both. The graph is gone before its executable runs; what the
+// second allocation gives is freed at once, in a stream, and by another graph.
+static void reused() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t first, frees, second, fills;
+    cudaMemAllocNodeParams one = of_device(COUNT * sizeof(int)), two = one;
+    CHECK(cudaGraphAddMemAllocNode(&first, graph, nullptr, 0, &one));
+    CHECK(cudaGraphAddMemFreeNode(&frees, graph, &first, 1, one.dptr));
+    CHECK(cudaGraphAddMemAllocNode(&second, graph, &frees, 1, &two));
+    cudaMemsetParams fill = {};
+    fill.dst = two.dptr;
+    fill.value = 3;
+    fill.elementSize = 4;
+    fill.width = COUNT;
+    fill.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&fills, graph, &second, 1, &fill));
+    cudaGraphExec_t exec, freeing;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    cudaGraph_t other;
+    CHECK(cudaGraphCreate(&other, 0));
+    CHECK(cudaGraphAddMemFreeNode(&frees, other, nullptr, 0, two.dptr));
+    CHECK(cudaGraphInstantiate(&freeing, other, 0));
+    CHECK(cudaGraphDestroy(other));
+    std::vector<int> values(COUNT);
+    for (int round = 0; round < 4; round++) {
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaMemcpyAsync(values.data(), two.dptr, two.bytesize, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT(all(values, 3));
+        if (round == 0) CHECK(cudaFree(two.dptr));
+        if (round == 1) CHECK(cudaFreeAsync(two.dptr, stream));
+        if (round == 2) CHECK(cudaGraphLaunch(freeing, stream));
+    }
+    // What a launch has allocated outlives the executable.
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphExecDestroy(freeing));
+    CHECK(cudaMemcpy(values.data(), two.dptr, two.bytesize, cudaMemcpyDeviceToHost));
+    EXPECT(all(values, 3));
+    CHECK(cudaFree(two.dptr));
+    CHECK(cudaStreamDestroy(stream));
+    printf("used again: right\n");
 }
 
 static std::atomic<int> destroyed{0};
@@ -184,6 +236,7 @@ int main() {
     captured();
     forked();
     outliving();
+    reused();
     objects();
     return outcome();
 }

@@ -12,6 +12,7 @@ use outboard_abi::{
 use outboard_wire::graph::NodeParams;
 use parking_lot::{Mutex, RwLock};
 
+use super::memory::Allocates;
 use super::mirror::flush;
 use super::model::{INVALID, world};
 use crate::Driver;
@@ -31,6 +32,8 @@ pub(super) struct Exec {
     pub(super) disabled: Mutex<HashSet<u64>>,
     /// What it holds on to.
     objects: Vec<(u64, u32)>,
+    /// What launches allocate.
+    memory: Allocates,
     /// What a stream that captures makes of a launch.
     pub(super) copy: u64,
 }
@@ -79,14 +82,16 @@ fn make<D: Driver>(graph: u64, flags: u64, upload: Option<(Here, Stream)>) -> st
     if made.status != CUresult::CUDA_SUCCESS {
         return Err(Failure { error: made.status, result: made.result, node: made.node });
     }
-    let (objects, copy) = {
+    let (objects, memory, copy) = {
         let mut world = world();
+        let memory = world.allocates(graph);
+        world.memory.hold(&memory);
         let objects = world.graph(graph).map_err(of)?.objects.clone();
         super::object::retain_all(&objects);
         // Graphs that cannot be copied cannot be captured either.
-        (objects, world.clone_graph(graph, super::model::Role::Own).unwrap_or(0))
+        (objects, memory, world.clone_graph(graph, super::model::Role::Own).unwrap_or(0))
     };
-    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, copy };
+    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory, copy };
     // Kernels launch it by the device's handle, so that is the program's too.
     let handle = if made.handle == 0 { id } else { made.handle };
     EXECS.write().insert(handle, Arc::new(exec));
@@ -201,6 +206,7 @@ pub(crate) unsafe fn cuGraphExecDestroy<D: Driver>(exec: CUgraphExec) -> Result<
     crate::state::ready()?;
     let gone = EXECS.write().remove(&(exec as u64)).ok_or(INVALID)?;
     let ctx = context::any();
+    world().memory.let_go(&gone.memory);
     if gone.copy != 0 {
         world().drop_graph(gone.copy);
         super::forget_gone::<D>();

@@ -1,6 +1,7 @@
 //! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
 
 use core::ffi::c_void;
+use std::collections::HashMap;
 
 use outboard_abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphMem_attribute, CUgraphNode,
@@ -42,29 +43,61 @@ pub(crate) fn allocate<D: Driver>(
     let given = Given::Address(address, Plain(Vec::new()));
     let mut fresh = Node::new(graph, NodeParams::Allocate(params), given);
     fresh.sent = true;
-    world().insert_known(node, fresh, edges);
+    {
+        let mut world = world();
+        world.insert_known(node, fresh, edges);
+        world.memory.hold(&vec![(address, false)]);
+    }
     memory::insert(here, address, bytes, Kind::Graph);
     Ok((node, address))
 }
 
-/// Whether memory is a graph's that is still there: freeing it ends only what a launch has allocated.
-pub(crate) fn is_owned(address: u64) -> bool {
-    if memory::find(address).is_none_or(|(_, _, allocation)| allocation.kind != Kind::Graph) {
-        return false;
-    }
-    let world = world();
-    world.nodes.values().any(|node| matches!(node.given, Given::Address(known, _) if known == address))
-}
+/// How many graphs and executables allocate each address: while there is one, freeing it ends only what a launch has allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Held(HashMap<u64, u32>);
 
-/// A graph is gone, and with it the memory that it also frees. What it does not free stays the program's to free.
-pub(super) fn forget(nodes: &[(&NodeParams, &Given)]) {
-    for (_, given) in nodes {
-        let Given::Address(address, _) = given else { continue };
-        let frees = |params: &NodeParams| matches!(params, NodeParams::Free { address: freed } if freed == address);
-        if nodes.iter().any(|(params, _)| frees(params)) {
-            memory::remove(*address, |kind| kind == Kind::Graph);
+/// What a graph or an executable allocates: addresses, and whether it also frees them. Two nodes may have one address, the second after
+/// the first was freed.
+pub(super) type Allocates = Vec<(u64, bool)>;
+
+impl Held {
+    pub(super) fn hold(&mut self, allocates: &Allocates) {
+        allocates.iter().for_each(|(address, _)| *self.0.entry(*address).or_default() += 1);
+    }
+
+    /// A graph or an executable is gone. When it was the last, memory that it also freed goes with it; other memory stays the program's to
+    /// free.
+    pub(super) fn let_go(&mut self, allocates: &Allocates) {
+        for (address, freed) in allocates {
+            let Some(count) = self.0.get_mut(address) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(address);
+                if *freed {
+                    memory::remove(*address, |kind| kind == Kind::Graph);
+                }
+            }
         }
     }
+}
+
+/// Whether memory is of a graph or an executable that is still there: freeing it ends only what a launch has allocated.
+pub(crate) fn is_owned(address: u64) -> bool {
+    world().memory.0.contains_key(&address)
+}
+
+/// What nodes allocate.
+pub(super) fn allocated<'a>(nodes: impl Iterator<Item = &'a Node>) -> Allocates {
+    let (mut addresses, mut frees) = (Vec::new(), HashMap::<u64, usize>::new());
+    for node in nodes {
+        match (&node.params, &node.given) {
+            (NodeParams::Free { address }, _) => *frees.entry(*address).or_default() += 1,
+            (_, Given::Address(address, _)) => addresses.push(*address),
+            _ => {}
+        }
+    }
+    let allocations = |address| addresses.iter().filter(|other| **other == address).count();
+    addresses.iter().map(|at| (*at, frees.get(at).is_some_and(|frees| *frees >= allocations(*at)))).collect()
 }
 
 /// Whether memory can be freed by a node: it must be a graph's.

@@ -14,6 +14,7 @@ use crate::backend::Result;
 use crate::border::require;
 use crate::capture::Captures;
 
+use super::memory::{Allocates, Held};
 use super::mirror::Mirror;
 
 /// Handles of graphs, nodes and executables: numbers that look like addresses, above those of [`crate::handles`], and never used again.
@@ -97,6 +98,7 @@ pub(crate) struct World {
     pub(crate) graphs: HashMap<u64, Graph>,
     pub(crate) nodes: HashMap<u64, Node>,
     pub(crate) captures: Captures,
+    pub(crate) memory: Held,
     /// Graphs that the device knows and that are gone here.
     pub(crate) gone: Vec<u64>,
     handles: u64,
@@ -217,6 +219,21 @@ impl World {
         self.drop_inner(&node.params);
     }
 
+    /// What launches of a graph allocate, those of graphs inside it too.
+    pub(super) fn allocates(&self, graph: u64) -> Allocates {
+        let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
+        let nodes = || graph.nodes.iter().filter_map(|node| self.nodes.get(node));
+        let mut all = super::memory::allocated(nodes());
+        for node in nodes() {
+            match &node.params {
+                NodeParams::Child { graph, .. } => all.extend(self.allocates(*graph)),
+                NodeParams::Conditional(node) => all.extend(node.bodies.iter().flat_map(|body| self.allocates(*body))),
+                _ => {}
+            }
+        }
+        all
+    }
+
     /// Forgets the graphs inside a node.
     fn drop_inner(&mut self, params: &NodeParams) {
         match params {
@@ -231,9 +248,7 @@ impl World {
         let Some(graph) = self.graphs.remove(&handle) else { return };
         super::object::release_all(&graph.objects);
         let nodes: Vec<Node> = graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
-        let memory = |node: &&Node| matches!(node.params, NodeParams::Allocate(_) | NodeParams::Free { .. });
-        let memory: Vec<_> = nodes.iter().filter(memory).map(|node| (&node.params, &node.given)).collect();
-        super::memory::forget(&memory);
+        self.memory.let_go(&super::memory::allocated(nodes.iter()));
         nodes.iter().for_each(|node| self.drop_inner(&node.params));
         if graph.mirror.known {
             self.gone.push(handle);

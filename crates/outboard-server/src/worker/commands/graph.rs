@@ -49,6 +49,8 @@ impl Worker {
         call!(self.table, cuGraphInstantiateWithParams(&raw mut native, graph.native.get(), &raw mut p))
             .map_err(|error| (error, p.result_out.0, graph.name_of(p.hErrNode_out)))?;
         let host = self.all_host_parts(m.graph);
+        let inside = self.with_inside(m.graph).map_err(plain)?;
+        self.graphs.own_as(m.exec, &inside);
         self.graphs.execs.insert(m.exec, Exec { native: Handle::new(native), graph: m.graph, host });
         let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
@@ -154,6 +156,7 @@ impl GraphCommands for Worker {
     fn graph_exec_destroy(&mut self, m: GraphExecDestroy) -> Outcome {
         let context = self.enter()?;
         let exec = self.graphs.execs.remove(&m.exec).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.graphs.disown(m.exec);
         let outcome = call!(self.table, cuGraphExecDestroy(exec.native.get()));
         if !exec.host.is_empty() {
             // Launches under way may come to them yet.

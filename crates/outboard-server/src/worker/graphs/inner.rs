@@ -42,7 +42,7 @@ impl Worker {
     }
 
     /// A graph and those inside it, each once, whatever the client says.
-    pub(super) fn with_inside(&self, graph: u64) -> Result<Vec<u64>, CUresult> {
+    pub(crate) fn with_inside(&self, graph: u64) -> Result<Vec<u64>, CUresult> {
         self.graph(graph)?;
         let (mut known, mut found) = (HashSet::from([graph]), vec![graph]);
         let mut at = 0;

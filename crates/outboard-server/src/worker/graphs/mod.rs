@@ -5,7 +5,7 @@ mod host;
 mod inner;
 mod node;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUresult};
@@ -22,8 +22,9 @@ pub(crate) use host::{HostPart, retire};
 pub(crate) struct Graphs {
     pub(super) all: HashMap<u64, Graph>,
     pub(super) execs: HashMap<u64, Exec>,
-    /// Memory that graphs allocate, and the graphs: its addresses stay theirs, whatever a launch has allocated or freed.
-    pub(super) memory: HashMap<u64, u64>,
+    /// Memory that graphs allocate, and who does: graphs and executables by name. While there is one, its addresses stay the session's,
+    /// whatever launches have allocated or freed.
+    pub(super) memory: HashMap<u64, HashSet<u64>>,
 }
 
 /// A graph.
@@ -55,6 +56,25 @@ pub(crate) struct Exec {
     pub(super) graph: u64,
     /// What the driver calls for its nodes: here as long as launches may be under way.
     pub(super) host: Vec<Arc<HostPart>>,
+}
+
+impl Graphs {
+    /// An executable allocates what its graphs do.
+    pub(crate) fn own_as(&mut self, exec: u64, graphs: &[u64]) {
+        for owners in self.memory.values_mut() {
+            if graphs.iter().any(|graph| owners.contains(graph)) {
+                owners.insert(exec);
+            }
+        }
+    }
+
+    /// A graph or an executable is gone.
+    pub(crate) fn disown(&mut self, name: u64) {
+        self.memory.retain(|_, owners| {
+            owners.remove(&name);
+            !owners.is_empty()
+        });
+    }
 }
 
 impl Graph {
@@ -210,7 +230,7 @@ impl Worker {
         // A body may have gone with its node.
         let Some(graph) = self.graphs.all.remove(&name) else { return Ok(()) };
         // It stays among the session's allocations: what a launch has allocated is the client's to free.
-        self.graphs.memory.retain(|_, owner| *owner != name);
+        self.graphs.disown(name);
         graph.nodes.values().for_each(|node| self.forget_inside(&node.params));
         if graph.inner { Ok(()) } else { call!(self.table, cuGraphDestroy(graph.native.get())) }
     }

@@ -115,7 +115,7 @@ impl Worker {
         let (address, bytes) = (native.dptr, params.bytes);
         self.note_node(graph, name, dependencies, NodeParams::Allocate(params), Built::one(node))?;
         self.allocations.insert(address, bytes, self.ctx);
-        self.graphs.memory.insert(address, graph);
+        self.graphs.memory.entry(address).or_default().insert(graph);
         Ok(address)
     }
 
