@@ -78,15 +78,7 @@ impl Socket {
             }
             None => 1,
         };
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left: Option<Timespec> = left.and_then(|left| left.try_into().ok());
-            match poll(&mut fds[..count], left.as_ref()) {
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        poll_until(&mut fds[..count], deadline)?;
         let found = fds[0].revents();
         let failed = found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
         let woken = count == 2 && fds[1].revents().contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
@@ -96,6 +88,19 @@ impl Socket {
             hangup: failed || found.contains(PollFlags::RDHUP),
             woken,
         })
+    }
+}
+
+/// Waits for one of the descriptors, at most until `deadline`; how many of them have something.
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usize> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left: Option<Timespec> = left.and_then(|left| left.try_into().ok());
+        match poll(fds, left.as_ref()) {
+            Ok(count) => return Ok(count),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Byte streams between client and server: the transport trait, its conformance suite, TCP.
+//! Byte streams between client and server: the transport trait, its conformance suite, TCP, shared memory.
 //!
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`] does, so that the
 //! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
@@ -6,9 +6,16 @@
 pub mod address;
 pub mod conformance;
 mod descriptor;
+pub mod host;
 pub mod lane;
+mod passing;
 pub mod pipe;
+mod ring;
+pub mod segment;
+pub mod shm;
+mod spin;
 pub mod tcp;
+pub mod unix;
 mod waker;
 
 use std::fmt;
@@ -18,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use spin::Spin;
 pub use waker::Waker;
 
 /// A way to reach servers.
@@ -129,6 +137,8 @@ pub struct Capabilities {
     pub shares_memory: bool,
     /// Several streams to one server carry more than one does.
     pub striping: bool,
+    /// To look for bytes that are not there takes nanoseconds: no system call.
+    pub quick: bool,
 }
 
 /// Writes all of `bytes`, waiting as needed.

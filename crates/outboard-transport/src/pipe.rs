@@ -111,7 +111,7 @@ impl Stream for PipeStream {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { descriptor: true, shares_memory: true, striping: false }
+        Capabilities { descriptor: true, shares_memory: true, ..Capabilities::default() }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

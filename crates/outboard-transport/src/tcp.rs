@@ -131,7 +131,7 @@ impl Stream for TcpConnection {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { descriptor: true, shares_memory: false, striping: true }
+        Capabilities { descriptor: true, striping: true, ..Capabilities::default() }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -17,6 +17,11 @@ impl Waker {
         Ok(Waker { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
+    /// One that another process may have, too.
+    pub(crate) fn from_descriptor(event: OwnedFd) -> Waker {
+        Waker { event }
+    }
+
     /// Wakes the thread that waits, or the next one that does.
     pub fn wake(&self) {
         // The only error is a counter at its limit, which means that a wake-up is pending anyway.

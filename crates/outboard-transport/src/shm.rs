@@ -1,0 +1,369 @@
+//! Streams through memory that two processes of one machine share.
+//!
+//! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the memory was handed over stays open and idle: that the
+//! peer is gone shows there. A thread with nothing to read, or no room to write, sleeps on an event that the peer signals only if someone sleeps.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::descriptor::{Socket, poll_until};
+use crate::ring::{Machine, Side, Sides, parts};
+use crate::segment::Segment;
+use crate::unix::{UnixServer, dial};
+use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker, passing};
+
+/// Bytes of a ring: what the processor's own cache holds easily, and several batches of commands.
+const RING: usize = 256 << 10;
+/// A writer that found no room is woken when there is this much.
+const ROOM: usize = RING / 4;
+/// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
+const HEAD: usize = 4096;
+/// Bytes of both rings together.
+const BYTES: usize = HEAD + 2 * RING;
+/// Descriptors of a stream: the rings and four events.
+const DESCRIPTORS: usize = 5;
+/// What the message says that brings the memory, so that a later version can bring something else.
+const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-1";
+
+/// What else two processes may hand each other with the rings.
+pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
+/// Bytes that say what these are.
+pub const NOTE: usize = 48;
+
+/// Files that were handed over with the rings, and what was said of them.
+#[derive(Debug)]
+pub struct Handed {
+    /// The files, in order.
+    pub files: Vec<OwnedFd>,
+    /// What was said.
+    pub note: [u8; NOTE],
+}
+
+/// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and servers say hello over the socket first, and
+/// then [`offer`] and [`take_up`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shm;
+
+/// One direction, as this process uses it.
+struct Half {
+    /// How far this process has written, or read.
+    position: Mutex<u64>,
+    /// Which of the rings.
+    ring: usize,
+    /// Wakes the peer's thread, and this process's.
+    theirs: Waker,
+    ours: Waker,
+}
+
+struct ShmStream {
+    socket: Socket,
+    segment: Segment,
+    out: Half,
+    back: Half,
+    /// The peer was seen to be gone.
+    gone: AtomicBool,
+    /// This process has let go of the stream; another goes on with it.
+    abandoned: AtomicBool,
+}
+
+/// Offers shared memory for a stream over a connected Unix socket, with further files. The stream can be used at once.
+pub fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>], note: &[u8; NOTE]) -> io::Result<Arc<dyn Stream>> {
+    let segment = Segment::create("outboard-rings", BYTES)?;
+    let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
+    let mut all = vec![segment.file()];
+    all.extend(events.iter().map(AsFd::as_fd));
+    all.extend_from_slice(files);
+    let mut message = [0; OFFER.len() + NOTE];
+    message[..OFFER.len()].copy_from_slice(&OFFER);
+    message[OFFER.len()..].copy_from_slice(note);
+    passing::send(socket.as_fd(), &message, &all)?;
+    let [forth_filled, forth_room, back_filled, back_room] = events;
+    let out = Half { position: Mutex::new(0), ring: 0, theirs: forth_filled, ours: forth_room };
+    let back = Half { position: Mutex::new(0), ring: 1, theirs: back_room, ours: back_filled };
+    ShmStream::start(socket, segment, out, back)
+}
+
+/// Takes up the offer of the process at the other end of a connected Unix socket.
+pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Handed)> {
+    let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let mut message = [0; OFFER.len() + NOTE];
+    let mut files = passing::receive(socket.as_fd(), &mut message, deadline)?.into_iter();
+    let (offer, note) = message.split_at(OFFER.len());
+    if offer != OFFER {
+        return Err(invalid("what was offered is not memory for rings"));
+    }
+    let mut next = || files.next().ok_or_else(|| invalid("an offer of shared memory lacks descriptors"));
+    let segment = Segment::accept(next()?, BYTES)?;
+    if segment.bytes() != BYTES {
+        return Err(invalid("the memory for the rings has another size"));
+    }
+    let mut event = || next().map(Waker::from_descriptor);
+    let (forth_filled, forth_room, back_filled, back_room) = (event()?, event()?, event()?, event()?);
+    let mut handed = Handed { files: files.collect(), note: [0; NOTE] };
+    handed.note.copy_from_slice(note);
+    let out = Half { position: Mutex::new(0), ring: 1, theirs: back_filled, ours: back_room };
+    let back = Half { position: Mutex::new(0), ring: 0, theirs: forth_room, ours: forth_filled };
+    Ok((ShmStream::start(socket, segment, out, back)?, handed))
+}
+
+impl Half {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread is counted as asleep while this lives.
+struct Asleep<'a>(&'a Side<Machine>);
+
+impl<'a> Asleep<'a> {
+    fn new(side: &'a Side<Machine>) -> Asleep<'a> {
+        side.sleep();
+        Asleep(side)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+impl ShmStream {
+    fn start(socket: OwnedFd, segment: Segment, out: Half, back: Half) -> io::Result<Arc<dyn Stream>> {
+        let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(ShmStream { socket: Socket::new(socket)?, segment, out, back, gone, abandoned }))
+    }
+
+    fn sides(&self, ring: usize) -> &Sides<Machine> {
+        const { assert!(2 * size_of::<Sides<Machine>>() <= HEAD) };
+        // SAFETY: the segment has HEAD bytes, begins at a page, and lives as long as `self`; the numbers are atomic, and any bytes are valid.
+        unsafe { &*self.segment.as_ptr().cast::<Sides<Machine>>().add(ring) }
+    }
+
+    /// Where the bytes of a ring are.
+    fn bytes(&self, ring: usize, offset: usize) -> *mut u8 {
+        // SAFETY: the segment has room for both rings, and offsets are below RING.
+        unsafe { self.segment.as_ptr().add(HEAD + ring * RING + offset) }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.abandoned.load(Ordering::Relaxed) { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+    }
+
+    /// Whether the peer writes no more. Asked before a last look at what it has written.
+    fn is_over(&self, side: &Side<Machine>) -> bool {
+        side.is_closed() || self.gone.load(Ordering::Acquire)
+    }
+
+    /// What does not block now, and what is a failure and so does not either.
+    fn look(&self, interest: Interest) -> Readiness {
+        let mut ready = Readiness::default();
+        if interest.read {
+            let sides = self.sides(self.back.ring);
+            let over = self.is_over(&sides.writer);
+            ready.read = over || !matches!(sides.filled(*self.back.lock(), RING), Ok(0));
+        }
+        if interest.write {
+            let sides = self.sides(self.out.ring);
+            let over = self.is_over(&sides.reader);
+            ready.write = over || sides.room(*self.out.lock(), RING).map_or(true, |room| room >= ROOM);
+        }
+        ready
+    }
+
+    /// Ends both directions: nobody is to go on.
+    fn close(&self) {
+        for half in [&self.out, &self.back] {
+            let sides = self.sides(half.ring);
+            sides.writer.close();
+            sides.reader.close();
+        }
+        self.gone.store(true, Ordering::Release);
+        for half in [&self.out, &self.back] {
+            half.theirs.wake();
+            half.ours.wake();
+        }
+    }
+}
+
+impl Stream for ShmStream {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        let (half, sides) = (&self.back, self.sides(self.back.ring));
+        let mut position = half.lock();
+        let mut filled = sides.filled(*position, RING)?;
+        if filled == 0 {
+            if !self.is_over(&sides.writer) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            // What it wrote before is there now.
+            filled = sides.filled(*position, RING)?;
+        }
+        let count = filled.min(buffer.len());
+        let mut at = 0;
+        for (offset, len) in parts(*position, count, RING) {
+            // SAFETY: `parts` lie in the ring, and add up to no more than the buffer has. The peer may write there meanwhile, which makes the bytes
+            // wrong, and they are not looked at before they have been copied.
+            unsafe { buffer.as_mut_ptr().add(at).copy_from_nonoverlapping(self.bytes(half.ring, offset), len) };
+            at += len;
+        }
+        if count > 0 {
+            *position += count as u64;
+            // A writer that is not woken yet sees to it that a later read finds it asleep.
+            if sides.reader.moved(*position, &sides.writer) && RING - (filled - count) >= ROOM {
+                half.theirs.wake();
+            }
+        }
+        Ok(count)
+    }
+
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.check()?;
+        let (half, sides) = (&self.out, self.sides(self.out.ring));
+        let mut position = half.lock();
+        if self.is_over(&sides.reader) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let room = sides.room(*position, RING)?;
+        let mut written = 0;
+        for buffer in buffers {
+            let count = buffer.len().min(room - written);
+            let mut at = 0;
+            for (offset, len) in parts(*position + written as u64, count, RING) {
+                // SAFETY: `parts` lie in the ring, in the room that the reader has left, and add up to what the buffer has.
+                unsafe { self.bytes(half.ring, offset).copy_from_nonoverlapping(buffer.as_ptr().add(at), len) };
+                at += len;
+            }
+            written += count;
+        }
+        if written == 0 {
+            let empty = buffers.iter().all(|buffer| buffer.is_empty());
+            return if empty { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        }
+        *position += written as u64;
+        if sides.writer.moved(*position, &sides.reader) {
+            half.theirs.wake();
+        }
+        Ok(written)
+    }
+
+    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
+        self.check()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let _reads = interest.read.then(|| Asleep::new(&self.sides(self.back.ring).reader));
+        let _writes = interest.write.then(|| Asleep::new(&self.sides(self.out.ring).writer));
+        loop {
+            let mut ready = self.look(interest);
+            let now = ready != Readiness::default();
+            let flag = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::RDHUP),
+                PollFd::new(&self.back.ours, flag(interest.read)),
+                PollFd::new(&self.out.ours, flag(interest.write)),
+                PollFd::new(waker.unwrap_or(&self.out.ours), flag(waker.is_some())),
+            ];
+            let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
+            let found = fds.map(|fd| fd.revents());
+            if found[1].contains(PollFlags::IN) {
+                self.back.ours.clear();
+            }
+            if found[2].contains(PollFlags::IN) {
+                self.out.ours.clear();
+            }
+            if found[0].intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+                self.gone.store(true, Ordering::Release);
+                ready = self.look(interest);
+                ready.hangup = true;
+            }
+            ready.woken = found[3].contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
+            if count == 0 || now || ready != Readiness::default() {
+                return Ok(ready);
+            }
+        }
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        self.check()?;
+        self.close();
+        self.socket.shutdown()
+    }
+
+    fn abandon(&self) -> io::Result<()> {
+        self.abandoned.store(true, Ordering::Relaxed);
+        self.socket.abandon()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { descriptor: true, shares_memory: true, striping: false, quick: true }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd())
+    }
+
+    fn transport(&self) -> &'static str {
+        "shm"
+    }
+
+    fn peer(&self) -> String {
+        "a process of this machine".to_owned()
+    }
+}
+
+impl Drop for ShmStream {
+    fn drop(&mut self) {
+        if !self.abandoned.load(Ordering::Relaxed) {
+            self.close();
+        }
+    }
+}
+
+impl fmt::Debug for ShmStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShmStream").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct ShmServer(UnixServer);
+
+/// How long an accepted client may take to offer its memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Transport for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
+        offer(dial(address.as_ref(), timeout)?, &[], &[0; NOTE])
+    }
+
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        Ok(Box::new(ShmServer(UnixServer::bind(address)?)))
+    }
+}
+
+impl Listener for ShmServer {
+    fn accept(&self) -> io::Result<Arc<dyn Stream>> {
+        Ok(take_up(self.0.take()?, Instant::now() + PATIENCE)?.0)
+    }
+
+    fn address(&self) -> io::Result<String> {
+        Ok(self.0.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unix::test_path;
+
+    crate::conformance!(Shm, &test_path());
+}
