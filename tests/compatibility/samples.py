@@ -103,6 +103,8 @@ def main() -> int:
         return (not args.only or matches(name, args.only)) and not matches(name, args.skip)
 
     left_out = {name: why for why, names in told["left_out"].items() for name in names}
+    if len(list(Path("/dev").glob("nvidia[0-9]*"))) < 2:
+        left_out.update(dict.fromkeys(told["several"], "needs several GPUs, and this machine has one"))
     for name in sources(args.source) - found.keys() - left_out.keys():
         left_out[name] = "it was not built"
     rows = [
