@@ -9,6 +9,7 @@ mod late;
 pub mod link;
 mod pager;
 mod process;
+mod progress;
 mod query;
 mod remote;
 mod requests;

@@ -23,7 +23,8 @@ use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::late::LateCopies;
 use crate::link::bulk::{Place, suggested_chunk};
-use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Ticket, Upload};
+use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Reply, Ticket, Upload};
+use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::target::{Target, VARIABLE};
 
@@ -41,6 +42,7 @@ pub(crate) struct Session {
     late: Arc<LateCopies>,
     graphs: Arc<GraphHosts>,
     upload: Mutex<()>,
+    progress: Progress,
     device: String,
     server: String,
     started: Instant,
@@ -68,27 +70,78 @@ impl Session {
         })
     }
 
-    /// Queues a command.
+    /// Queues a command, which may put work into any stream.
     #[inline]
     pub(crate) fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
-        self.link.post(M::OP, ctx.0, |writer| message.encode(writer)).map(|_| ()).map_err(|error| failed(&error))
+        self.progress.posted(self.post_numbered(ctx, message)?);
+        Ok(())
     }
 
-    /// Sends a command and waits for its answer. The failure of an earlier posted command that nobody knows of yet comes back from the first
-    /// call that itself succeeds, as CUDA reports such failures.
+    /// Queues a command that puts work into a stream and into no other.
+    #[inline]
+    pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
+        self.progress.posted_to(stream, self.post_numbered(ctx, message)?);
+        Ok(())
+    }
+
+    /// Queues a command; whoever calls this notes what work it is.
+    #[inline]
+    pub(crate) fn post_numbered<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<u64> {
+        self.link.post(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
+    }
+
+    /// Sends a command, which may put work into any stream, and waits for its answer. The failure of an earlier posted command that nobody knows of
+    /// yet comes back from the first call that itself succeeds, as CUDA reports such failures.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
-        let reply = self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))?;
+        let reply = self.exchange(ctx, message)?;
+        self.progress.posted(reply.seq);
+        self.finish(reply).map(|(_, payload)| payload)
+    }
+
+    /// As [`Session::call`], for a command that leaves no work in any stream. Also returns its number.
+    pub(crate) fn call_idle<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+        let reply = self.exchange(ctx, message)?;
+        self.finish(reply)
+    }
+
+    fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
+        self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
+    }
+
+    /// What comes with any answer: bytes of copies, words of kernels, failures of earlier commands.
+    fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
         self.copies.settle();
         if HAS_UNPRINTED.load(Ordering::Acquire) {
             print_rest();
         }
         match CUresult(reply.status) {
-            CUresult::CUDA_SUCCESS => match self.pending.0.swap(0, Ordering::AcqRel) {
-                0 => Ok(reply.payload),
-                earlier => Err(CUresult(earlier)),
-            },
+            CUresult::CUDA_SUCCESS => self.owed().map(|()| (reply.seq, reply.payload)),
             error => Err(error),
         }
+    }
+
+    /// The failure of a posted command that nobody has been told of.
+    fn owed(&self) -> Result<()> {
+        match self.pending.0.swap(0, Ordering::AcqRel) {
+            0 => Ok(()),
+            earlier => Err(CUresult(earlier)),
+        }
+    }
+
+    /// What a wait returns whose answer is known to be that all is done.
+    pub(crate) fn wait_for_nothing(&self) -> Result<()> {
+        if !self.link.is_alive() {
+            return Err(LOST);
+        }
+        if HAS_UNPRINTED.load(Ordering::Acquire) {
+            print_rest();
+        }
+        self.owed()
+    }
+
+    /// What is known to be done.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Queues a call of the program's function.
@@ -96,7 +149,8 @@ impl Session {
         let expected = self.link.expect().map_err(|error| failed(&error))?;
         let always = call.is_always_called();
         let number = self.functions.add(ctx, call, expected);
-        self.post(ctx, &msg::HostCall { stream, call: number, always }).inspect_err(|_| self.functions.remove(number))
+        self.post_to(ctx, stream, &msg::HostCall { stream, call: number, always })
+            .inspect_err(|_| self.functions.remove(number))
     }
 
     /// What graphs need of this process.
@@ -111,6 +165,7 @@ impl Session {
 
     /// A context has ended: what was queued in it will not be called.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
+        self.progress.context_ended(ctx);
         self.functions.forget(ctx);
         self.late.end(ctx);
         self.requests.end(ctx);
@@ -182,13 +237,13 @@ impl Session {
         if bytes <= MAX_INLINE as u64 {
             // SAFETY: by the contract above.
             let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
-            return self.post(ctx, &msg::CopyIn { dst, stream, data });
+            return self.post_to(ctx, stream, &msg::CopyIn { dst, stream, data });
         }
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
-            self.post(ctx, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            self.post_to(ctx, stream, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             unsafe {
                 let from = src.add(at as usize);
@@ -229,7 +284,7 @@ impl Session {
     pub(crate) fn settle_source(&self, ctx: ContextId, host: &Range<u64>, stream: u64, mode: CopyMode) -> Result<()> {
         if mode == CopyMode::Synchronous && self.functions.are_waiting() {
             // One of the functions may write what is copied.
-            self.call(ctx, &msg::StreamSynchronize { stream })?;
+            self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
         }
         self.copies.wait_for_downloads(host);
         Ok(())
@@ -256,7 +311,7 @@ impl Session {
             let from = unsafe { src.add(at as usize) };
             // SAFETY: as above.
             unsafe { self.send_late(ctx, upload, from.into(), range(from, len), expected) };
-            self.post(ctx, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            self.post_to(ctx, stream, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
         }
         Ok(())
     }
@@ -273,7 +328,9 @@ impl Session {
         mode: CopyMode,
     ) -> Result<()> {
         if bytes <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
-            let payload = self.call(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 })?;
+            let (seq, payload) = self.call_idle(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 })?;
+            // The answer is what a wait behind the copy would have brought.
+            self.progress.stream_done(ctx, stream, seq);
             let reply: msg::CopyOutReply<'_> = Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
             if reply.data.len() as u64 != bytes {
                 return Err(CUresult::CUDA_ERROR_UNKNOWN);
@@ -309,13 +366,13 @@ impl Session {
         if mode == CopyMode::Pinned {
             // Known before it is posted: another thread may read at once that the device has done it.
             self.copies.download(host, ticket);
-            return self.post(ctx, message);
+            return self.post_to(ctx, stream, message);
         }
-        self.post(ctx, message)?;
+        self.post_to(ctx, stream, message)?;
         self.link.flush().map_err(|error| failed(&error))?;
         if let Err(error) = ticket.wait() {
             // The worker has said why, or will: a fault, or the failure of the copy.
-            self.call(ctx, &msg::StreamSynchronize { stream })?;
+            self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
             return Err(failed(&error));
         }
         Ok(())
@@ -396,8 +453,9 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (link, platform, server) = open_link(config, notices)?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
-    let (upload, started) = (Mutex::new(()), Instant::now());
-    let session = Session { link, pending, copies, requests, functions, late, graphs, upload, device, server, started };
+    let (upload, progress, started) = (Mutex::new(()), Progress::default(), Instant::now());
+    let session =
+        Session { link, pending, copies, requests, functions, late, graphs, upload, progress, device, server, started };
     Ok((Arc::new(session), platform))
 }
 

@@ -115,12 +115,15 @@ impl Graphs for Remote {
     }
 
     fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
-        self.post(ctx, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
+        self.post_to(ctx, stream, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
     }
 
     fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         let session = self.session()?;
-        self.work(ctx, stream, || self.post(ctx, &msg::GraphLaunch { exec: exec.0, stream: wire(stream) }))?;
+        let message = msg::GraphLaunch { exec: exec.0, stream: wire(stream) };
+        // Among its nodes may be records of events.
+        let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
+        self.work(ctx, stream, post)?;
         if !session.graphs().is_user(exec.0) {
             return Ok(());
         }

@@ -54,7 +54,12 @@ impl GreenContexts for Remote {
     }
 
     fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::ContextRecord { green: wire(green), event: event.0 })
+        let session = self.session()?;
+        session.progress().record_unnamed(|| {
+            let seq = session.post_numbered(ctx, &msg::ContextRecord { green: wire(green), event: event.0 })?;
+            session.progress().posted(seq);
+            Ok(seq)
+        })
     }
 
     fn context_wait(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {

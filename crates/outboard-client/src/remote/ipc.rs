@@ -48,6 +48,7 @@ impl Sharing for Remote {
 
     fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
         let token = decode(Kind::Event, token)?;
+        self.session()?.progress().share_event(event.0);
         self.call(ctx, &msg::OpenEvent { event: event.0, token }, |_| ())
     }
 

@@ -31,6 +31,7 @@ use outboard_wire::platform::{KernelInfo, Platform};
 
 use crate::host::HostMemory;
 use crate::pager::{Done, Pager};
+use crate::progress::Progress;
 use crate::session::Session;
 use crate::slabs::Slabs;
 use managed::HostCopy;
@@ -84,6 +85,65 @@ impl Remote {
         self.session()?.post(ctx, message)
     }
 
+    /// Queues what puts work into one stream.
+    #[inline]
+    fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<()> {
+        self.session()?.post_to(ctx, wire(stream), message)
+    }
+
+    /// As [`Remote::post_to`]; returns the command's number.
+    fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<u64> {
+        let session = self.session()?;
+        let seq = session.post_numbered(ctx, message)?;
+        session.progress().posted_to(wire(stream), seq);
+        Ok(seq)
+    }
+
+    /// As [`Remote::call`], for what leaves no work in any stream.
+    fn call_idle<M, T>(&self, ctx: ContextId, message: &M, read: impl for<'a> FnOnce(M::Reply<'a>) -> T) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let (_, payload) = self.session()?.call_idle(ctx, message)?;
+        let mut reader = Reader::new(&payload);
+        let reply = reader.get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(read(reply))
+    }
+
+    /// Waits or asks for the end of what has been queued: not at all if that is known, as `is_done` says. `noted` takes the number of a wait that
+    /// succeeded.
+    fn wait<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        is_done: impl FnOnce(&Progress) -> bool,
+        noted: impl FnOnce(&Progress, u64),
+    ) -> Result<()> {
+        let session = self.session()?;
+        if is_done(session.progress()) {
+            return session.wait_for_nothing();
+        }
+        let (seq, _) = session.call_idle(ctx, message)?;
+        noted(session.progress(), seq);
+        Ok(())
+    }
+
+    fn wait_for_stream<M: msg::Call>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
+        let wait = || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
+            self.wait(ctx, message, idle, |progress, seq| progress.stream_done(ctx, stream, seq))
+        };
+        self.waited(Done::Stream((ctx.0, stream)), wait)
+    }
+
+    fn wait_for_event<M: msg::Call>(&self, ctx: ContextId, event: u64, message: &M) -> Result<()> {
+        let wait = || {
+            let happened = |progress: &Progress| progress.has_happened(event);
+            self.wait(ctx, message, happened, |progress, seq| progress.event_done(event, seq))
+        };
+        self.waited(Done::Event(event), wait)
+    }
+
     /// Calls and decodes the answer.
     fn call<M, T>(&self, ctx: ContextId, message: &M, read: impl for<'a> FnOnce(M::Reply<'a>) -> T) -> Result<T>
     where
@@ -99,7 +159,11 @@ impl Remote {
 impl Remote {
     fn post_copy(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let Rect { width, height, dst_pitch, src_pitch } = rect;
-        self.post(ctx, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) })
+        self.post_to(
+            ctx,
+            stream,
+            &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) },
+        )
     }
 }
 
@@ -108,6 +172,10 @@ fn succeed(status: u32) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(CUresult(status)) }
 }
 
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: u32 = 4;
 /// Bytes of an image that travel in one message.
 const IMAGE_PIECE: usize = 1 << 20;
 
@@ -139,27 +207,31 @@ impl Backend for Remote {
     }
 
     fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
-        self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()))
+        let wait = || {
+            let idle = |progress: &Progress| progress.is_context_idle(ctx);
+            self.wait(ctx, &msg::ContextSynchronize {}, idle, |progress, seq| progress.context_done(ctx, seq))
+        };
+        self.waited(Done::Context(ctx), wait)
     }
 
     fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
-        self.call(ctx, &msg::ContextLimit { limit }, |reply| reply.value)
+        self.call_idle(ctx, &msg::ContextLimit { limit }, |reply| reply.value)
     }
 
     fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
-        self.call(ctx, &msg::ContextSetLimit { limit, value }, |_| ())
+        self.call_idle(ctx, &msg::ContextSetLimit { limit, value }, |_| ())
     }
 
     fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
-        self.call(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))
+        self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))
     }
 
     fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
-        self.call(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address)
+        self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address)
     }
 
     fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
-        self.call(ctx, &msg::MemoryFree { address }, |_| ())
+        self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())
     }
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
@@ -167,7 +239,7 @@ impl Backend for Remote {
     }
 
     fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
-        self.post(ctx, &msg::MemoryFreeAsync { address, stream: wire(stream) })
+        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream: wire(stream) })
     }
 
     fn host_alloc(&self, _ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
@@ -253,12 +325,15 @@ impl Backend for Remote {
         let Fill { dst, pitch, value, element, width, height } = fill;
         let message = msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) };
         if self.is_tracked(dst, pitch * (height - 1) + width * u64::from(element)) {
-            return self.work(ctx, stream, || self.post(ctx, &message));
+            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
         }
-        self.post(ctx, &message)
+        self.post_to(ctx, stream, &message)
     }
 
     fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
+        if flags & NON_BLOCKING != 0 {
+            self.session()?.progress().made_apart(id.0);
+        }
         self.post(ctx, &msg::StreamCreate { stream: id.0, flags, priority })
     }
 
@@ -266,21 +341,22 @@ impl Backend for Remote {
         if self.pager.is_active() {
             self.pager.forget(id.0);
         }
+        self.session()?.progress().ended(ctx, id.0);
         self.post(ctx, &msg::StreamDestroy { stream: id.0 })
     }
 
     fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
-        let done = Done::Stream((ctx.0, wire(stream)));
-        self.waited(done, || self.call(ctx, &msg::StreamSynchronize { stream: wire(stream) }, |_| ()))
+        let stream = wire(stream);
+        self.wait_for_stream(ctx, stream, &msg::StreamSynchronize { stream })
     }
 
     fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
-        let done = Done::Stream((ctx.0, wire(stream)));
-        self.waited(done, || self.call(ctx, &msg::StreamQuery { stream: wire(stream) }, |_| ()))
+        let stream = wire(stream);
+        self.wait_for_stream(ctx, stream, &msg::StreamQuery { stream })
     }
 
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
-        self.post(ctx, &msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags })
+        self.post_to(ctx, stream, &msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags })
     }
 
     fn stream_wait_value(
@@ -294,9 +370,9 @@ impl Backend for Remote {
     ) -> Result<()> {
         let message = msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags };
         if self.is_tracked(address, 8) {
-            return self.work(ctx, stream, || self.post(ctx, &message));
+            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
         }
-        self.post(ctx, &message)
+        self.post_to(ctx, stream, &message)
     }
 
     fn stream_write_value(
@@ -310,12 +386,15 @@ impl Backend for Remote {
     ) -> Result<()> {
         let message = msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags };
         if self.is_tracked(address, 8) {
-            return self.work(ctx, stream, || self.post(ctx, &message));
+            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
         }
-        self.post(ctx, &message)
+        self.post_to(ctx, stream, &message)
     }
 
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
+        if flags & INTERPROCESS != 0 {
+            self.session()?.progress().share_event(id.0);
+        }
         self.post(ctx, &msg::EventCreate { event: id.0, flags })
     }
 
@@ -323,11 +402,18 @@ impl Backend for Remote {
         if self.pager.is_active() {
             self.pager.forget(id.0);
         }
+        self.session()?.progress().forget_event(id.0);
         self.post(ctx, &msg::EventDestroy { event: id.0 })
     }
 
     fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()> {
-        self.post(ctx, &msg::EventRecord { event: id.0, stream: wire(stream), flags })?;
+        let (session, stream_name) = (self.session()?, wire(stream));
+        let message = msg::EventRecord { event: id.0, stream: stream_name, flags };
+        session.progress().record(id.0, ctx, stream_name, || {
+            let seq = session.post_numbered(ctx, &message)?;
+            session.progress().posted_to(stream_name, seq);
+            Ok(seq)
+        })?;
         if self.pager.is_active() {
             self.pager.recorded(id.0, ctx, wire(stream));
         }
@@ -335,15 +421,15 @@ impl Backend for Remote {
     }
 
     fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited(Done::Event(id.0), || self.call(ctx, &msg::EventSynchronize { event: id.0 }, |_| ()))
+        self.wait_for_event(ctx, id.0, &msg::EventSynchronize { event: id.0 })
     }
 
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited(Done::Event(id.0), || self.call(ctx, &msg::EventQuery { event: id.0 }, |_| ()))
+        self.wait_for_event(ctx, id.0, &msg::EventQuery { event: id.0 })
     }
 
     fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
-        self.call(ctx, &msg::EventElapsed { start: start.0, end: end.0 }, |reply| reply.milliseconds)
+        self.call_idle(ctx, &msg::EventElapsed { start: start.0, end: end.0 }, |reply| reply.milliseconds)
     }
 
     fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
@@ -371,7 +457,7 @@ impl Backend for Remote {
     }
 
     fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
-        self.call(ctx, &msg::ModuleFunctions { module: id.0 }, |reply| reply.names)
+        self.call_idle(ctx, &msg::ModuleFunctions { module: id.0 }, |reply| reply.names)
     }
 
     fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
@@ -398,11 +484,11 @@ impl Backend for Remote {
     }
 
     fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32> {
-        self.call(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
+        self.call_idle(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
     }
 
     fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
-        self.call(ctx, &msg::OccupancyDynamicShared { function: function.0, blocks, block }, |reply| reply.bytes)
+        self.call_idle(ctx, &msg::OccupancyDynamicShared { function: function.0, blocks, block }, |reply| reply.bytes)
     }
 
     fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
@@ -445,7 +531,13 @@ impl Backend for Remote {
             params: launch.params,
             attributes: launch.attributes.to_vec(),
         };
-        self.work(ctx, stream, || self.post(ctx, &message))
+        if !message.attributes.is_empty() {
+            // An event may be among them.
+            let session = self.session()?;
+            let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
+            return self.work(ctx, stream, post);
+        }
+        self.work(ctx, stream, || self.post_to(ctx, stream, &message))
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {

@@ -21,7 +21,7 @@ impl Streams for Remote {
 
     fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
         let operations = operations.iter().map(numbers).collect();
-        self.work(ctx, stream, || self.post(ctx, &msg::StreamBatch { stream: wire(stream), operations }))
+        self.work(ctx, stream, || self.post_to(ctx, stream, &msg::StreamBatch { stream: wire(stream), operations }))
     }
 }
 

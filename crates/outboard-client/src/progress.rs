@@ -1,0 +1,246 @@
+//! What the process knows to be done: waits that need not ask the server.
+//!
+//! Commands are numbered in the process's one order. A wait that succeeded as command *n* proves that everything queued before *n* in the stream
+//! (or context) is done; while nothing has been queued there since, the same wait has the same answer. What is kept errs to one side only: a
+//! stream is taken for busy when another one, or a command that names none, may have put work into it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outboard_front::backend::ContextId;
+
+/// The name of the legacy default stream.
+const LEGACY: u64 = 0;
+/// Where commands count that name no stream, or many.
+const ANYWHERE: usize = 0;
+/// Where those of legacy default streams count: of all contexts.
+const DEFAULT: usize = 1;
+const SLOTS: usize = 64;
+const SHARDS: usize = 16;
+
+/// What is known, by the numbers of commands.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// The last command that put work into a stream: streams share these.
+    posted: [AtomicU64; SLOTS],
+    /// The last command by which an event may have been recorded that nobody named: the launch of a graph, say.
+    recorded_unnamed: AtomicU64,
+    /// How many such commands are being queued.
+    recording_unnamed: AtomicU64,
+    waits: Mutex<Waits>,
+    events: [Mutex<HashMap<u64, Event>>; SHARDS],
+}
+
+/// Everything before these commands is known to be done.
+#[derive(Debug, Default)]
+struct Waits {
+    contexts: HashMap<u32, u64>,
+    streams: HashMap<(u32, u64), u64>,
+    /// Streams that do not wait for the legacy default stream.
+    apart: HashSet<u64>,
+}
+
+impl Waits {
+    fn of(&self, ctx: u32, stream: u64) -> u64 {
+        let all = self.contexts.get(&ctx).copied().unwrap_or(0);
+        self.streams.get(&(ctx, stream)).map_or(all, |done| all.max(*done))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    /// Other processes have it: nothing is ever known of it.
+    shared: bool,
+    ctx: u32,
+    stream: u64,
+    /// The command that recorded it last.
+    recorded: u64,
+    /// Its last record before this command is known to be done.
+    done: u64,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            posted: [const { AtomicU64::new(0) }; SLOTS],
+            recorded_unnamed: AtomicU64::new(0),
+            recording_unnamed: AtomicU64::new(0),
+            waits: Mutex::default(),
+            events: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+/// Raises a number that many threads raise.
+fn raise(number: &AtomicU64, to: u64) {
+    let mut now = number.load(Ordering::Relaxed);
+    while now < to {
+        match number.compare_exchange_weak(now, to, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => now = other,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names differ in their low bits.
+fn spread(name: u64) -> usize {
+    (name.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
+}
+
+fn slot(stream: u64) -> usize {
+    if stream == LEGACY { DEFAULT } else { 2 + spread(stream) % (SLOTS - 2) }
+}
+
+impl Progress {
+    /// Command `seq` may have put work anywhere.
+    #[inline]
+    pub(crate) fn posted(&self, seq: u64) {
+        raise(&self.posted[ANYWHERE], seq);
+    }
+
+    /// Command `seq` has put work into a stream, and into no other.
+    #[inline]
+    pub(crate) fn posted_to(&self, stream: u64, seq: u64) {
+        raise(&self.posted[slot(stream)], seq);
+    }
+
+    /// Queues a command that may record events which it does not name; `post` returns its number.
+    pub(crate) fn record_unnamed<E>(&self, post: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
+        // A wait behind the command must know of it, whether or not the command's number has been noted.
+        self.recording_unnamed.fetch_add(1, Ordering::AcqRel);
+        let posted = post();
+        if let Ok(seq) = posted {
+            raise(&self.recorded_unnamed, seq);
+        }
+        self.recording_unnamed.fetch_sub(1, Ordering::AcqRel);
+        posted.map(drop)
+    }
+
+    /// A stream has been made that does not wait for the legacy default stream.
+    pub(crate) fn made_apart(&self, stream: u64) {
+        lock(&self.waits).apart.insert(stream);
+    }
+
+    /// A stream has ended.
+    pub(crate) fn ended(&self, ctx: ContextId, stream: u64) {
+        let mut waits = lock(&self.waits);
+        waits.apart.remove(&stream);
+        waits.streams.remove(&(ctx.0, stream));
+    }
+
+    /// A context has ended.
+    pub(crate) fn context_ended(&self, ctx: ContextId) {
+        let mut waits = lock(&self.waits);
+        waits.contexts.remove(&ctx.0);
+        waits.streams.retain(|(of, _), _| *of != ctx.0);
+        drop(waits);
+        for events in &self.events {
+            lock(events).retain(|_, event| event.ctx != ctx.0);
+        }
+    }
+
+    /// All that was queued in a context before command `seq` is done.
+    pub(crate) fn context_done(&self, ctx: ContextId, seq: u64) {
+        let mut waits = lock(&self.waits);
+        let done = waits.contexts.entry(ctx.0).or_default();
+        *done = seq.max(*done);
+    }
+
+    /// All that was queued in a stream before command `seq` is done.
+    pub(crate) fn stream_done(&self, ctx: ContextId, stream: u64, seq: u64) {
+        let mut waits = lock(&self.waits);
+        let done = waits.streams.entry((ctx.0, stream)).or_default();
+        *done = seq.max(*done);
+    }
+
+    /// Whether nothing is left to do in a context.
+    pub(crate) fn is_context_idle(&self, ctx: ContextId) -> bool {
+        let done = lock(&self.waits).contexts.get(&ctx.0).copied().unwrap_or(0);
+        self.nothing_since(done)
+    }
+
+    /// Whether nothing is left to do in a stream.
+    pub(crate) fn is_stream_idle(&self, ctx: ContextId, stream: u64) -> bool {
+        let (done, apart) = {
+            let waits = lock(&self.waits);
+            (waits.of(ctx.0, stream), waits.apart.contains(&stream))
+        };
+        if stream == LEGACY {
+            // It waits for others, too.
+            return self.nothing_since(done);
+        }
+        let before = |slot: usize| self.posted[slot].load(Ordering::Acquire) < done;
+        before(ANYWHERE) && before(slot(stream)) && (apart || before(DEFAULT))
+    }
+
+    fn nothing_since(&self, done: u64) -> bool {
+        self.posted.iter().all(|posted| posted.load(Ordering::Acquire) < done)
+    }
+
+    fn shard(&self, event: u64) -> MutexGuard<'_, HashMap<u64, Event>> {
+        lock(&self.events[spread(event) % SHARDS])
+    }
+
+    /// Queues the record of an event; `post` returns the command's number.
+    pub(crate) fn record<E>(
+        &self,
+        event: u64,
+        ctx: ContextId,
+        stream: u64,
+        post: impl FnOnce() -> Result<u64, E>,
+    ) -> Result<(), E> {
+        // Held while the command is queued, so that who has waited behind it finds it noted.
+        let mut events = self.shard(event);
+        let seq = post()?;
+        let known = events.entry(event).or_insert(Event { shared: false, ctx: ctx.0, stream, recorded: 0, done: 0 });
+        (known.ctx, known.stream, known.recorded) = (ctx.0, stream, seq);
+        Ok(())
+    }
+
+    /// An event is one of other processes as well.
+    pub(crate) fn share_event(&self, event: u64) {
+        self.shard(event).insert(event, Event { shared: true, ctx: 0, stream: LEGACY, recorded: 0, done: 0 });
+    }
+
+    /// Nothing is to be known of an event any more.
+    pub(crate) fn forget_event(&self, event: u64) {
+        self.shard(event).remove(&event);
+    }
+
+    /// A wait for an event succeeded as command `seq`: what was in its stream before it is done, too.
+    pub(crate) fn event_done(&self, event: u64, seq: u64) {
+        let found = {
+            let mut events = self.shard(event);
+            let Some(known) = events.get_mut(&event).filter(|known| !known.shared) else { return };
+            known.done = seq.max(known.done);
+            *known
+        };
+        // Not if something has recorded it after that: the wait was for the latest record before it.
+        let named = self.recording_unnamed.load(Ordering::Acquire) == 0
+            && self.recorded_unnamed.load(Ordering::Acquire) < found.recorded;
+        if named && found.recorded < seq {
+            self.stream_done(ContextId(found.ctx), found.stream, found.recorded + 1);
+        }
+    }
+
+    /// Whether an event is known to have happened.
+    pub(crate) fn has_happened(&self, event: u64) -> bool {
+        let Some(known) = self.shard(event).get(&event).copied() else { return false };
+        let unnamed = self.recorded_unnamed.load(Ordering::Acquire);
+        if known.shared {
+            return false;
+        }
+        if known.done > known.recorded.max(unnamed) {
+            return true;
+        }
+        unnamed < known.recorded && lock(&self.waits).of(known.ctx, known.stream) > known.recorded
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use std::convert::Infallible;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CTX: ContextId = ContextId(1);
+/// The legacy default stream, two that wait for it, and two that do not.
+const STREAMS: [u64; 5] = [LEGACY, 11, 12, 13, 14];
+const EVENTS: [u64; 3] = [21, 22, 23];
+
+fn is_apart(stream: u64) -> bool {
+    stream >= 13
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Post(usize),
+    PostSomewhere(usize),
+    Record(usize, usize),
+    /// The launch of a graph that records an event.
+    RecordUnnamed(usize, usize),
+    WaitForStream(usize),
+    WaitForEvent(usize),
+    WaitForContext,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (stream, event) = (0..STREAMS.len(), 0..EVENTS.len());
+    prop_oneof![
+        stream.clone().prop_map(Step::Post),
+        stream.clone().prop_map(Step::PostSomewhere),
+        (event.clone(), stream.clone()).prop_map(|(event, stream)| Step::Record(event, stream)),
+        (event.clone(), stream.clone()).prop_map(|(event, stream)| Step::RecordUnnamed(event, stream)),
+        stream.prop_map(Step::WaitForStream),
+        event.prop_map(Step::WaitForEvent),
+        Just(Step::WaitForContext),
+    ]
+}
+
+/// A device that does nothing before it must: work is done when a wait needs it.
+#[derive(Default)]
+struct Lazy {
+    /// Commands that are not done, with their streams, in order.
+    pending: Vec<(u64, u64)>,
+    /// The latest record of each event.
+    records: HashMap<u64, u64>,
+}
+
+impl Lazy {
+    /// Does all of a stream before `seq`, and what that waits for.
+    fn finish(&mut self, stream: u64, seq: u64) {
+        let Some(last) = self.pending.iter().filter(|(at, of)| *of == stream && *at < seq).map(|(at, _)| *at).max()
+        else {
+            return;
+        };
+        let joins =
+            |of: u64| of == stream || (!is_apart(stream) && !is_apart(of) && (stream == LEGACY || of == LEGACY));
+        let others: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(at, of)| *at < last && joins(*of) && *of != stream)
+            .map(|(_, of)| *of)
+            .collect();
+        self.pending.retain(|(at, of)| *of != stream || *at > last);
+        for other in others {
+            self.finish(other, last);
+        }
+    }
+
+    fn is_busy(&self, stream: u64) -> bool {
+        self.pending.iter().any(|(_, of)| *of == stream)
+    }
+
+    fn has_happened(&self, event: u64) -> bool {
+        self.records.get(&event).is_none_or(|record| self.pending.iter().all(|(at, _)| at != record))
+    }
+}
+
+proptest! {
+    /// What is said to be done is done, whatever the device has put off.
+    #[test]
+    fn nothing_is_taken_for_done_that_is_not(steps in proptest::collection::vec(step(), 1..60)) {
+        let (progress, mut device) = (Progress::default(), Lazy::default());
+        for stream in STREAMS.into_iter().filter(|stream| is_apart(*stream)) {
+            progress.made_apart(stream);
+        }
+        for (index, step) in steps.into_iter().enumerate() {
+            let seq = index as u64 + 1;
+            match step {
+                Step::Post(stream) => {
+                    device.pending.push((seq, STREAMS[stream]));
+                    progress.posted_to(STREAMS[stream], seq);
+                }
+                Step::PostSomewhere(stream) => {
+                    device.pending.push((seq, STREAMS[stream]));
+                    progress.posted(seq);
+                }
+                Step::Record(event, stream) => {
+                    device.pending.push((seq, STREAMS[stream]));
+                    device.records.insert(EVENTS[event], seq);
+                    progress.posted_to(STREAMS[stream], seq);
+                    let _ = progress.record::<Infallible>(EVENTS[event], CTX, STREAMS[stream], || Ok(seq));
+                }
+                Step::RecordUnnamed(event, stream) => {
+                    device.pending.push((seq, STREAMS[stream]));
+                    device.records.insert(EVENTS[event], seq);
+                    progress.posted_to(STREAMS[stream], seq);
+                    let _ = progress.record_unnamed::<Infallible>(|| Ok(seq));
+                }
+                Step::WaitForStream(stream) => {
+                    device.finish(STREAMS[stream], seq);
+                    progress.stream_done(CTX, STREAMS[stream], seq);
+                }
+                Step::WaitForEvent(event) => {
+                    let event = EVENTS[event];
+                    if let Some(record) = device.records.get(&event).copied()
+                        && let Some((_, stream)) = device.pending.iter().find(|(at, _)| *at == record).copied()
+                    {
+                        device.finish(stream, record + 1);
+                    }
+                    progress.event_done(event, seq);
+                }
+                Step::WaitForContext => {
+                    device.pending.clear();
+                    progress.context_done(CTX, seq);
+                    prop_assert!(progress.is_context_idle(CTX));
+                }
+            }
+            prop_assert!(!progress.is_context_idle(CTX) || device.pending.is_empty());
+            for stream in STREAMS {
+                prop_assert!(!progress.is_stream_idle(CTX, stream) || !device.is_busy(stream), "stream {stream}");
+            }
+            for event in EVENTS {
+                prop_assert!(!progress.has_happened(event) || device.has_happened(event), "event {event}");
+            }
+        }
+    }
+}
+
+fn record(progress: &Progress, event: u64, stream: u64, seq: u64) {
+    progress.posted_to(stream, seq);
+    let _ = progress.record::<Infallible>(event, CTX, stream, || Ok(seq));
+}
+
+#[test]
+fn a_wait_is_known_until_something_is_queued() {
+    let progress = Progress::default();
+    assert!(!progress.is_stream_idle(CTX, 11) && !progress.is_context_idle(CTX), "nothing is known of the start");
+    progress.posted_to(11, 1);
+    progress.stream_done(CTX, 11, 2);
+    assert!(progress.is_stream_idle(CTX, 11));
+    assert!(!progress.is_stream_idle(CTX, 12) && !progress.is_context_idle(CTX));
+    progress.context_done(CTX, 3);
+    assert!(progress.is_stream_idle(CTX, 12) && progress.is_context_idle(CTX) && progress.is_stream_idle(CTX, LEGACY));
+    assert!(!progress.is_context_idle(ContextId(2)));
+    progress.posted_to(12, 4);
+    assert!(progress.is_stream_idle(CTX, 11) && !progress.is_stream_idle(CTX, 12));
+    assert!(!progress.is_stream_idle(CTX, LEGACY) && !progress.is_context_idle(CTX));
+}
+
+#[test]
+fn streams_that_join_the_default_stream_are_busy_with_it() {
+    let progress = Progress::default();
+    progress.made_apart(13);
+    progress.context_done(CTX, 1);
+    progress.posted_to(LEGACY, 2);
+    assert!(!progress.is_stream_idle(CTX, 11));
+    assert!(progress.is_stream_idle(CTX, 13));
+}
+
+#[test]
+fn an_event_is_known_by_its_own_wait_and_by_those_around_it() {
+    let progress = Progress::default();
+    assert!(!progress.has_happened(21), "never recorded");
+    record(&progress, 21, 11, 1);
+    progress.event_done(21, 2);
+    assert!(progress.has_happened(21) && progress.is_stream_idle(CTX, 11));
+    record(&progress, 21, 11, 3);
+    assert!(!progress.has_happened(21));
+    progress.stream_done(CTX, 11, 4);
+    assert!(progress.has_happened(21));
+    let _ = progress.record_unnamed::<Infallible>(|| Ok(5));
+    assert!(!progress.has_happened(21), "a graph may have recorded it");
+    progress.event_done(21, 6);
+    assert!(progress.has_happened(21));
+}
+
+#[test]
+fn nothing_is_known_of_an_event_that_others_have_nor_of_one_that_has_ended() {
+    let progress = Progress::default();
+    progress.share_event(21);
+    record(&progress, 21, 11, 1);
+    progress.event_done(21, 2);
+    progress.context_done(CTX, 3);
+    assert!(!progress.has_happened(21));
+    record(&progress, 22, 11, 4);
+    progress.event_done(22, 5);
+    progress.forget_event(22);
+    assert!(!progress.has_happened(22));
+    record(&progress, 23, 11, 6);
+    progress.context_done(CTX, 7);
+    progress.context_ended(CTX);
+    assert!(!progress.has_happened(23) && !progress.is_context_idle(CTX) && !progress.is_stream_idle(CTX, 11));
+}
