@@ -110,38 +110,33 @@ impl Remote {
         Ok(read(reply))
     }
 
-    /// Waits or asks for the end of what has been queued: not at all if that is known, as `is_done` says. `noted` takes the number of a wait that
-    /// succeeded.
+    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says. Returns the number of a command that succeeded.
+    fn learn<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        is_done: impl FnOnce(&Progress) -> bool,
+    ) -> Result<Option<u64>> {
+        let session = self.session()?;
+        if is_done(session.progress()) {
+            return session.wait_for_nothing().map(|()| None);
+        }
+        session.call_idle(ctx, message).map(|(seq, _)| Some(seq))
+    }
+
+    /// As [`Remote::learn`], for a wait, which is noted by its number when it has succeeded. A question that succeeded is not: only a wait makes the
+    /// driver print what kernels have printed and give back what pools have freed.
     fn wait<M: msg::Call>(
         &self,
         ctx: ContextId,
         message: &M,
         is_done: impl FnOnce(&Progress) -> bool,
-        noted: impl FnOnce(&Progress, u64),
+        note: impl FnOnce(&Progress, u64),
     ) -> Result<()> {
-        let session = self.session()?;
-        if is_done(session.progress()) {
-            return session.wait_for_nothing();
+        if let Some(seq) = self.learn(ctx, message, is_done)? {
+            note(self.session()?.progress(), seq);
         }
-        let (seq, _) = session.call_idle(ctx, message)?;
-        noted(session.progress(), seq);
         Ok(())
-    }
-
-    fn wait_for_stream<M: msg::Call>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
-        let wait = || {
-            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
-            self.wait(ctx, message, idle, |progress, seq| progress.stream_done(ctx, stream, seq))
-        };
-        self.waited(Done::Stream((ctx.0, stream)), wait)
-    }
-
-    fn wait_for_event<M: msg::Call>(&self, ctx: ContextId, event: u64, message: &M) -> Result<()> {
-        let wait = || {
-            let happened = |progress: &Progress| progress.has_happened(event);
-            self.wait(ctx, message, happened, |progress, seq| progress.event_done(event, seq))
-        };
-        self.waited(Done::Event(event), wait)
     }
 
     /// Calls and decodes the answer.
@@ -347,12 +342,19 @@ impl Backend for Remote {
 
     fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
         let stream = wire(stream);
-        self.wait_for_stream(ctx, stream, &msg::StreamSynchronize { stream })
+        self.waited(Done::Stream((ctx.0, stream)), || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
+            let message = msg::StreamSynchronize { stream };
+            self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, stream, seq))
+        })
     }
 
     fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
         let stream = wire(stream);
-        self.wait_for_stream(ctx, stream, &msg::StreamQuery { stream })
+        self.waited(Done::Stream((ctx.0, stream)), || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
+            self.learn(ctx, &msg::StreamQuery { stream }, idle).map(drop)
+        })
     }
 
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
@@ -421,11 +423,18 @@ impl Backend for Remote {
     }
 
     fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.wait_for_event(ctx, id.0, &msg::EventSynchronize { event: id.0 })
+        self.waited(Done::Event(id.0), || {
+            let happened = |progress: &Progress| progress.has_happened(id.0);
+            let message = msg::EventSynchronize { event: id.0 };
+            self.wait(ctx, &message, happened, |progress, seq| progress.event_done(id.0, seq))
+        })
     }
 
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.wait_for_event(ctx, id.0, &msg::EventQuery { event: id.0 })
+        self.waited(Done::Event(id.0), || {
+            let happened = |progress: &Progress| progress.has_happened(id.0);
+            self.learn(ctx, &msg::EventQuery { event: id.0 }, happened).map(drop)
+        })
     }
 
     fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {

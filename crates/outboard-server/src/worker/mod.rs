@@ -26,6 +26,7 @@ mod partitions;
 mod shares;
 mod space;
 mod staging;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ use partitions::Partitions;
 use shares::Shared;
 use space::Space;
 use staging::Pool;
+use waits::Waits;
 
 pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
 
@@ -77,6 +79,7 @@ pub struct Worker {
     layouts: Layouts,
     partitions: Partitions,
     helpers: Helpers,
+    waits: Waits,
     graphs: Graphs,
     output: Arc<Output>,
     management: Management,
@@ -138,6 +141,7 @@ impl Worker {
             layouts: Layouts::default(),
             partitions: Partitions::default(),
             helpers: Helpers::new(),
+            waits: Waits::new(io::spin()),
             graphs: Graphs::default(),
             output: Arc::new(output),
             management: Management::new(driver.to_owned()),
@@ -249,6 +253,10 @@ impl Handler for Worker {
 
     fn drained(&mut self) {
         self.show();
+    }
+
+    fn look(&mut self) -> bool {
+        self.look_after_waits()
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {

@@ -1,7 +1,6 @@
 //! Copies of boxes.
 
 use outboard_abi::{CUresult, CUstream};
-use outboard_driver::call;
 use outboard_wire::boxes::{Extent, Region, Storage};
 use outboard_wire::messages::*;
 
@@ -65,7 +64,7 @@ impl Worker {
     fn start_copy_box_out(
         &mut self,
         m: &CopyBoxOut,
-    ) -> Result<(Slot, usize, Handle<outboard_abi::CUevent_st>), CUresult> {
+    ) -> Result<(Slot, usize, Handle<outboard_abi::CUstream_st>), CUresult> {
         let stream: CUstream = self.stream(m.stream)?;
         let src = self.placed(m.src, m.extent)?;
         let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);
@@ -73,16 +72,14 @@ impl Worker {
         let slot = self.slots.take(self.table, self.ctx)?;
         let dst = Placed::host(slot.pointer() as u64, m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
-        Ok((slot, bytes, self.mark(stream)?))
+        Ok((slot, bytes, Handle::new(stream)))
     }
 
     pub(super) fn copy_small_box_out(&mut self, m: &CopyBoxOut, answer: Answer<CopyBoxOut>) {
         match self.start_copy_box_out(m) {
-            Ok((slot, bytes, event)) => {
-                let table = self.table;
-                self.wait(Wait::Event(event), answer, move |answer, outcome| {
-                    let _ = call!(table, cuEventDestroy_v2(event.get()));
-                    // SAFETY: the event was recorded behind the copy.
+            Ok((slot, bytes, stream)) => {
+                self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
+                    // SAFETY: the wait is for the stream as it was behind the copy.
                     answer.result(outcome.map(|()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } }));
                 });
             }

@@ -34,6 +34,8 @@ impl Worker {
 
     fn close(&mut self) -> Result<Context, CUresult> {
         let context = self.objects.context(self.ctx)?;
+        self.stop_looking();
+        self.waits.forget(self.ctx);
         self.objects.contexts.remove(&self.ctx);
         self.objects.forget(self.ctx);
         self.layouts.retain(|module| self.objects.modules.get(module).is_ok());

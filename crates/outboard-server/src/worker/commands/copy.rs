@@ -1,6 +1,6 @@
 //! Copies and fills.
 
-use outboard_abi::{CUevent_flags, CUresult, CUstream};
+use outboard_abi::{CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_wire::messages::*;
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Starts a small copy to the host, into a buffer that the answer is made from.
-    fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUevent_st>), CUresult> {
+    fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
         let stream = self.stream(message.stream)?;
         if message.bytes as usize > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -106,16 +106,7 @@ impl Worker {
         self.allocations.check(message.src, u64::from(message.bytes))?;
         let slot = self.slots.take(self.table, self.ctx)?;
         call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src, message.bytes as usize, stream))?;
-        Ok((slot, self.mark(stream)?))
-    }
-
-    /// An event behind all that is queued in the stream so far.
-    pub(super) fn mark(&self, stream: CUstream) -> Result<Handle<outboard_abi::CUevent_st>, CUresult> {
-        let mut event = core::ptr::null_mut();
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-        call!(self.table, cuEventCreate(&raw mut event, flags))?;
-        call!(self.table, cuEventRecord(event, stream))?;
-        Ok(Handle::new(event))
+        Ok((slot, Handle::new(stream)))
     }
 }
 
@@ -140,11 +131,9 @@ impl CopyCommands for Worker {
     fn copy_out(&mut self, message: CopyOut, answer: Answer<CopyOut>) {
         let bytes = message.bytes as usize;
         match self.start_copy_out(&message) {
-            Ok((slot, event)) => {
-                let table = self.table;
-                self.wait(Wait::Event(event), answer, move |answer, outcome| {
-                    let _ = call!(table, cuEventDestroy_v2(event.get()));
-                    // SAFETY: the event was recorded behind the copy.
+            Ok((slot, stream)) => {
+                self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
+                    // SAFETY: the wait is for the stream as it was behind the copy.
                     answer.result(outcome.map(|()| CopyOutReply { data: unsafe { slot.bytes(bytes) } }));
                 });
             }

@@ -108,6 +108,9 @@ impl GreenCommands for Worker {
     }
 
     fn green_close(&mut self, m: GreenClose, answer: Answer<GreenClose>) {
+        // Its streams end with it.
+        self.stop_looking();
+        self.waits.lose_track(self.ctx);
         match self.enter().and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green))) {
             // The driver waits for the work in it.
             Ok((context, green)) => self.on_helper(

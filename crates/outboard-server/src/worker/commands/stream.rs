@@ -29,11 +29,12 @@ impl StreamCommands for Worker {
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
         self.enter()?;
         let stream = self.objects.streams.remove(m.stream)?;
+        self.waits.ending(self.table, self.ctx, stream.get());
         call!(self.table, cuStreamDestroy_v2(stream.get()))
     }
 
     fn stream_synchronize(&mut self, m: StreamSynchronize, answer: Answer<StreamSynchronize>) {
-        match self.objects.stream(m.stream) {
+        match self.enter().and_then(|_| self.objects.stream(m.stream)) {
             Ok(stream) => self.wait(Wait::Stream(Handle::new(stream)), answer, |answer, outcome| {
                 answer.result(outcome.map(|()| StreamSynchronizeReply {}));
             }),
@@ -42,7 +43,8 @@ impl StreamCommands for Worker {
     }
 
     fn stream_query(&mut self, m: StreamQuery, answer: Answer<StreamQuery>) {
-        let outcome = self.stream(m.stream).and_then(|stream| call!(self.table, cuStreamQuery(stream)));
+        let stream = self.enter().and_then(|_| self.objects.stream(m.stream));
+        let outcome = stream.and_then(|stream| call!(self.table, cuStreamQuery(stream)));
         self.copies_told();
         answer.result(outcome.map(|()| StreamQueryReply {}));
     }

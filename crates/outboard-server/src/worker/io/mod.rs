@@ -44,6 +44,11 @@ pub trait Handler {
     /// No further command is at hand for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 
+    /// Looks after what it waits for, between commands and while there is none. Whether it wants to be called again at once.
+    fn look(&mut self) -> bool {
+        false
+    }
+
     /// The client is gone; the process ends when this returns.
     fn closed(&mut self) {}
 }
@@ -143,7 +148,7 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
 }
 
 /// How long to spin, unless the environment says otherwise, as it may to clients.
-fn spin() -> Duration {
+pub(crate) fn spin() -> Duration {
     let set = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
     let alone = std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
     match set {
@@ -161,6 +166,7 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
         while let Some(command) = incoming.next_command().map_err(invalid)? {
             replier.taken(command.seq);
             handler.command(command, replier);
+            handler.look();
             let more_calls =
                 || incoming.peek().is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0);
             if replier.pending() && (replier.pending_bytes() >= ENOUGH_REPLIES || !more_calls()) {
@@ -173,14 +179,19 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
         handler.drained();
         // What the handler said meanwhile must not wait for the next command.
         replier.flush()?;
-        if !read(stream, &mut incoming, spin)? {
+        if !read(stream, &mut incoming, spin, || (handler.look(), replier.flush()))? {
             return Ok(());
         }
     }
 }
 
-/// Reads what the client sent, waiting for something; whether the connection is still up.
-fn read(stream: &dyn Stream, incoming: &mut Incoming, spin: Duration) -> io::Result<bool> {
+/// Reads what the client sent, waiting for something; whether the connection is still up. Meanwhile `look`, as often as it wants to be called.
+fn read(
+    stream: &dyn Stream,
+    incoming: &mut Incoming,
+    spin: Duration,
+    mut look: impl FnMut() -> (bool, io::Result<()>),
+) -> io::Result<bool> {
     let mut spin_until = None;
     loop {
         match stream.read(incoming.buffer().room()) {
@@ -193,6 +204,14 @@ fn read(stream: &dyn Stream, incoming: &mut Incoming, spin: Duration) -> io::Res
             // A client that was killed with replies unread resets the connection.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
             Err(error) => return Err(error),
+        }
+        let (again, written) = look();
+        written?;
+        if again {
+            // What is waited for ends soon, or is soon waited for elsewhere; then the client has its say.
+            spin_until = None;
+            std::thread::yield_now();
+            continue;
         }
         let now = Instant::now();
         if now < *spin_until.get_or_insert(now + spin) {

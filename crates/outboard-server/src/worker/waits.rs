@@ -1,0 +1,349 @@
+//! Waits for the device. The dispatcher itself looks at them for a short while, between the commands: to hand one to a helper thread costs more than
+//! most of them last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_wire::messages::Call;
+
+use super::Worker;
+use super::answer::{Answer, Outcome};
+use super::objects::{Context, Handle, current};
+
+/// Streams of a context that are looked at one by one; with more of them in use, a helper waits for the context.
+const MOST_STREAMS: usize = 4;
+
+/// What a wait is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    Context,
+    Stream(Handle<outboard_abi::CUstream_st>),
+    Event(Handle<outboard_abi::CUevent_st>),
+}
+
+impl Wait {
+    fn block(self, table: &Table) -> Outcome {
+        match self {
+            Wait::Context => call!(table, cuCtxSynchronize()),
+            Wait::Stream(stream) => call!(table, cuStreamSynchronize(stream.get())),
+            Wait::Event(event) => call!(table, cuEventSynchronize(event.get())),
+        }
+    }
+}
+
+/// Something that the driver can be asked about.
+enum Part {
+    /// All that is in the stream.
+    Stream(Handle<outboard_abi::CUstream_st>),
+    /// An event of the client's.
+    Event(Handle<outboard_abi::CUevent_st>),
+    /// All that was in a stream when it was used anew.
+    Mark(Mark),
+}
+
+/// An event of our own, behind what is waited for.
+struct Mark {
+    table: &'static Table,
+    event: Handle<outboard_abi::CUevent_st>,
+}
+
+impl Mark {
+    fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
+        let mut event = core::ptr::null_mut();
+        call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))?;
+        let mark = Mark { table, event: Handle::new(event) };
+        call!(table, cuEventRecord(event, stream))?;
+        Ok(mark)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let _ = call!(self.table, cuEventDestroy_v2(self.event.get()));
+    }
+}
+
+impl Part {
+    /// `CUDA_ERROR_NOT_READY` if a wait would block.
+    fn query(&self, table: &Table) -> Outcome {
+        match self {
+            Part::Stream(stream) => call!(table, cuStreamQuery(stream.get())),
+            Part::Event(event) => call!(table, cuEventQuery(event.get())),
+            Part::Mark(mark) => call!(table, cuEventQuery(mark.event.get())),
+        }
+    }
+
+    fn block(&self, table: &Table) -> Outcome {
+        match self {
+            Part::Stream(stream) => call!(table, cuStreamSynchronize(stream.get())),
+            Part::Event(event) => call!(table, cuEventSynchronize(event.get())),
+            Part::Mark(mark) => call!(table, cuEventSynchronize(mark.event.get())),
+        }
+    }
+}
+
+/// To be said when a wait for a whole context has succeeded.
+struct Done {
+    of: Arc<AtomicU64>,
+    time: u64,
+}
+
+impl Done {
+    fn say(self) {
+        self.of.fetch_max(self.time, Ordering::AcqRel);
+    }
+}
+
+/// A wait under way.
+struct Watched {
+    ctx: u32,
+    context: Context,
+    wait: Wait,
+    /// What is left of it.
+    parts: Vec<Part>,
+    /// Streams have been used anew: the driver must not be asked to wait for all that is in them.
+    passed: bool,
+    until: Instant,
+    finish: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+/// The streams of a context that may have work in them.
+#[derive(Default)]
+struct InUse {
+    /// With the time at which each was last added.
+    streams: Vec<(Handle<outboard_abi::CUstream_st>, u64)>,
+    /// When a stream was destroyed that had work in it.
+    lost: u64,
+    /// All that was there at this time is done.
+    done: Arc<AtomicU64>,
+}
+
+impl InUse {
+    fn forget_what_is_done(&mut self) {
+        let done = self.done.load(Ordering::Acquire);
+        self.streams.retain(|(_, added)| *added > done);
+    }
+
+    /// The streams to ask about the whole context; `None` if that cannot be told so.
+    fn all(&self) -> Option<Vec<Part>> {
+        let known = self.streams.len() <= MOST_STREAMS && self.lost <= self.done.load(Ordering::Acquire);
+        known.then(|| self.streams.iter().map(|(stream, _)| Part::Stream(*stream)).collect())
+    }
+}
+
+/// Waits under way, and what waits for contexts are for.
+pub(crate) struct Waits {
+    watched: Vec<Watched>,
+    in_use: HashMap<u32, InUse>,
+    /// The stream that was used last, with its context: it is among those.
+    last: Option<(u32, usize)>,
+    /// Counts what is added to those, and waits for them.
+    time: u64,
+    /// How long the dispatcher looks.
+    glance: Duration,
+}
+
+impl Waits {
+    pub(crate) fn new(glance: Duration) -> Waits {
+        Waits { watched: Vec::new(), in_use: HashMap::new(), last: None, time: 0, glance }
+    }
+
+    /// Work is about to be queued in a stream of the current context.
+    #[inline]
+    pub(crate) fn used(&mut self, table: &'static Table, ctx: u32, stream: CUstream) {
+        if !self.watched.is_empty() {
+            self.mark(table, ctx);
+        }
+        if self.last != Some((ctx, stream as usize)) {
+            self.add(ctx, stream);
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, ctx: u32, stream: CUstream) {
+        self.last = Some((ctx, stream as usize));
+        self.time += 1;
+        let in_use = self.in_use.entry(ctx).or_default();
+        match in_use.streams.iter_mut().find(|(used, _)| used.get() == stream) {
+            Some((_, added)) => *added = self.time,
+            None => {
+                in_use.forget_what_is_done();
+                in_use.streams.push((Handle::new(stream), self.time));
+            }
+        }
+    }
+
+    /// Waits in this context are for what is in its streams now.
+    #[cold]
+    fn mark(&mut self, table: &'static Table, ctx: u32) {
+        for watched in self.watched.iter_mut().filter(|watched| watched.ctx == ctx) {
+            watched.passed = true;
+            for part in &mut watched.parts {
+                if let Part::Stream(stream) = part
+                    && let Ok(mark) = Mark::behind(table, stream.get())
+                {
+                    *part = Part::Mark(mark);
+                }
+            }
+        }
+    }
+
+    /// A stream of the current context is about to be destroyed. Its work goes on.
+    pub(crate) fn ending(&mut self, table: &'static Table, ctx: u32, stream: CUstream) {
+        self.mark(table, ctx);
+        self.last = None;
+        self.time += 1;
+        let Some(in_use) = self.in_use.get_mut(&ctx) else { return };
+        let before = in_use.streams.len();
+        in_use.streams.retain(|(used, _)| used.get() != stream);
+        if in_use.streams.len() < before && call!(table, cuStreamQuery(stream)).is_err() {
+            in_use.lost = self.time;
+        }
+    }
+
+    /// Begins a wait for all of a context: its parts, if they can be told, and what to do when it is over.
+    fn context(&mut self, ctx: u32) -> (Option<Vec<Part>>, Done) {
+        // What is used from now on is added anew.
+        self.last = None;
+        self.time += 1;
+        let in_use = self.in_use.entry(ctx).or_default();
+        in_use.forget_what_is_done();
+        (in_use.all(), Done { of: Arc::clone(&in_use.done), time: self.time })
+    }
+
+    /// Streams of this context end that nobody names. Only the driver knows what it has from here on, until a wait for all of it.
+    pub(crate) fn lose_track(&mut self, ctx: u32) {
+        self.last = None;
+        self.time += 1;
+        let in_use = self.in_use.entry(ctx).or_default();
+        in_use.streams.clear();
+        in_use.lost = self.time;
+    }
+
+    /// A context has ended.
+    pub(crate) fn forget(&mut self, ctx: u32) {
+        self.in_use.remove(&ctx);
+        self.last = None;
+    }
+
+    /// Whether a wait for this event is under way.
+    pub(crate) fn is_for_event(&self, event: CUevent) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Event(other) if other.get() == event);
+        self.watched.iter().any(|watched| watched.parts.iter().any(is_it))
+    }
+}
+
+impl Worker {
+    /// Waits for the device and then answers: the dispatcher does if that is soon, else a helper thread.
+    pub(super) fn wait<M>(
+        &mut self,
+        wait: Wait,
+        answer: Answer<M>,
+        finish: impl FnOnce(Answer<M>, Outcome) + Send + 'static,
+    ) where
+        M: Call + 'static,
+    {
+        let context = match self.enter() {
+            Ok(context) => context,
+            Err(error) => return answer.error(error),
+        };
+        let (parts, done) = match wait {
+            Wait::Stream(stream) => (Some(vec![Part::Stream(stream)]), None),
+            Wait::Event(event) => (Some(vec![Part::Event(event)]), None),
+            Wait::Context => {
+                let (parts, done) = self.waits.context(self.ctx);
+                (parts, Some(done))
+            }
+        };
+        let finish = Box::new(move |outcome: Outcome| {
+            if let Some(done) = done.filter(|_| outcome.is_ok()) {
+                done.say();
+            }
+            finish(answer, outcome);
+        });
+        let is_known = parts.is_some();
+        let until = Instant::now() + self.waits.glance;
+        let parts = parts.unwrap_or_default();
+        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, until, finish };
+        if is_known {
+            self.waits.watched.push(watched);
+            self.look_after_waits();
+        } else {
+            self.hand_over(watched);
+        }
+    }
+
+    /// Looks whether waits are over, and hands those that last to helper threads. Whether there are any left.
+    #[inline]
+    pub(super) fn look_after_waits(&mut self) -> bool {
+        if !self.waits.watched.is_empty() {
+            self.look();
+        }
+        !self.waits.watched.is_empty()
+    }
+
+    fn look(&mut self) {
+        let mut index = 0;
+        while let Some(watched) = self.waits.watched.get_mut(index) {
+            self.ctx = watched.ctx;
+            let mut outcome = self.enter().map(drop);
+            let Some(watched) = self.waits.watched.get_mut(index) else { return };
+            while outcome.is_ok()
+                && let Some(part) = watched.parts.last()
+            {
+                outcome = part.query(self.table);
+                if outcome.is_ok() {
+                    watched.parts.pop();
+                }
+            }
+            if outcome != Err(CUresult::CUDA_ERROR_NOT_READY) {
+                let watched = self.waits.watched.swap_remove(index);
+                self.is_over(watched, outcome);
+            } else if Instant::now() >= watched.until {
+                let watched = self.waits.watched.swap_remove(index);
+                self.hand_over(watched);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn is_over(&mut self, watched: Watched, outcome: Outcome) {
+        // Only a wait makes the driver give back what pools have freed, not a question; and of a context as a whole it has no question.
+        let blocks = !watched.passed && (self.stream_ordered || matches!(watched.wait, Wait::Context));
+        let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
+        self.tell();
+        (watched.finish)(outcome);
+    }
+
+    /// Has helper threads wait for all that the dispatcher looks at.
+    pub(super) fn stop_looking(&mut self) {
+        for watched in std::mem::take(&mut self.waits.watched) {
+            self.hand_over(watched);
+        }
+    }
+
+    fn hand_over(&self, watched: Watched) {
+        let Watched { context, wait, parts, passed, finish, .. } = watched;
+        let (table, output, copies, replier) =
+            (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
+        self.helpers.run(move || {
+            let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| {
+                if !passed {
+                    return wait.block(table);
+                }
+                parts.iter().try_for_each(|part| part.block(table))
+            });
+            drop(parts);
+            if let Some(replier) = &replier {
+                output.forward(replier);
+                copies.tell(replier);
+            }
+            finish(outcome);
+        });
+    }
+}
