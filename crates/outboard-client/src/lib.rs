@@ -13,6 +13,7 @@ mod progress;
 mod query;
 mod remote;
 mod requests;
+mod reuse;
 mod session;
 mod slabs;
 pub mod target;

@@ -26,6 +26,7 @@ use crate::link::bulk::{Place, suggested_chunk};
 use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Reply, Ticket, Upload};
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
+use crate::reuse::{Block, Reuse};
 use crate::target::{Target, VARIABLE};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
@@ -43,6 +44,7 @@ pub(crate) struct Session {
     graphs: Arc<GraphHosts>,
     upload: Mutex<()>,
     progress: Progress,
+    reuse: Reuse,
     device: String,
     server: String,
     started: Instant,
@@ -137,6 +139,32 @@ impl Session {
             print_rest();
         }
         self.owed()
+    }
+
+    /// Freed memory that is kept.
+    pub(crate) fn reuse(&self) -> &Reuse {
+        &self.reuse
+    }
+
+    /// Frees a block that was kept.
+    pub(crate) fn give_back(&self, block: &Block) {
+        let message = msg::MemoryFreeAsync { address: block.address, stream: block.stream };
+        // Without a connection there is nothing to free.
+        let _ = self.post_to(block.ctx, block.stream, &message);
+    }
+
+    /// To be called before a wait for the device: what pools do not hold on to goes back with it.
+    #[inline]
+    pub(crate) fn before_wait(&self) {
+        self.reuse.before_wait(|block| self.give_back(block));
+    }
+
+    /// Does what may fail for want of memory: with less that is kept, if need be.
+    pub(crate) fn with_memory<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
+        match allocate() {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.reuse.give_all(|block| self.give_back(block)) => allocate(),
+            outcome => outcome,
+        }
     }
 
     /// What is known to be done.
@@ -453,9 +481,22 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (link, platform, server) = open_link(config, notices)?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
-    let (upload, progress, started) = (Mutex::new(()), Progress::default(), Instant::now());
-    let session =
-        Session { link, pending, copies, requests, functions, late, graphs, upload, progress, device, server, started };
+    let (upload, progress, reuse, started) = (Mutex::new(()), Progress::default(), Reuse::default(), Instant::now());
+    let session = Session {
+        link,
+        pending,
+        copies,
+        requests,
+        functions,
+        late,
+        graphs,
+        upload,
+        progress,
+        reuse,
+        device,
+        server,
+        started,
+    };
     Ok((Arc::new(session), platform))
 }
 

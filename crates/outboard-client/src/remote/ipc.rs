@@ -76,6 +76,7 @@ impl Sharing for Remote {
     }
 
     fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token> {
+        self.session()?.reuse().release(address);
         self.call(NONE, &msg::SharePooled { address, bytes }, |reply| encode(Kind::Pooled, reply.token))
     }
 

@@ -110,6 +110,23 @@ impl Remote {
         Ok(read(reply))
     }
 
+    /// As [`Remote::call`], for what puts work into one stream.
+    fn call_to<M, T>(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let session = self.session()?;
+        let (seq, payload) = session.call_idle(ctx, message)?;
+        session.progress().posted_to(wire(stream), seq);
+        Reader::new(&payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
+    }
+
     /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says. Returns the number of a command that succeeded.
     fn learn<M: msg::Call>(
         &self,
@@ -133,6 +150,7 @@ impl Remote {
         is_done: impl FnOnce(&Progress) -> bool,
         note: impl FnOnce(&Progress, u64),
     ) -> Result<()> {
+        self.session()?.before_wait();
         if let Some(seq) = self.learn(ctx, message, is_done)? {
             note(self.session()?.progress(), seq);
         }
@@ -191,13 +209,17 @@ impl Backend for Remote {
     }
 
     fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
-        self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())
+        self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
+        self.session()?.reuse().context_opened(ctx, device);
+        Ok(())
     }
 
     fn context_close(&self, ctx: ContextId) -> Result<()> {
         self.end_shared_memory(ctx);
+        let session = self.session()?;
+        session.reuse().end_context(ctx, |block| session.give_back(block));
         let outcome = self.call(ctx, &msg::ContextClose {}, |_| ());
-        self.session()?.context_ended(ctx);
+        session.context_ended(ctx);
         outcome
     }
 
@@ -222,18 +244,30 @@ impl Backend for Remote {
     }
 
     fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
-        self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address)
+        self.session()?.with_memory(|| self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address))
     }
 
     fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+        let session = self.session()?;
+        session.reuse().release(address);
+        if session.progress().is_context_idle(ctx) {
+            // There is nothing that the driver would wait for, and nothing to report.
+            session.post_numbered(ctx, &msg::MemoryFreeIdle { address })?;
+            return session.wait_for_nothing();
+        }
         self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())
     }
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
-        self.call(ctx, &msg::MemoryAllocAsync { bytes, stream: wire(stream) }, |reply| reply.address)
+        let pool = self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        let message = msg::MemoryAllocAsync { bytes, stream: wire(stream) };
+        self.allocate_from(pool, ctx, bytes, stream, || self.call_to(ctx, stream, &message, |reply| reply.address))
     }
 
     fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+        if self.session()?.reuse().keep(ctx, wire(stream), address) {
+            return Ok(());
+        }
         self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream: wire(stream) })
     }
 
@@ -336,7 +370,9 @@ impl Backend for Remote {
         if self.pager.is_active() {
             self.pager.forget(id.0);
         }
-        self.session()?.progress().ended(ctx, id.0);
+        let session = self.session()?;
+        session.reuse().give_stream(ctx, id.0, |block| session.give_back(block));
+        session.progress().ended(ctx, id.0);
         self.post(ctx, &msg::StreamDestroy { stream: id.0 })
     }
 

@@ -1,15 +1,50 @@
 //! Memory pools of a server.
 
+use outboard_abi::CUmemPool_attribute_enum as A;
 use outboard_front::backend::{ContextId, ObjectId, PoolKind, Pools, Result, Stream};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
+use crate::reuse::Pool;
 
 /// Most of these calls are not of a context.
 const NONE: ContextId = ContextId(0);
 
+impl Remote {
+    /// A block of a pool: one that is kept, or one that the server allocates.
+    pub(super) fn allocate_from(
+        &self,
+        pool: Pool,
+        ctx: ContextId,
+        bytes: u64,
+        stream: Stream,
+        allocate: impl Fn() -> Result<u64>,
+    ) -> Result<u64> {
+        let session = self.session()?;
+        let reuse = session.reuse();
+        if session.link().is_alive()
+            && let Some(address) = reuse.take(pool, ctx, wire(stream), bytes)
+        {
+            return Ok(address);
+        }
+        reuse.make_room(pool, bytes, |block| session.give_back(block));
+        let address = session.with_memory(allocate)?;
+        reuse.allocated(pool, ctx, address, bytes);
+        Ok(address)
+    }
+
+    /// Gives back what is kept of a pool, so that the server knows what the program has.
+    fn give_pool_back(&self, name: ObjectId) -> Result<Pool> {
+        let session = self.session()?;
+        let pool = session.reuse().named(name.0);
+        session.reuse().give_pool(pool, |block| session.give_back(block));
+        Ok(pool)
+    }
+}
+
 impl Pools for Remote {
     fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+        self.session()?.reuse().name_default(pool.0, device);
         self.post(NONE, &msg::PoolDefault { pool: pool.0, device })
     }
 
@@ -20,19 +55,48 @@ impl Pools for Remote {
 
     fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
         self.unshare_closed();
+        let session = self.session()?;
+        session.reuse().end_pool(Pool::Made(pool.0), |block| session.give_back(block));
         self.post(NONE, &msg::PoolDestroy { pool: pool.0 })
     }
 
     fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
+        let session = self.session()?;
+        let name = session.reuse().named(pool.0);
+        let mut idle = Vec::new();
+        session.reuse().give_pool(name, |block| {
+            // Natively these would be free by now, as nothing is before them.
+            if session.progress().is_stream_idle(block.ctx, block.stream) {
+                idle.push((block.ctx, block.stream));
+            }
+            session.give_back(block);
+        });
+        for (ctx, stream) in idle {
+            session.call_idle(ctx, &msg::StreamSynchronize { stream })?;
+        }
         self.call(NONE, &msg::PoolTrim { pool: pool.0, keep }, |_| ())
     }
 
     fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
-        self.call(NONE, &msg::PoolAttribute { pool: pool.0, attribute }, |reply| reply.value)
+        let name = self.give_pool_back(pool)?;
+        let value = self.call_idle(NONE, &msg::PoolAttribute { pool: pool.0, attribute }, |reply| reply.value)?;
+        let excess = match A(attribute) {
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => self.session()?.reuse().excess(name),
+            _ => 0,
+        };
+        Ok(value.saturating_sub(excess))
     }
 
     fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
-        self.post(NONE, &msg::PoolSetAttribute { pool: pool.0, attribute, value })
+        let name = self.give_pool_back(pool)?;
+        self.post(NONE, &msg::PoolSetAttribute { pool: pool.0, attribute, value })?;
+        let reuse = self.session()?.reuse();
+        match A(attribute) {
+            A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => reuse.set_threshold(name, value),
+            A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => reuse.reset_most(name),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
@@ -44,6 +108,9 @@ impl Pools for Remote {
     }
 
     fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
-        self.call(ctx, &msg::PoolAlloc { pool: pool.0, bytes, stream: wire(stream) }, |reply| reply.address)
+        let name = self.session()?.reuse().named(pool.0);
+        let message = msg::PoolAlloc { pool: pool.0, bytes, stream: wire(stream) };
+        let allocate = || self.call_to(ctx, stream, &message, |reply| reply.address);
+        self.allocate_from(name, ctx, bytes, stream, allocate)
     }
 }

@@ -231,6 +231,8 @@ pub(crate) trait MemoryCommands {
     fn memory_free_async(&mut self, message: MemoryFreeAsync) -> Outcome;
     /// Does `memory_info` and answers, at once or later.
     fn memory_info(&mut self, message: MemoryInfo, answer: Answer<MemoryInfo>);
+    /// Does `memory_free_idle`.
+    fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/module.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1220,6 +1222,11 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.surface_reference_set(message, incoming.answer());
             Ok(())
+        }
+        144 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.memory_free_idle(message)
         }
         _ => return Ok(None),
     }))

@@ -215,13 +215,21 @@ impl Waits {
         (in_use.all(), Done { of: Arc::clone(&in_use.done), time: self.time })
     }
 
+    /// Whether nothing is left to do in the context, which is current, as far as the driver can be asked.
+    pub(crate) fn is_quiet(&mut self, table: &Table, ctx: u32) -> bool {
+        let Some(in_use) = self.in_use.get_mut(&ctx) else { return true };
+        in_use.forget_what_is_done();
+        in_use.all().is_some_and(|parts| parts.iter().all(|part| part.query(table).is_ok()))
+    }
+
     /// Streams of this context end that nobody names. Only the driver knows what it has from here on, until a wait for all of it.
     pub(crate) fn lose_track(&mut self, ctx: u32) {
         self.last = None;
         self.time += 1;
-        let in_use = self.in_use.entry(ctx).or_default();
-        in_use.streams.clear();
-        in_use.lost = self.time;
+        if let Some(in_use) = self.in_use.get_mut(&ctx) {
+            in_use.streams.clear();
+            in_use.lost = self.time;
+        }
     }
 
     /// A context has ended.

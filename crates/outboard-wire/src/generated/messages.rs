@@ -6255,6 +6255,29 @@ impl Call for SurfaceReferenceSet {
     type Reply<'a> = SurfaceReferenceSetReply;
 }
 
+/// The message `memory_free_idle`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryFreeIdle {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+}
+
+impl Encode for MemoryFreeIdle {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+    }
+}
+
+impl<'a> Decode<'a> for MemoryFreeIdle {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MemoryFreeIdle { address: reader.get()? })
+    }
+}
+
+impl Message for MemoryFreeIdle {
+    const OP: u16 = 144;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6401,6 +6424,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         141 => "reference_set",
         142 => "surface_reference_find",
         143 => "surface_reference_set",
+        144 => "memory_free_idle",
         _ => return None,
     })
 }
@@ -6553,6 +6577,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         141 => writer.put(&reader.get::<ReferenceSet>()?),
         142 => writer.put(&reader.get::<SurfaceReferenceFind<'_>>()?),
         143 => writer.put(&reader.get::<SurfaceReferenceSet>()?),
+        144 => writer.put(&reader.get::<MemoryFreeIdle>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

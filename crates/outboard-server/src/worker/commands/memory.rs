@@ -4,7 +4,7 @@ use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
-use super::Worker;
+use super::{Context, Worker, current};
 use crate::generated::dispatch::MemoryCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::shares::Kind;
@@ -22,6 +22,14 @@ impl Worker {
     fn unshare_freed(&mut self, address: u64) {
         self.unshare(Kind::Memory, address);
         self.unshare(Kind::Pooled, address);
+    }
+
+    /// Before memory is freed: the context to free it in.
+    fn forget_freed(&mut self, address: u64) -> Result<Context, CUresult> {
+        self.unshare_freed(address);
+        let context = self.enter()?;
+        self.forget_allocation(address)?;
+        Ok(context)
     }
 
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
@@ -47,17 +55,32 @@ impl MemoryCommands for Worker {
     }
 
     fn memory_free(&mut self, message: MemoryFree, answer: Answer<MemoryFree>) {
-        self.unshare_freed(message.address);
-        match self.enter().and_then(|context| self.forget_allocation(message.address).map(|()| context)) {
+        let address = message.address;
+        match self.forget_freed(address) {
             // The driver waits for all work that may use it.
-            Ok(context) => self.on_helper(
+            Ok(context) if !self.waits.is_quiet(self.table, self.ctx) => self.on_helper(
                 context,
                 answer,
-                move |table| call!(table, cuMemFree_v2(message.address)),
+                move |table| call!(table, cuMemFree_v2(address)),
                 |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
             ),
+            Ok(_) => answer.result(call!(self.table, cuMemFree_v2(address)).map(|()| MemoryFreeReply {})),
             Err(error) => answer.error(error),
         }
+    }
+
+    fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome {
+        let address = message.address;
+        let context = self.forget_freed(address)?;
+        if self.waits.is_quiet(self.table, self.ctx) {
+            return call!(self.table, cuMemFree_v2(address));
+        }
+        // Another thread of the client has queued work meanwhile.
+        let table = self.table;
+        self.helpers.run(move || {
+            let _ = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuMemFree_v2(address)));
+        });
+        Ok(())
     }
 
     fn memory_alloc_async(&mut self, message: MemoryAllocAsync, answer: Answer<MemoryAllocAsync>) {
