@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use outboard_client::link::{ConnectError, handshake};
 use outboard_client::target::Target;
-use outboard_transport::Transport;
-use outboard_transport::tcp::Tcp;
+use outboard_transport::{Any, Transport};
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
 use outboard_wire::platform::Platform;
@@ -50,9 +49,8 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         purpose: Purpose::Probe,
         process: Process::default(),
     };
-    let transport = Tcp;
     let deadline = Instant::now() + PATIENCE;
-    let stream = transport.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
+    let stream = Any.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
     let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         ProbeError::new(
@@ -69,7 +67,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
             "`outboard devices` lists them with their indices, which count from 0",
         ));
     }
-    Ok(Offer { software: welcome.software, transport: transport.name(), platform })
+    Ok(Offer { software: welcome.software, transport: stream.transport(), platform })
 }
 
 fn count(devices: usize) -> String {
@@ -91,6 +89,14 @@ fn unreachable(address: &str, error: &std::io::Error) -> ProbeError {
             format!("nothing listens at {address}"),
             "start a server there with `outboard serve`, or check the port",
         ),
+        ErrorKind::NotFound if address.starts_with("unix:") => ProbeError::new(
+            format!("there is no socket {address}"),
+            "start a server on this machine with `outboard serve`, whose log names its socket; a container must have its folder mounted",
+        ),
+        ErrorKind::PermissionDenied => ProbeError::new(
+            format!("this user may not connect to {address}"),
+            "ask for `outboard serve --socket-access group` or `all`, or name the server by HOST:PORT",
+        ),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => ProbeError::new(
             format!("{address} does not answer"),
             "check the address, that the machine is up, and that no firewall drops the connection",
@@ -107,6 +113,7 @@ fn explain(address: &str, error: ConnectError) -> ProbeError {
             RefusalCode::NoDevice => ProbeError::new(message, no_device(address).help),
             RefusalCode::ClientTooOld => ProbeError::new(message, "install a newer Outboard on this machine"),
             RefusalCode::ServerTooOld => ProbeError::new(message, "install a newer Outboard on the server"),
+            RefusalCode::NotAllowed => ProbeError::new(message, "name the server by HOST:PORT"),
             RefusalCode::Busy => ProbeError::new(message, "try again later, or use another server"),
             RefusalCode::Stopping => ProbeError::new(message, "start the server again, or use another one"),
             _ => ProbeError::new(message, "the server's log says more"),
@@ -115,6 +122,9 @@ fn explain(address: &str, error: ConnectError) -> ProbeError {
             ProbeError::new(message, format!("check the port: is it `outboard serve` that listens at {address}?"))
         }
         ConnectError::Handshake { .. } => ProbeError::new(message, "install the same release here and there"),
+        ConnectError::Transport { .. } | ConnectError::Memory { .. } => {
+            ProbeError::new(message, "unset OUTBOARD_TRANSPORT, or use another server")
+        }
         ConnectError::Address(_) | ConnectError::Unreachable { .. } | ConnectError::Local(_) => {
             ProbeError::new(message, "check the host name and the network")
         }

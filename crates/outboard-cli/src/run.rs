@@ -12,7 +12,7 @@ use crate::{environment, install, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server and its devices, HOST[:PORT][/INDEX],…; without an index all of its devices.
+    /// The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all of its devices.
     #[arg(long, env = VARIABLE, default_value = "localhost", conflicts_with = "local_cpu")]
     server: Target,
     /// Use the software device in this process, without any server.

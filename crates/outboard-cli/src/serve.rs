@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_server::logs;
-use outboard_server::supervisor::{self, Config, WorkerCommand};
+use outboard_server::supervisor::{self, Access, Config, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 
 use crate::driver::Choice;
@@ -23,6 +23,13 @@ pub(crate) struct Args {
     /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
     listen: String,
+    /// The Unix socket over which clients on this machine share memory with the server; `none` for none. Without it PORT.sock in the folder outboard
+    /// of $XDG_RUNTIME_DIR or /run.
+    #[arg(long, value_name = "PATH|none")]
+    socket: Option<PathBuf>,
+    /// Who may connect to the socket: the server's own user and root, its group too, or every user of the machine.
+    #[arg(long, default_value = "owner", value_name = "owner|group|all")]
+    socket_access: SocketAccess,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -32,6 +39,13 @@ pub(crate) struct Args {
 enum LogFormat {
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SocketAccess {
+    Owner,
+    Group,
+    All,
 }
 
 #[derive(clap::Args)]
@@ -58,6 +72,16 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     let worker = WorkerCommand::this_program(arguments);
     let mut config = Config::new(with_port(&args.listen), worker);
     config.log_format = format;
+    config.socket = match args.socket {
+        None => Socket::Usual,
+        Some(path) if path.as_os_str() == "none" => Socket::Off,
+        Some(path) => Socket::At(path),
+    };
+    config.access = match args.socket_access {
+        SocketAccess::Owner => Access::Owner,
+        SocketAccess::Group => Access::Group,
+        SocketAccess::All => Access::All,
+    };
     supervisor::serve(config).into_diagnostic()
 }
 

@@ -4,7 +4,7 @@ use outboard_wire::handshake::RefusalCode;
 use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
 
-use crate::link::{Config, ConnectError, Link};
+use crate::link::{Choice, Config, ConnectError, Link};
 use crate::session::{OpenError, explain, open_link};
 use crate::target::VARIABLE;
 
@@ -29,11 +29,21 @@ pub enum QueryError {
     Lost,
 }
 
+/// Whether the environment names the server by a Unix socket.
+fn named_by_socket() -> bool {
+    std::env::var(VARIABLE).is_ok_and(|server| outboard_transport::Endpoint::unix_path(&server).is_some())
+}
+
 impl Query {
     /// Connects to the server that the environment names.
     pub fn open() -> Result<Query, QueryError> {
+        let mut config = Config::from_env();
+        if config.transport == Choice::Auto && !named_by_socket() {
+            // Not worth a connection more.
+            config.transport = Choice::Tcp;
+        }
         // A server's notices are about work, and this connection gives it none.
-        let (link, platform, _) = open_link(Config::from_env(), Box::new(|_, _| {})).map_err(|error| {
+        let (link, platform, _) = open_link(config, Box::new(|_, _| {})).map_err(|error| {
             explain(&error);
             match error {
                 OpenError::Connect(ConnectError::Refused { refusal, .. }) if refusal.code == RefusalCode::NoDevice => {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::fault;
-use outboard_transport::tcp::Tcp;
+use outboard_transport::Any;
 use outboard_wire::Reader;
 use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
@@ -514,7 +514,7 @@ pub(crate) fn open_link(
         process: crate::process::this(),
     };
     let server = target.address.to_string();
-    let (link, welcome) = Link::connect(&Tcp, &server, &hello, config, notices)?;
+    let (link, welcome) = Link::connect(&Any, &server, &hello, config, notices)?;
     let mut reader = Reader::new(&welcome.snapshot);
     let platform: Platform = reader.get()?;
     reader.finish()?;

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use outboard_transport::{Address, AddressError};
+use outboard_transport::{AddressError, Endpoint};
 
 /// The environment variable that holds a [`Target`]; `outboard run --server` sets it.
 pub const VARIABLE: &str = "OUTBOARD_SERVER";
 
-/// A server and the devices wanted of it: `HOST[:PORT][/INDEX],…`. Each entry picks one device, in order; an entry
+/// A server and the devices wanted of it: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one device, in order; an entry
 /// without an index means all devices of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The server.
-    pub address: Address,
+    pub address: Endpoint,
     /// Indices of its devices, in the order the program is to see them; empty for all.
     pub devices: Vec<u32>,
 }
@@ -44,9 +44,9 @@ pub enum TargetError {
     )]
     SeveralServers {
         /// The first server.
-        first: Address,
+        first: Endpoint,
         /// The one that differs.
-        second: Address,
+        second: Endpoint,
     },
 }
 
@@ -54,18 +54,21 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Target, TargetError> {
-        let mut server: Option<Address> = None;
+        let mut server: Option<Endpoint> = None;
         let mut devices = Vec::new();
         let mut all = false;
         for entry in text.split(',').map(str::trim) {
             if entry.is_empty() {
                 return Err(TargetError::Empty(text.to_owned()));
             }
+            let is_index = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let (address, index) = match entry.rsplit_once('/') {
+                // A path has slashes of its own.
+                Some((_, name)) if Endpoint::unix_path(entry).is_some() && !is_index(name) => (entry, None),
                 Some((address, index)) => (address, Some(index)),
                 None => (entry, None),
             };
-            let address: Address = address.parse()?;
+            let address: Endpoint = address.parse()?;
             match &server {
                 Some(first) if *first != address => {
                     return Err(TargetError::SeveralServers { first: first.clone(), second: address });
@@ -113,6 +116,8 @@ mod tests {
             ("gpu1/0", "gpu1:9470", vec![0]),
             ("gpu1:80/2, gpu1:80/0", "gpu1:80", vec![2, 0]),
             ("[::1]:80/1", "[::1]:80", vec![1]),
+            ("unix:/run/a.sock", "unix:/run/a.sock", vec![]),
+            ("unix:/run/a.sock/1,unix:/run/a.sock/0", "unix:/run/a.sock", vec![1, 0]),
             ("gpu1/1,gpu1:9470/0", "gpu1:9470", vec![1, 0]),
         ] {
             let target: Target = text.parse().unwrap();
@@ -135,6 +140,8 @@ mod tests {
             ("gpu1/0,gpu1", "twice"),
             ("gpu1/0,gpu2/0", "two servers"),
             ("/0", "names no host"),
+            ("unix:/run/a.sock,gpu1", "two servers"),
+            ("unix:a", "unix:/PATH"),
         ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

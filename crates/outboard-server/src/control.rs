@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{Process, RefusalCode};
+use outboard_wire::handshake::{Local, Process, RefusalCode};
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -22,6 +22,8 @@ pub(crate) enum ToWorker {
     Board,
     /// The connection that comes along is one more lane of the session.
     Lane,
+    /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
+    Memory,
     /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
     Answer { request: u64, payload: Option<Vec<u8>> },
 }
@@ -45,6 +47,8 @@ pub struct Start {
     pub process: Process,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
+    /// What the client is told of the socket for clients on this machine.
+    pub local: Option<Local>,
 }
 
 /// Worker to supervisor.
@@ -124,9 +128,11 @@ impl Encode for ToWorker {
                 writer.str(&start.client);
                 writer.put(&start.process);
                 writer.u32(start.supervisor);
+                writer.put(&start.local);
             }
             ToWorker::Lane => writer.u8(1),
             ToWorker::Board => writer.u8(2),
+            ToWorker::Memory => writer.u8(4),
             ToWorker::Answer { request, payload } => {
                 writer.u8(3);
                 writer.u64(*request);
@@ -148,9 +154,11 @@ impl<'a> Decode<'a> for ToWorker {
                 client: reader.get()?,
                 process: reader.get()?,
                 supervisor: reader.u32()?,
+                local: reader.get()?,
             })),
             1 => Ok(ToWorker::Lane),
             2 => Ok(ToWorker::Board),
+            4 => Ok(ToWorker::Memory),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
             value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
         }
@@ -223,6 +231,7 @@ mod tests {
             client: "test".into(),
             process: Process { id: 3, machine: 4 },
             supervisor: 5,
+            local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
         };
         send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();
         send(here.as_fd(), &ToWorker::Lane, None).unwrap();

@@ -29,6 +29,9 @@ pub enum AddressError {
         /// The part that should be a port.
         port: String,
     },
+    /// The path of a Unix socket is relative, or missing.
+    #[error("`{0}` names no socket; write unix:/PATH")]
+    Path(String),
     /// An IPv6 address lacks its brackets, or a bracket its partner.
     #[error("`{0}` is ambiguous; write IPv6 addresses in brackets, as in [::1]:{DEFAULT_PORT}")]
     Brackets(String),
@@ -79,6 +82,46 @@ impl fmt::Display for Address {
     }
 }
 
+/// Where a server is: [`Address`], or `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Over the network.
+    Tcp(Address),
+    /// On this machine, at a path.
+    Unix(String),
+}
+
+/// What the address of a Unix socket begins with.
+const UNIX: &str = "unix:";
+
+impl Endpoint {
+    /// The path of a Unix socket, if an address is that of one.
+    pub fn unix_path(address: &str) -> Option<&str> {
+        address.strip_prefix(UNIX)
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Endpoint, AddressError> {
+        match Endpoint::unix_path(text) {
+            Some(path) if path.starts_with('/') => Ok(Endpoint::Unix(path.to_owned())),
+            Some(_) => Err(AddressError::Path(text.to_owned())),
+            None => text.parse().map(Endpoint::Tcp),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp(address) => address.fmt(f),
+            Endpoint::Unix(path) => write!(f, "{UNIX}{path}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +138,17 @@ mod tests {
             let address: Address = text.parse().unwrap();
             assert_eq!((address.host.as_str(), address.port), (host, port), "{text}");
             assert_eq!(address.to_string().parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn a_socket_is_named_by_its_path() {
+        let endpoint: Endpoint = "unix:/run/outboard/9470.sock".parse().unwrap();
+        assert_eq!(endpoint, Endpoint::Unix("/run/outboard/9470.sock".to_owned()));
+        assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+        assert_eq!("gpu1".parse(), Ok(Endpoint::Tcp("gpu1:9470".parse().unwrap())));
+        for text in ["unix:", "unix:run/x"] {
+            assert!(text.parse::<Endpoint>().unwrap_err().to_string().contains("unix:/PATH"), "{text}");
         }
     }
 

@@ -4,10 +4,12 @@
 //! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
 
 pub mod address;
+mod any;
 pub mod conformance;
 mod descriptor;
 pub mod host;
 pub mod lane;
+mod memory;
 mod passing;
 pub mod pipe;
 mod ring;
@@ -24,7 +26,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
+pub use any::Any;
+pub use memory::Memory;
 pub use spin::Spin;
 pub use waker::Waker;
 

@@ -33,20 +33,8 @@ const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-1";
 
 /// What else two processes may hand each other with the rings.
 pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
-/// Bytes that say what these are.
-pub const NOTE: usize = 48;
-
-/// Files that were handed over with the rings, and what was said of them.
-#[derive(Debug)]
-pub struct Handed {
-    /// The files, in order.
-    pub files: Vec<OwnedFd>,
-    /// What was said.
-    pub note: [u8; NOTE],
-}
-
 /// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and servers say hello over the socket first, and
-/// then [`offer`] and [`take_up`].
+/// then [`move_to`] memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shm;
 
@@ -73,28 +61,32 @@ struct ShmStream {
 }
 
 /// Offers shared memory for a stream over a connected Unix socket, with further files. The stream can be used at once.
-pub fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>], note: &[u8; NOTE]) -> io::Result<Arc<dyn Stream>> {
+fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<ShmStream> {
     let segment = Segment::create("outboard-rings", BYTES)?;
     let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
     let mut all = vec![segment.file()];
     all.extend(events.iter().map(AsFd::as_fd));
     all.extend_from_slice(files);
-    let mut message = [0; OFFER.len() + NOTE];
-    message[..OFFER.len()].copy_from_slice(&OFFER);
-    message[OFFER.len()..].copy_from_slice(note);
-    passing::send(socket.as_fd(), &message, &all)?;
+    passing::send(socket.as_fd(), &OFFER, &all)?;
     let [forth_filled, forth_room, back_filled, back_room] = events;
     let out = Half { position: Mutex::new(0), ring: 0, theirs: forth_filled, ours: forth_room };
     let back = Half { position: Mutex::new(0), ring: 1, theirs: back_room, ours: back_filled };
     ShmStream::start(socket, segment, out, back)
 }
 
-/// Takes up the offer of the process at the other end of a connected Unix socket.
-pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Handed)> {
+/// Moves to memory that both sides share: offers it, with further files, over a connected Unix socket, and waits until the peer has
+/// [taken it up](take_up) and [said so](confirm).
+pub fn move_to(socket: OwnedFd, files: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<Arc<dyn Stream>> {
+    let stream = offer(socket, files)?;
+    passing::receive(stream.socket.fd(), &mut [0], deadline)?;
+    Ok(Arc::new(stream))
+}
+
+/// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and the further files.
+pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Vec<OwnedFd>)> {
     let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let mut message = [0; OFFER.len() + NOTE];
-    let mut files = passing::receive(socket.as_fd(), &mut message, deadline)?.into_iter();
-    let (offer, note) = message.split_at(OFFER.len());
+    let mut offer = [0; OFFER.len()];
+    let mut files = passing::receive(socket.as_fd(), &mut offer, deadline)?.into_iter();
     if offer != OFFER {
         return Err(invalid("what was offered is not memory for rings"));
     }
@@ -105,11 +97,15 @@ pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream
     }
     let mut event = || next().map(Waker::from_descriptor);
     let (forth_filled, forth_room, back_filled, back_room) = (event()?, event()?, event()?, event()?);
-    let mut handed = Handed { files: files.collect(), note: [0; NOTE] };
-    handed.note.copy_from_slice(note);
     let out = Half { position: Mutex::new(0), ring: 1, theirs: back_filled, ours: back_room };
     let back = Half { position: Mutex::new(0), ring: 0, theirs: forth_room, ours: forth_filled };
-    Ok((ShmStream::start(socket, segment, out, back)?, handed))
+    Ok((Arc::new(ShmStream::start(socket, segment, out, back)?), files.collect()))
+}
+
+/// Tells the one who offered that the offer has been taken up.
+pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
+    let socket = stream.descriptor().ok_or(io::ErrorKind::NotConnected)?;
+    passing::send(socket, &[1], &[])
 }
 
 impl Half {
@@ -135,9 +131,9 @@ impl Drop for Asleep<'_> {
 }
 
 impl ShmStream {
-    fn start(socket: OwnedFd, segment: Segment, out: Half, back: Half) -> io::Result<Arc<dyn Stream>> {
+    fn start(socket: OwnedFd, segment: Segment, out: Half, back: Half) -> io::Result<ShmStream> {
         let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(ShmStream { socket: Socket::new(socket)?, segment, out, back, gone, abandoned }))
+        Ok(ShmStream { socket: Socket::new(socket)?, segment, out, back, gone, abandoned })
     }
 
     fn sides(&self, ring: usize) -> &Sides<Machine> {
@@ -342,7 +338,7 @@ impl Transport for Shm {
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
-        offer(dial(address.as_ref(), timeout)?, &[], &[0; NOTE])
+        Ok(Arc::new(offer(dial(address.as_ref(), timeout)?, &[])?))
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {

@@ -22,6 +22,11 @@ impl Spin {
         Spin { budget, quick: stream.capabilities().quick, turns: 0, end: None }
     }
 
+    /// Begins anew.
+    pub fn restart(&mut self) {
+        self.end = None;
+    }
+
     /// Whether to look once more. The processor is offered to others now and then: the one who waits for it may be the peer itself.
     pub fn again(&mut self) -> bool {
         if self.budget.is_zero() {

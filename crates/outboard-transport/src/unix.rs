@@ -51,6 +51,11 @@ pub fn is_unix(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_domain(socket).is_ok_and(|family| family == AddressFamily::UNIX)
 }
 
+/// The user of the process that listens, or that has connected, at the other end.
+pub fn user(socket: impl AsFd) -> Option<u32> {
+    sockopt::socket_peercred(socket).ok().map(|peer| peer.uid.as_raw())
+}
+
 /// Makes a stream of a connected Unix socket, as one that another process has accepted.
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     Ok(Arc::new(UnixConnection { socket: Socket::new(fd)? }))

@@ -10,7 +10,7 @@ use crate::limits;
 pub const MAGIC: [u8; 8] = *b"OUTBOARD";
 
 /// This program's protocol version.
-pub const VERSION: Version = Version { major: 1, minor: 1 };
+pub const VERSION: Version = Version { major: 1, minor: 2 };
 
 /// A protocol version. Different majors don't understand each other; minors only add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +71,25 @@ pub enum Purpose {
     },
     /// Only the welcome is wanted, for what it says of the devices.
     Probe,
+    /// A session that has sent no command yet is to go on through memory that both sides share, which this connection, a Unix socket, hands over.
+    /// Since 1.2.
+    Memory {
+        /// The session's number, from its [`Welcome`].
+        session: u64,
+        /// The session's key, from its [`Welcome`].
+        key: u128,
+    },
+}
+
+/// Where clients on the server's own machine find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Local {
+    /// The machine: the same number there and nowhere else; 0 if it cannot be told.
+    pub host: u64,
+    /// The user that the server runs as.
+    pub user: u32,
+    /// Path of its Unix socket.
+    pub path: String,
 }
 
 /// The server accepts.
@@ -88,6 +107,8 @@ pub struct Welcome {
     pub lanes: u32,
     /// What the client needs to know of the platform to answer questions locally; opaque here.
     pub snapshot: Vec<u8>,
+    /// How a client on the same machine reaches the server without the network. Since 1.2.
+    pub local: Option<Local>,
 }
 
 /// The server declines, and closes the connection.
@@ -118,6 +139,8 @@ pub enum RefusalCode {
     WorkerFailed,
     /// The server is stopping.
     Stopping,
+    /// The client's user may not do this.
+    NotAllowed,
     /// A reason that this program does not know.
     Other(u16),
 }
@@ -217,6 +240,11 @@ impl Hello {
                     writer.u128(*key);
                 }
                 Purpose::Probe => writer.u8(2),
+                Purpose::Memory { session, key } => {
+                    writer.u8(3);
+                    writer.u64(*session);
+                    writer.u128(*key);
+                }
             }
             writer.put(&self.process);
         })
@@ -233,6 +261,7 @@ impl Hello {
             0 => Purpose::Session { devices: reader.get()? },
             1 => Purpose::Lane { session: reader.u64()?, key: reader.u128()? },
             2 => Purpose::Probe,
+            3 => Purpose::Memory { session: reader.u64()?, key: reader.u128()? },
             value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
         };
         let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };
@@ -244,6 +273,20 @@ impl Encode for Process {
     fn encode(&self, writer: &mut Writer) {
         writer.u32(self.id);
         writer.u64(self.machine);
+    }
+}
+
+impl Encode for Local {
+    fn encode(&self, writer: &mut Writer) {
+        writer.u64(self.host);
+        writer.u32(self.user);
+        writer.str(&self.path);
+    }
+}
+
+impl<'a> Decode<'a> for Local {
+    fn decode(reader: &mut Reader<'a>) -> Result<Local, DecodeError> {
+        Ok(Local { host: reader.u64()?, user: reader.u32()?, path: reader.get()? })
     }
 }
 
@@ -266,6 +309,7 @@ impl Welcome {
             writer.u128(self.key);
             writer.u32(self.lanes);
             writer.bytes(&self.snapshot);
+            writer.put(&self.local);
         })
     }
 }
@@ -301,19 +345,24 @@ impl Answer {
         if kind != WELCOME {
             return Err(DecodeError::Invalid { what: "answer to a hello", value: kind.into() }.into());
         }
-        Ok(Answer::Welcome(Welcome {
+        let mut welcome = Welcome {
             version: preamble.version,
             software: reader.get()?,
             session: reader.u64()?,
             key: reader.u128()?,
             lanes: reader.u32()?,
             snapshot: reader.bytes()?.to_vec(),
-        }))
+            local: None,
+        };
+        if reader.remaining() > 0 {
+            welcome.local = reader.get()?;
+        }
+        Ok(Answer::Welcome(welcome))
     }
 }
 
 impl RefusalCode {
-    const KNOWN: [(RefusalCode, u16); 8] = [
+    const KNOWN: [(RefusalCode, u16); 9] = [
         (RefusalCode::ClientTooOld, 1),
         (RefusalCode::ServerTooOld, 2),
         (RefusalCode::BadHello, 3),
@@ -322,6 +371,7 @@ impl RefusalCode {
         (RefusalCode::Busy, 6),
         (RefusalCode::WorkerFailed, 7),
         (RefusalCode::Stopping, 8),
+        (RefusalCode::NotAllowed, 9),
     ];
 
     /// The code's number on the wire.
@@ -391,9 +441,12 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        for purpose in
-            [Purpose::Session { devices: vec![1, 0] }, Purpose::Lane { session: 9, key: u128::MAX - 1 }, Purpose::Probe]
-        {
+        for purpose in [
+            Purpose::Session { devices: vec![1, 0] },
+            Purpose::Lane { session: 9, key: u128::MAX - 1 },
+            Purpose::Probe,
+            Purpose::Memory { session: 1, key: 2 },
+        ] {
             let sent = hello(VERSION, purpose);
             let bytes = sent.encode();
             let (preamble, body) = split(&bytes, HELLO_LIMIT);
@@ -406,10 +459,21 @@ mod tests {
             key: 4,
             lanes: 4,
             snapshot: vec![1, 2, 3],
+            local: Some(Local { host: 5, user: 6, path: "/run/outboard/9470.sock".into() }),
         };
         let bytes = sent.encode();
         let (preamble, body) = split(&bytes, ANSWER_LIMIT);
-        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Welcome(sent)));
+        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Welcome(sent.clone())));
+        let sent = Welcome { local: None, ..sent };
+        let bytes = sent.encode();
+        let (preamble, body) = split(&bytes, ANSWER_LIMIT);
+        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Welcome(sent.clone())));
+        let before = &body[..body.len() - 1];
+        assert_eq!(
+            Answer::decode(&preamble, before, VERSION),
+            Ok(Answer::Welcome(sent)),
+            "a server of before tells no socket"
+        );
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn something_else_listens() {
 fn versions_that_do_not_fit_say_which_is_too_old() {
     let welcome = |major| {
         let version = Version { major, minor: 0 };
-        Welcome { version, software: "other".into(), session: 1, key: 2, lanes: 1, snapshot: Vec::new() }.encode()
+        Welcome { version, software: "other".into(), session: 1, key: 2, lanes: 1, snapshot: Vec::new(), local: None }
+            .encode()
     };
     let text = complaint(&answers(welcome(VERSION.major + 1)));
     assert!(text.contains("the client is too old"), "{text}");

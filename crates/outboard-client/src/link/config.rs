@@ -11,6 +11,20 @@ pub struct Config {
     pub queue: usize,
     /// How long connecting may take, and then again the handshake.
     pub timeout: Duration,
+    /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
+    pub transport: Choice,
+}
+
+/// Which way the commands go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// Through shared memory if the server is on this machine and lets this client, else over TCP.
+    #[default]
+    Auto,
+    /// Over TCP.
+    Tcp,
+    /// Through shared memory, or not at all.
+    Shm,
 }
 
 /// Spinning beats blocking by about 5 µs a wake-up, where a second processor runs the other side meanwhile.
@@ -20,7 +34,7 @@ impl Default for Config {
     fn default() -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if processors > 1 { SPIN } else { Duration::ZERO };
-        Config { spin, queue: 8 << 20, timeout: Duration::from_secs(30) }
+        Config { spin, queue: 8 << 20, timeout: Duration::from_secs(30), transport: Choice::Auto }
     }
 }
 
@@ -34,6 +48,11 @@ impl Config {
             // Beyond a second, spinning is a mistake.
             config.spin = Duration::from_micros(microseconds).min(Duration::from_secs(1));
         }
+        config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
+            Ok("tcp") => Choice::Tcp,
+            Ok("shm") => Choice::Shm,
+            _ => Choice::Auto,
+        };
         config
     }
 }

@@ -1,7 +1,6 @@
 //! Introducing the client to a server.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Instant;
 
 use outboard_transport::{Stream, Transport, read_exact_until, write_all};
@@ -11,6 +10,7 @@ use outboard_wire::handshake::{
 
 use super::Config;
 use super::bulk::Dial;
+use super::moving::{self, Moved};
 
 /// Why no connection came about.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,22 @@ pub enum ConnectError {
         /// Its reason.
         refusal: Refusal,
     },
+    /// The transport that was asked for cannot be had.
+    #[error("OUTBOARD_TRANSPORT asks for {wanted}, but {reason}")]
+    Transport {
+        /// What was asked for.
+        wanted: &'static str,
+        /// Why it cannot be had.
+        reason: String,
+    },
+    /// Something went wrong with the memory that this process and the server were to share.
+    #[error("no memory can be shared with the server at {address}: {error}")]
+    Memory {
+        /// The address.
+        address: String,
+        /// What went wrong.
+        error: io::Error,
+    },
     /// This process lacks something: threads, descriptors.
     #[error("cannot start the connection's thread: {0}")]
     Local(io::Error),
@@ -61,13 +77,14 @@ pub(super) fn connect(
     address: &str,
     hello: &Hello,
     config: &Config,
-) -> Result<(Arc<dyn Stream>, Welcome), ConnectError> {
+) -> Result<(Moved, Welcome), ConnectError> {
     let stream = transport.connect(address, config.timeout).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => ConnectError::Address(error),
         _ => ConnectError::Unreachable { address: address.to_owned(), error },
     })?;
     let welcome = handshake(&*stream, address, hello, Instant::now() + config.timeout)?;
-    Ok((stream, welcome))
+    let moved = moving::settle(stream, address, hello, &welcome, config)?;
+    Ok((moved, welcome))
 }
 
 /// What makes a lane of the session that `welcome` opened.

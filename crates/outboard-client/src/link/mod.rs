@@ -15,6 +15,7 @@ mod config;
 mod connect;
 mod fork;
 mod listen;
+mod moving;
 mod receive;
 mod sender;
 mod shared;
@@ -24,12 +25,12 @@ pub(crate) mod thread;
 use std::io;
 use std::sync::Arc;
 
-use outboard_transport::{Stream, Transport};
+use outboard_transport::{Memory, Stream, Transport};
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Welcome};
 
 pub use bulk::{Later, Ticket, Upload};
-pub use config::Config;
+pub use config::{Choice, Config};
 pub use connect::{ConnectError, handshake};
 pub use listen::{Answers, Expectation};
 pub use stats::Stats;
@@ -86,20 +87,26 @@ impl Link {
         config: Config,
         notices: NoticeHandler,
     ) -> Result<(Link, Welcome), ConnectError> {
-        let (stream, welcome) = connect::connect(transport, address, hello, &config)?;
+        let ((stream, memory), welcome) = connect::connect(transport, address, hello, &config)?;
         let dial = connect::dial(transport.clone(), address, hello, &welcome, &config);
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize);
-        let link = Link::assemble(stream, config, notices, bulk).map_err(ConnectError::Local)?;
+        let link = Link::assemble(stream, config, notices, bulk, memory).map_err(ConnectError::Local)?;
         Ok((link, welcome))
     }
 
     /// Starts a link without bulk lanes on a stream whose handshake is done.
     pub fn start(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Link> {
-        Link::assemble(stream, config, notices, Bulk::new(None, 0))
+        Link::assemble(stream, config, notices, Bulk::new(None, 0), None)
     }
 
-    fn assemble(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler, bulk: Bulk) -> io::Result<Link> {
-        let shared = Arc::new(Shared::new(stream, config, notices, bulk)?);
+    fn assemble(
+        stream: Arc<dyn Stream>,
+        config: Config,
+        notices: NoticeHandler,
+        bulk: Bulk,
+        memory: Option<Memory>,
+    ) -> io::Result<Link> {
+        let shared = Arc::new(Shared::new(stream, config, notices, bulk, memory)?);
         sender::start(Arc::clone(&shared))?;
         fork::register(&shared);
         Ok(Link { shared, process: std::process::id() })
@@ -164,6 +171,11 @@ impl Link {
     /// Counters since the start.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    /// The memory that the server's worker shares with this process, if it is on the same machine.
+    pub fn memory(&self) -> Option<&Memory> {
+        self.shared.memory.as_ref()
     }
 
     /// Which transport, and the peer's address.

@@ -8,10 +8,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use outboard_session::client::{Event, Incoming};
-use outboard_transport::{Interest, PEER_CHECK, Readiness};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
 
 use super::shared::{Shared, lock, try_lock};
 use super::{LinkError, Reply};
@@ -63,33 +62,10 @@ impl Slot {
     }
 }
 
-/// Spinning, until its time is up. The clock starts at the first turn. Each turn offers the processor to others: the
-/// one who waits for it may be the worker itself.
-struct Spin {
-    budget: Duration,
-    end: Option<Instant>,
-}
-
-impl Spin {
-    fn new(budget: Duration) -> Spin {
-        Spin { budget, end: None }
-    }
-
-    /// Whether to look once more.
-    fn again(&mut self) -> bool {
-        if self.budget.is_zero() {
-            return false;
-        }
-        let now = Instant::now();
-        std::thread::yield_now();
-        now < *self.end.get_or_insert(now + self.budget)
-    }
-}
-
 impl Shared {
     /// Waits for a reply that has been asked for.
     pub(super) fn receive(&self, slot: &Slot) -> Result<Reply, LinkError> {
-        let mut spin = Spin::new(self.config.spin);
+        let mut spin = Spin::new(&*self.stream, self.config.spin);
         loop {
             if let Some(reply) = slot.take() {
                 return reply;

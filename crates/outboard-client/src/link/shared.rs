@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
-use outboard_transport::{Interest, Readiness, Stream, Waker};
+use outboard_transport::{Interest, Memory, Readiness, Stream, Waker};
 use outboard_wire::Writer;
 
 use super::bulk::Bulk;
@@ -35,6 +35,7 @@ pub(super) struct Shared {
     pub(super) waker: Waker,
     lost: OnceLock<Arc<str>>,
     pub(super) bulk: Bulk,
+    pub(super) memory: Option<Memory>,
     pub(super) listening: Listening,
     pub(super) counters: Counters,
 }
@@ -81,6 +82,7 @@ impl Shared {
         config: Config,
         notices: NoticeHandler,
         bulk: Bulk,
+        memory: Option<Memory>,
     ) -> io::Result<Shared> {
         Ok(Shared {
             stream,
@@ -95,6 +97,7 @@ impl Shared {
             waker: Waker::new()?,
             lost: OnceLock::new(),
             bulk,
+            memory,
             listening: Listening::default(),
             counters: Counters::default(),
         })

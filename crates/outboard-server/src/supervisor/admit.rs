@@ -1,20 +1,17 @@
 //! From a new connection to a worker that serves it.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 use outboard_wire::handshake::{
     HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::Supervisor;
 use super::workers::{Order, Worker};
-use crate::control::Start;
+use super::{Connection, Peer, Supervisor};
+use crate::control::{Start, ToWorker};
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +35,15 @@ fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
 /// Reads the hello and does what it asks for. `permit` is held while the client is at its hello.
 pub(super) async fn admit(
     supervisor: &Supervisor,
-    mut stream: TcpStream,
-    peer: SocketAddr,
+    mut stream: impl Connection,
+    peer: Peer,
     permit: OwnedSemaphorePermit,
 ) {
     let hello = match timeout(supervisor.config.hello_timeout, read_hello(&mut stream)).await {
+        Ok(Ok(_)) if matches!(peer, Peer::Local { admitted: false, .. }) => Err(refuse(
+            RefusalCode::NotAllowed,
+            "this socket is for the server's own user and root; `outboard serve --socket-access` lets others in",
+        )),
         Ok(hello) => hello,
         Err(_) => Err(refuse(RefusalCode::BadHello, "the hello took too long")),
     };
@@ -62,7 +63,7 @@ pub(super) async fn admit(
     }
 }
 
-async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Failure> {
+async fn read_hello(stream: &mut impl Connection) -> Result<Hello, Failure> {
     let mut head = [0; Preamble::SIZE];
     stream.read_exact(&mut head).await?;
     let preamble = Preamble::decode(&head, HELLO_LIMIT)?;
@@ -73,7 +74,7 @@ async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Failure> {
 
 /// Sends the refusal and makes sure it arrives: closing a socket with unread bytes would reset the connection and
 /// throw away what was sent.
-async fn turn_away(stream: &mut TcpStream, refusal: &Refusal) -> io::Result<()> {
+async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
     stream.write_all(&refusal.encode(VERSION)).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 4096];
@@ -81,12 +82,20 @@ async fn turn_away(stream: &mut TcpStream, refusal: &Refusal) -> io::Result<()> 
     Ok(())
 }
 
-async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &TcpStream, peer: SocketAddr) -> Result<(), Failure> {
+async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &impl Connection, peer: Peer) -> Result<(), Failure> {
     let client = (hello.client, hello.process);
     match hello.purpose {
         Purpose::Lane { session, key } => {
-            supervisor.sessions.add_lane(session, key, stream.as_fd()).map_err(Failure::Refused)?;
+            supervisor.sessions.add(session, key, ToWorker::Lane, stream.as_fd()).map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "lane");
+            Ok(())
+        }
+        Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
+            Err(refuse(RefusalCode::NotAllowed, "memory can be shared over the server's Unix socket only"))
+        }
+        Purpose::Memory { session, key } => {
+            supervisor.sessions.add(session, key, ToWorker::Memory, stream.as_fd()).map_err(Failure::Refused)?;
+            tracing::debug!(session, %peer, "shared memory");
             Ok(())
         }
         Purpose::Session { devices } => start(supervisor, false, devices, client, stream, peer).await,
@@ -100,8 +109,8 @@ async fn start(
     probe: bool,
     devices: Vec<u32>,
     (client, process): (String, Process),
-    stream: &TcpStream,
-    peer: SocketAddr,
+    stream: &impl Connection,
+    peer: Peer,
 ) -> Result<(), Failure> {
     let config = &supervisor.config;
     if supervisor.sessions.len() >= config.max_sessions {
@@ -115,8 +124,8 @@ async fn start(
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
     tracing::info!(session, %peer, client, probe, worker = worker.id(), "session starts");
-    let start =
-        Start { session, key, lanes: config.lanes, probe, devices, client, process, supervisor: std::process::id() };
+    let (lanes, local) = (config.lanes, supervisor.local.clone());
+    let start = Start { session, key, lanes, probe, devices, client, process, supervisor: std::process::id(), local };
     let welcomed = supervisor.sessions.open(worker, start, stream.as_fd())?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(()),

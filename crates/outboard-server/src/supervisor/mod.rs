@@ -4,29 +4,39 @@
 //! loads a driver library. What it holds for a client is a table entry and a process.
 
 mod admit;
+mod local;
 mod sessions;
 mod shares;
 mod workers;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
+use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
+use local::Door;
+pub use local::{Access, Socket};
 use sessions::Sessions;
 
 /// What a supervisor needs to know.
 pub struct Config {
     /// Where clients connect: `HOST:PORT`; port 0 takes any free one.
     pub listen: String,
+    /// Whether clients on this machine find a Unix socket, over which they can share memory with their worker.
+    pub socket: Socket,
+    /// Who may connect to it.
+    pub access: Access,
     /// How to start a worker.
     pub worker: WorkerCommand,
     /// How long a client may take for its hello.
@@ -77,6 +87,8 @@ impl Config {
     pub fn new(listen: impl Into<String>, worker: WorkerCommand) -> Config {
         Config {
             listen: listen.into(),
+            socket: Socket::Off,
+            access: Access::Owner,
             worker,
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
@@ -119,6 +131,8 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 /// What the tasks of one supervisor share.
 struct Supervisor {
     config: Config,
+    /// What clients are told of the socket for those on this machine.
+    local: Option<Local>,
     sessions: Sessions,
     hellos: Arc<Semaphore>,
 }
@@ -138,24 +152,31 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
     let listener = TcpListener::bind(&config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr()?;
-    tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
+    let door = Door::open(&config.socket, config.access, address.port()).map_err(|error| ServeError::Listen {
+        address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
+        error,
+    })?;
+    let local = door.as_ref().and_then(Door::told);
+    let socket = local.as_ref().map_or("none", |local| &local.path);
+    tracing::info!(%address, socket, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
     let sessions = Sessions::new(config.max_sessions)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
-    let supervisor = std::rc::Rc::new(Supervisor { config, sessions, hellos });
+    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, hellos });
     let tasks = tokio::task::LocalSet::new();
     let reason = tasks
         .run_until(async {
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
+                        Ok((stream, peer)) => accept(&supervisor, stream, Peer::Remote(peer)),
+                        Err(error) => cannot_accept(&error).await,
+                    },
+                    accepted = knock(door.as_ref()) => match accepted {
                         Ok((stream, peer)) => accept(&supervisor, stream, peer),
-                        Err(error) => {
-                            tracing::warn!(%error, "cannot accept a client");
-                            tokio::time::sleep(ACCEPT_PAUSE).await;
-                        }
+                        Err(error) => cannot_accept(&error).await,
                     },
                     _ = terminate.recv() => break "SIGTERM",
                     _ = interrupt.recv() => break "SIGINT",
@@ -164,19 +185,71 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         })
         .await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
-    drop(listener);
+    drop((listener, door));
     tasks.run_until(supervisor.sessions.stop_all()).await;
     tracing::info!("stopped");
     Ok(())
 }
 
+async fn cannot_accept(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a client");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// The next client at the socket, if there is one.
+async fn knock(door: Option<&Door>) -> io::Result<(UnixStream, Peer)> {
+    let Some(door) = door else { return std::future::pending().await };
+    let stream = door.accept().await?;
+    let user = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+    let peer = Peer::Local { user, admitted: door.admits(&stream) };
+    Ok((stream, peer))
+}
+
+/// Where a client is.
+#[derive(Debug, Clone, Copy)]
+enum Peer {
+    Remote(SocketAddr),
+    /// On this machine, and whether its user may be here.
+    Local {
+        user: u32,
+        admitted: bool,
+    },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Remote(address) => address.fmt(f),
+            Peer::Local { user, .. } => write!(f, "user {user} of this machine"),
+        }
+    }
+}
+
+/// A client's connection, of whatever kind.
+trait Connection: AsyncRead + AsyncWrite + AsFd + Unpin + 'static {
+    /// Writes what fits.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Connection for TcpStream {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
+}
+
+impl Connection for UnixStream {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(bytes)
+    }
+}
+
 /// Looks after one new connection, in a task of its own.
-fn accept(supervisor: &std::rc::Rc<Supervisor>, stream: TcpStream, peer: SocketAddr) {
+fn accept(supervisor: &std::rc::Rc<Supervisor>, stream: impl Connection, peer: Peer) {
     let Ok(permit) = Arc::clone(&supervisor.hellos).try_acquire_owned() else {
         tracing::warn!(%peer, "refused: too many clients are connecting");
         let sentence = "the server has too many clients connecting at once; try again".to_owned();
         // Whether it fits into the empty socket buffer or not, nobody waits for it.
-        let _ = stream.try_write(&Refusal { code: RefusalCode::Busy, sentence }.encode(VERSION));
+        let _ = stream.write_now(&Refusal { code: RefusalCode::Busy, sentence }.encode(VERSION));
         return;
     };
     let supervisor = std::rc::Rc::clone(supervisor);

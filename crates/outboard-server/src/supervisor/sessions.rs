@@ -32,16 +32,16 @@ struct Table {
 
 struct Entry {
     key: u128,
-    /// Lanes on their way to the worker.
-    lanes: mpsc::Sender<OwnedFd>,
+    /// Further connections on their way to the worker, and what they are.
+    further: mpsc::Sender<(ToWorker, OwnedFd)>,
     stop: mpsc::Sender<()>,
 }
 
 /// The client's welcome, or why there was none.
 pub(super) type Welcomed = oneshot::Receiver<Result<(), Refusal>>;
 
-/// Lanes that may be on their way to a worker.
-const LANES_ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES;
+/// Connections that may be on their way to a worker.
+const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
 /// How long workers have to end by themselves when the supervisor stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -64,13 +64,13 @@ impl Sessions {
         let process = worker.id();
         worker.send(&ToWorker::Start(start), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
-        let (lanes, lanes_in) = mpsc::channel(LANES_ON_THE_WAY);
+        let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
-        self.table.sessions.borrow_mut().insert(session, Entry { key, lanes, stop });
+        self.table.sessions.borrow_mut().insert(session, Entry { key, further, stop });
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
-            look_after(worker, session, &table.shares, lanes_in, stop_in, welcome).await;
+            look_after(worker, session, &table.shares, further_in, stop_in, welcome).await;
             table.sessions.borrow_mut().remove(&session);
             table.board.clear(process);
             table.ended.notify_waiters();
@@ -78,8 +78,14 @@ impl Sessions {
         Ok(welcomed)
     }
 
-    /// Hands one more connection to a session's worker.
-    pub(super) fn add_lane(&self, session: u64, key: u128, connection: BorrowedFd<'_>) -> Result<(), Refusal> {
+    /// Hands one more connection to a session's worker, and says what it is.
+    pub(super) fn add(
+        &self,
+        session: u64,
+        key: u128,
+        what: ToWorker,
+        connection: BorrowedFd<'_>,
+    ) -> Result<(), Refusal> {
         let sessions = self.table.sessions.borrow();
         // One answer for both, so that it does not tell which sessions exist.
         let entry = sessions.get(&session).filter(|entry| same(entry.key, key)).ok_or_else(|| Refusal {
@@ -88,10 +94,10 @@ impl Sessions {
         })?;
         let failed = |reason: String| Refusal {
             code: RefusalCode::Busy,
-            sentence: format!("the lane cannot be handed to the session's worker: {reason}"),
+            sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
         };
         let connection = connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
-        entry.lanes.try_send(connection).map_err(|error| failed(error.to_string()))
+        entry.further.try_send((what, connection)).map_err(|error| failed(error.to_string()))
     }
 
     /// Ends a session's worker now.
@@ -141,7 +147,7 @@ async fn look_after(
     mut worker: Worker,
     session: u64,
     shares: &Shares,
-    mut lanes: mpsc::Receiver<OwnedFd>,
+    mut further: mpsc::Receiver<(ToWorker, OwnedFd)>,
     mut stop: mpsc::Receiver<()>,
     welcome: oneshot::Sender<Result<(), Refusal>>,
 ) {
@@ -178,9 +184,9 @@ async fn look_after(
                     break;
                 }
             },
-            Some(lane) = lanes.recv() => {
-                if let Err(error) = worker.send(&ToWorker::Lane, Some(lane.as_fd())) {
-                    tracing::warn!(session, %error, "a lane did not reach its worker");
+            Some((what, connection)) = further.recv() => {
+                if let Err(error) = worker.send(&what, Some(connection.as_fd())) {
+                    tracing::warn!(session, %error, "a connection did not reach its worker");
                 }
             }
             Some(()) = stop.recv() => {

@@ -6,6 +6,7 @@
 //! better than any code here could.
 
 pub mod bulk;
+mod moving;
 mod registry;
 mod replier;
 mod requests;
@@ -14,16 +15,17 @@ mod watch;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outboard_session::server::Incoming;
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_all};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor, ToWorker};
 
 pub use crate::control::Start;
 pub use bulk::{Bulk, Sink};
+use moving::Moving;
 pub use outboard_session::server::Command;
 pub use registry::Registry;
 pub use replier::Replier;
@@ -106,7 +108,7 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
             return Ok(REFUSED);
         }
     };
-    let stream = tcp::from_descriptor(connection)?;
+    let (stream, on_this_machine) = moving::stream(connection)?;
     let welcome = Welcome {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -114,6 +116,7 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
         key: start.key,
         lanes: start.lanes,
         snapshot: handler.snapshot(),
+        local: start.local.clone(),
     };
     let message = welcome.encode();
     if message.len() > outboard_wire::handshake::ANSWER_LIMIT {
@@ -128,11 +131,17 @@ fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Re
         return Ok(SERVED);
     }
     let bulk = Bulk::new();
-    let lane_welcome = Welcome { snapshot: Vec::new(), ..welcome }.encode();
+    let lane_welcome = Welcome { snapshot: Vec::new(), local: None, ..welcome }.encode();
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control));
-    watch::start(control, registry.clone(), Arc::clone(&stream), bulk.clone(), lane_welcome)?;
-    let replier = Replier::new(Arc::clone(&stream), bulk, registry);
+    let moving = Arc::new(Moving::new()?);
+    watch::supervisor(control, registry.clone(), bulk.clone(), lane_welcome, Arc::clone(&moving))?;
+    let (stream, memory) = match moving.settle(stream, on_this_machine) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),
+        settled => settled?,
+    };
+    watch::client(Arc::clone(&stream))?;
+    let replier = Replier::new(Arc::clone(&stream), bulk, registry, memory);
     let result = dispatch(&*stream, &replier, &mut handler);
     handler.closed();
     match result {
@@ -192,7 +201,7 @@ fn read(
     spin: Duration,
     mut look: impl FnMut() -> (bool, io::Result<()>),
 ) -> io::Result<bool> {
-    let mut spin_until = None;
+    let mut spin = Spin::new(stream, spin);
     loop {
         match stream.read(incoming.buffer().room()) {
             Ok(0) => return Ok(false),
@@ -209,14 +218,13 @@ fn read(
         written?;
         if again {
             // What is waited for ends soon, or is soon waited for elsewhere; then the client has its say.
-            spin_until = None;
-            std::thread::yield_now();
+            spin.restart();
+            if !spin.again() {
+                std::thread::yield_now();
+            }
             continue;
         }
-        let now = Instant::now();
-        if now < *spin_until.get_or_insert(now + spin) {
-            // The one who waits for this processor may be the client itself.
-            std::thread::yield_now();
+        if spin.again() {
             continue;
         }
         if stream.wait(Interest::READ, None, Some(PEER_CHECK))? == Readiness::default() {

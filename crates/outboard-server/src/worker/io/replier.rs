@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_session::TooLong;
 use outboard_session::server::Outgoing;
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream};
+use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream};
 use outboard_wire::Writer;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
@@ -22,6 +22,7 @@ pub struct Replier {
     replies: Arc<Replies>,
     bulk: Bulk,
     registry: Registry,
+    memory: Option<Arc<Memory>>,
     gathers: bool,
 }
 
@@ -43,13 +44,14 @@ impl Clone for Replier {
             replies: Arc::clone(&self.replies),
             bulk: self.bulk.clone(),
             registry: self.registry.clone(),
+            memory: self.memory.clone(),
             gathers: false,
         }
     }
 }
 
 impl Replier {
-    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk, registry: Registry) -> Replier {
+    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk, registry: Registry, memory: Option<Memory>) -> Replier {
         let replies = Replies {
             stream,
             outgoing: Mutex::new(Outgoing::new(false)),
@@ -57,7 +59,7 @@ impl Replier {
             pending: AtomicBool::new(false),
             taken: AtomicU64::new(0),
         };
-        Replier { replies: Arc::new(replies), bulk, registry, gathers: true }
+        Replier { replies: Arc::new(replies), bulk, registry, memory: memory.map(Arc::new), gathers: true }
     }
 
     /// Answers command `seq` with a CUresult and what it returns.
@@ -92,6 +94,11 @@ impl Replier {
     /// The session's bulk transfers.
     pub fn bulk(&self) -> &Bulk {
         &self.bulk
+    }
+
+    /// The memory that the client shares, if it is on this machine.
+    pub fn memory(&self) -> Option<&Arc<Memory>> {
+        self.memory.as_ref()
     }
 
     /// What sessions of the server share.

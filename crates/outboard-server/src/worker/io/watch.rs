@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outboard_transport::{Interest, Stream, tcp, write_all};
+use outboard_transport::{Interest, Stream, write_all};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::moving::{self, Moving};
 use super::{Bulk, Registry, SERVED, exit};
 use crate::control::{self, ToWorker};
 
@@ -19,20 +20,24 @@ pub(super) fn die_with_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Starts the threads that watch the client's connection and the supervisor's socket.
-///
-/// `lane_welcome` is what a new lane's client is told.
-pub(super) fn start(
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+/// Starts the thread that watches the client's connection.
+pub(super) fn client(stream: Arc<dyn Stream>) -> io::Result<()> {
+    spawn("watch-client", move || watch_client(&*stream))
+}
+
+/// Starts the thread that watches the supervisor's socket. `lane_welcome` is what the client is told over further connections.
+pub(super) fn supervisor(
     control: Arc<OwnedFd>,
     registry: Registry,
-    stream: Arc<dyn Stream>,
     bulk: Bulk,
     lane_welcome: Vec<u8>,
+    moving: Arc<Moving>,
 ) -> io::Result<()> {
-    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    spawn("watch-client").spawn(move || watch_client(&*stream))?;
-    spawn("watch-supervisor").spawn(move || watch_supervisor(&control, &registry, &bulk, &lane_welcome))?;
-    Ok(())
+    spawn("watch-supervisor", move || watch_supervisor(&control, &registry, &bulk, &lane_welcome, &moving))
 }
 
 fn watch_client(stream: &dyn Stream) {
@@ -45,7 +50,7 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_welcome: &[u8]) {
+fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_welcome: &[u8], moving: &Moving) {
     while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
         match (message, connection) {
             (ToWorker::Lane, Some(connection)) => {
@@ -53,10 +58,15 @@ fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_we
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
+            (ToWorker::Memory, Some(connection)) => {
+                if let Err(error) = moving.arrived(connection, lane_welcome) {
+                    tracing::warn!(%error, "no memory is shared with the client");
+                }
+            }
             (ToWorker::Answer { request, payload }, descriptor) => {
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
-            (ToWorker::Lane, None) => tracing::error!("a lane came without its connection"),
+            (ToWorker::Lane | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
             (ToWorker::Start(_) | ToWorker::Board, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");
             }
@@ -66,7 +76,7 @@ fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_we
 }
 
 fn add_lane(bulk: &Bulk, connection: OwnedFd, welcome: &[u8]) -> io::Result<()> {
-    let stream = tcp::from_descriptor(connection)?;
+    let (stream, _) = moving::stream(connection)?;
     // It fits into the empty socket buffer, so this does not wait for the client.
     write_all(&*stream, welcome)?;
     bulk.add_lane(stream)

@@ -1,0 +1,96 @@
+//! From the connection that reaches a server to shared memory, where that can be had.
+//!
+//! A server tells in its welcome which machine it is on and where its Unix socket is. A client that finds the machine to be its own, and may connect
+//! to the socket, takes its session there; if anything is in the way, it stays where it is.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use outboard_transport::unix::{self, Unix};
+use outboard_transport::{Memory, Stream, Transport, host};
+use outboard_wire::handshake::{Hello, Local, Purpose, Welcome};
+
+use super::config::Choice;
+use super::connect::handshake;
+use super::{Config, ConnectError};
+
+/// The stream that carries the session's commands, and the memory shared with the worker.
+pub(super) type Moved = (Arc<dyn Stream>, Option<Memory>);
+
+/// Moves the session, if it can be.
+pub(super) fn settle(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    welcome: &Welcome,
+    config: &Config,
+) -> Result<Moved, ConnectError> {
+    if !matches!(hello.purpose, Purpose::Session { .. }) {
+        return Ok((stream, None));
+    }
+    let deadline = Instant::now() + config.timeout;
+    let failed = |error| ConnectError::Memory { address: address.to_owned(), error };
+    if let Some(socket) = socket(&*stream) {
+        if config.transport == Choice::Tcp {
+            let reason = format!("the server is named by its Unix socket, {address}; name it by HOST:PORT");
+            return Err(ConnectError::Transport { wanted: "tcp", reason });
+        }
+        drop(stream);
+        let (stream, memory) = socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
+        return Ok((stream, Some(memory)));
+    }
+    if config.transport == Choice::Tcp {
+        return Ok((stream, None));
+    }
+    let refused = |reason: String| match config.transport {
+        Choice::Shm => Err(ConnectError::Transport { wanted: "shm", reason }),
+        Choice::Auto | Choice::Tcp => Ok(()),
+    };
+    let local = match reachable(welcome) {
+        Ok(local) => local,
+        Err(reason) => return refused(reason).map(|()| (stream, None)),
+    };
+    let reached = reach(local, hello, welcome, config, deadline);
+    let socket = match reached {
+        Ok(socket) => socket,
+        Err(error) => {
+            let reason = format!("the server's socket {} cannot be used: {error}", local.path);
+            return refused(reason).map(|()| (stream, None));
+        }
+    };
+    // From here on the worker may have moved already: there is no way back.
+    let (moved, memory) = Memory::move_to(socket, deadline).map_err(failed)?;
+    Ok((moved, Some(memory)))
+}
+
+/// The connection under a stream, if it is a Unix socket.
+fn socket(stream: &dyn Stream) -> Option<io::Result<OwnedFd>> {
+    stream.descriptor().filter(|fd| unix::is_unix(*fd)).map(|fd| fd.try_clone_to_owned())
+}
+
+/// The server's socket, if it is on this machine.
+fn reachable(welcome: &Welcome) -> Result<&Local, String> {
+    match &welcome.local {
+        None => Err("the server has no Unix socket; start it with `outboard serve --socket PATH`".to_owned()),
+        Some(local) if local.host == 0 || local.host != host::id() => {
+            Err("the server is not on this machine".to_owned())
+        }
+        Some(local) => Ok(local),
+    }
+}
+
+/// Connects to the session's worker over the server's socket.
+fn reach(local: &Local, hello: &Hello, welcome: &Welcome, config: &Config, deadline: Instant) -> io::Result<OwnedFd> {
+    let stream = Unix.connect(&local.path, config.timeout)?;
+    let socket = socket(&*stream).ok_or(io::ErrorKind::NotConnected)??;
+    // The path is the server's. Where this process sees other files, somebody else may sit there.
+    if unix::user(&socket).is_none_or(|user| user != local.user) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user than the server"));
+    }
+    let purpose = Purpose::Memory { session: welcome.session, key: welcome.key };
+    let hello = Hello { purpose, ..hello.clone() };
+    handshake(&*stream, &local.path, &hello, deadline).map_err(io::Error::other)?;
+    Ok(socket)
+}

@@ -1,0 +1,168 @@
+//! The Unix socket for clients on this machine. Over it they may share memory with their worker, so not everybody may connect.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as Blocking;
+use std::path::{Path, PathBuf};
+
+use outboard_wire::handshake::Local;
+use rustix::process::geteuid;
+use tokio::net::{UnixListener, UnixStream};
+
+/// Whether and where to listen for clients on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Socket {
+    /// Not at all.
+    Off,
+    /// At the usual path; if that cannot be, not at all.
+    Usual,
+    /// There.
+    At(PathBuf),
+}
+
+/// Who may connect to the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// The server's own user, and root.
+    #[default]
+    Owner,
+    /// The group of the file, too.
+    Group,
+    /// Every user of the machine.
+    All,
+}
+
+/// The socket, open.
+pub(super) struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+    access: Access,
+}
+
+/// The usual path: in the folder that the system gives a user or its services for the time they run.
+fn usual(port: u16) -> PathBuf {
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("outboard"),
+        _ if geteuid().is_root() => PathBuf::from("/run/outboard"),
+        _ => PathBuf::from(format!("/tmp/outboard-{}", geteuid().as_raw())),
+    };
+    folder.join(format!("{port}.sock"))
+}
+
+/// Makes the folder, or checks that nobody else can put a socket of theirs into it.
+fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
+    let mode = if access == Access::Owner { 0o700 } else { 0o755 };
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        let reason = format!("{} is not a folder that only this user can write to", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
+    Ok(())
+}
+
+impl Door {
+    /// Opens the socket, if there is to be one. `port` tells several servers apart.
+    pub(super) fn open(socket: &Socket, access: Access, port: u16) -> io::Result<Option<Door>> {
+        match socket {
+            Socket::Off => Ok(None),
+            Socket::At(path) => Door::listen(path, access).map(Some),
+            Socket::Usual => {
+                let path = usual(port);
+                let folder = path.parent().unwrap_or(Path::new("/"));
+                match make_folder(folder, access).and_then(|()| Door::listen(&path, access)) {
+                    Ok(door) => Ok(Some(door)),
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "no socket for clients on this machine; they use TCP");
+                        Ok(None)
+                    }
+                }
+            }
+        }
+    }
+
+    fn listen(path: &Path, access: Access) -> io::Result<Door> {
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            outcome => outcome,
+        }?;
+        let mode = match access {
+            Access::Owner => 0o600,
+            Access::Group => 0o660,
+            Access::All => 0o666,
+        };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        Ok(Door { listener, path: path.to_owned(), access })
+    }
+
+    /// What clients are told of it. A path that is no text, or relative, would mean nothing to them.
+    pub(super) fn told(&self) -> Option<Local> {
+        let path = std::fs::canonicalize(&self.path).ok()?.to_str()?.to_owned();
+        Some(Local { host: outboard_transport::host::id(), user: geteuid().as_raw(), path })
+    }
+
+    /// The next client.
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+
+    /// Whether the client's user may connect. For groups and everybody, the file's permissions have seen to it.
+    pub(super) fn admits(&self, stream: &UnixStream) -> bool {
+        let own = geteuid().as_raw();
+        self.access != Access::Owner || stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+    }
+}
+
+/// Whether nobody listens at a socket any more.
+fn is_left_over(path: &Path) -> bool {
+    Blocking::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn the_socket_is_its_owners_and_goes_with_the_server() {
+        let folder = std::env::temp_dir().join(format!("outboard-door-{}", std::process::id()));
+        make_folder(&folder, Access::Owner).unwrap();
+        make_folder(&folder, Access::Owner).unwrap();
+        let path = folder.join("1.sock");
+        runtime().block_on(async {
+            let door = Door::listen(&path, Access::Owner).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+            assert!(Door::listen(&path, Access::Owner).is_err(), "another server has it");
+            let told = door.told().unwrap();
+            assert!(told.host != 0 && told.path.ends_with("/1.sock"));
+            let _client = Blocking::connect(&path).unwrap();
+            assert!(door.admits(&door.accept().await.unwrap()));
+            drop(door);
+            assert!(!path.exists());
+            // What a server that was killed has left behind.
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+            drop(Door::listen(&path, Access::All).unwrap());
+        });
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(make_folder(&folder, Access::Owner).is_err(), "anybody could put a socket there");
+        std::fs::remove_dir(&folder).unwrap();
+    }
+}

@@ -1,0 +1,79 @@
+//! From the connection that the client came by to the one that carries its commands.
+//!
+//! A client at the Unix socket brings shared memory over it. One that came by TCP and then finds itself on this machine brings it over one more
+//! connection, which the supervisor passes on, before it sends its first command.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, shm, tcp, unix, write_all};
+
+/// How long a client may take to bring its memory.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the session goes on, if it moves.
+pub(super) struct Moving {
+    place: Mutex<Option<(Arc<dyn Stream>, Memory)>>,
+    waker: Waker,
+}
+
+/// A stream of a connection of either kind; and, if it is one to this machine, the connection once more.
+pub(super) fn stream(connection: OwnedFd) -> io::Result<(Arc<dyn Stream>, Option<OwnedFd>)> {
+    if !unix::is_unix(connection.as_fd()) {
+        return Ok((tcp::from_descriptor(connection)?, None));
+    }
+    let again = connection.try_clone()?;
+    Ok((unix::from_descriptor(connection)?, Some(again)))
+}
+
+fn take_up(socket: OwnedFd) -> io::Result<(Arc<dyn Stream>, Memory)> {
+    Memory::take_up(socket, Instant::now() + PATIENCE)
+}
+
+impl Moving {
+    pub(super) fn new() -> io::Result<Moving> {
+        Ok(Moving { place: Mutex::new(None), waker: Waker::new()? })
+    }
+
+    /// The supervisor has passed on a connection that brings memory.
+    pub(super) fn arrived(&self, connection: OwnedFd, welcome: &[u8]) -> io::Result<()> {
+        let (stream, socket) = stream(connection)?;
+        let socket = socket.ok_or_else(|| io::Error::other("memory cannot come over TCP"))?;
+        // It fits into the empty socket buffer, so this does not wait for the client.
+        write_all(&*stream, welcome)?;
+        drop(stream);
+        let (stream, memory) = take_up(socket)?;
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some((Arc::clone(&stream), memory));
+        self.waker.wake();
+        // Only now does the client let go of its first connection.
+        shm::confirm(&*stream)
+    }
+
+    /// The stream that carries the commands, once the client has chosen one.
+    pub(super) fn settle(
+        &self,
+        first: Arc<dyn Stream>,
+        on_this_machine: Option<OwnedFd>,
+    ) -> io::Result<(Arc<dyn Stream>, Option<Memory>)> {
+        if let Some(socket) = on_this_machine {
+            drop(first);
+            let (stream, memory) = take_up(socket)?;
+            shm::confirm(&*stream)?;
+            return Ok((stream, Some(memory)));
+        }
+        loop {
+            let ready = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK))?;
+            if let Some((stream, memory)) = self.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return Ok((stream, Some(memory)));
+            }
+            if ready.read || ready.hangup {
+                return Ok((first, None));
+            }
+            if ready == Readiness::default() {
+                first.check_peer()?;
+            }
+        }
+    }
+}
