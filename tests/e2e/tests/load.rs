@@ -17,12 +17,12 @@ fn sixty_four_clients_at_once_all_get_their_right_result() {
     }
 }
 
-/// What the client library counted in a run.
-fn statistics(server: &Server, launches: &str) -> Value {
-    let path = std::env::temp_dir().join(format!("outboard-statistics-{}-{launches}.json", std::process::id()));
+/// What the client library counted in a run of a program that is told how much to do.
+fn statistics(server: &Server, program: &str, amount: &str) -> Value {
+    let path = std::env::temp_dir().join(format!("outboard-{program}-{}-{amount}.json", std::process::id()));
     let file = path.to_str().expect("a plain path");
-    let outcome = Program::new("burst").arg(launches).env("OUTBOARD_STATS_FILE", file).through(server);
-    outcome.expect_success("burst");
+    let outcome = Program::new(program).arg(amount).env("OUTBOARD_STATS_FILE", file).through(server);
+    outcome.expect_success(program);
     let text = std::fs::read(&path).expect("the client library wrote its statistics");
     std::fs::remove_file(&path).expect("the file can be removed");
     serde_json::from_slice(&text).expect("the statistics are JSON")
@@ -32,8 +32,8 @@ fn statistics(server: &Server, launches: &str) -> Value {
 fn a_burst_of_launches_is_posted() {
     let server = Server::start();
     // The difference of the two is what 10,000 launches cost.
-    let few = statistics(&server, "1");
-    let many = statistics(&server, "10001");
+    let few = statistics(&server, "burst", "1");
+    let many = statistics(&server, "burst", "10001");
     let cost = |name: &str| {
         let count = |of: &Value| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
         count(&many).saturating_sub(count(&few))
@@ -45,6 +45,20 @@ fn a_burst_of_launches_is_posted() {
         assert!(many[name].is_string(), "{name} is told: {many}");
     }
     assert!(many["bytes_to_device"].is_u64() && many["bytes_from_device"].is_u64(), "{many}");
+}
+
+#[test]
+fn waits_for_nothing_ask_nobody() {
+    let server = Server::start();
+    let few = statistics(&server, "idle_waits", "10");
+    let many = statistics(&server, "idle_waits", "1010");
+    let count = |of: &Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
+    // A thousand rounds of six waits and questions, an allocation and a free.
+    for name in ["waited", "posted"] {
+        let more = count(&many, name).saturating_sub(count(&few, name));
+        // Waits for what is held may be asked for a few times more or less.
+        assert!(more <= 20, "{more} more {name} for 1,000 rounds: {few} {many}");
+    }
 }
 
 /// Other work on the machine can only make a run look slower than it is, so the best of several counts.
