@@ -68,7 +68,7 @@ while IFS=$'\t' read -r name program libraries args; do
     direct=$?
     t1=$(seconds)
     # shellcheck disable=SC2086
-    LD_LIBRARY_PATH=$extra OUTBOARD_STATS_FILE=$logs/$name.statistics.json timeout -k 5 $limit \
+    LD_LIBRARY_PATH=$extra OUTBOARD_PROFILE=$logs/$name.statistics.json timeout -k 5 $limit \
         "$dist/bin/outboard" run --server "$address" -- "$programs/$program" $args \
         >"$logs/$name.server.out" 2>"$logs/$name.server.err" </dev/null
     remote=$?

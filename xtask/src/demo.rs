@@ -36,7 +36,7 @@ pub(crate) struct Args {
     driver: Option<String>,
 }
 
-/// What the client library counts in a run; it writes this to the file that `OUTBOARD_STATS_FILE` names.
+/// What the client library counts in a run; it writes this to the file that `OUTBOARD_PROFILE` names.
 #[derive(Deserialize)]
 struct Statistics {
     device: String,
@@ -93,7 +93,7 @@ fn run_program(dist: &Dist, address: &str, name: &str, args: &[&str]) -> Result<
         .args(["run", "--server", address, "--"])
         .arg(programs::dir().join(name))
         .args(args)
-        .env("OUTBOARD_STATS_FILE", &statistics)
+        .env("OUTBOARD_PROFILE", &statistics)
         .status()
         .with_context(|| format!("cannot start {name}"))?;
     let seconds = started.elapsed().as_secs_f64();

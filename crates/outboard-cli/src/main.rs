@@ -5,8 +5,10 @@ mod driver;
 mod environment;
 mod install;
 mod probe;
+mod profile;
 mod run;
 mod serve;
+mod watched;
 
 use clap::{Parser, Subcommand};
 
@@ -26,6 +28,8 @@ enum Command {
     Run(run::Args),
     /// List the devices that a server offers.
     Devices(devices::Args),
+    /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
+    Profile(profile::Args),
     /// Serve one client; started by `serve`.
     #[command(hide = true)]
     Worker(serve::WorkerArgs),
@@ -42,6 +46,7 @@ fn main() -> miette::Result<()> {
         Command::Serve(args) => serve::serve(args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
+        Command::Profile(args) => profile::profile(&args),
         Command::Worker(args) => serve::worker(&args),
         Command::CheckDriver => serve::check_driver(),
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 use miette::{Result, miette};
 use outboard_client::target::{Target, VARIABLE};
 
-use crate::{environment, install, probe};
+use crate::{environment, install, probe, watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Use the software device in this process, without any server.
     #[arg(long)]
     local_cpu: bool,
+    /// When the program has ended, print what it and the processes it started asked of the device, and what they waited for.
+    #[arg(long)]
+    stats: bool,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -37,7 +40,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         command.envs(environment::variables(given, &libraries, modules.as_deref()));
         command.env(VARIABLE, args.server.to_string());
     }
-    let error = command.exec();
+    let error = if args.stats { watched::run(command)? } else { command.exec() };
     let help = match error.kind() {
         ErrorKind::NotFound => "check the path; a program in this folder is written ./program",
         ErrorKind::PermissionDenied => "is it an executable file?",

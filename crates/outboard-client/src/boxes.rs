@@ -2,6 +2,7 @@
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::profile;
 use outboard_wire::Reader;
 use outboard_wire::boxes::{Extent, Layout, Region};
 use outboard_wire::limits::MAX_INLINE;
@@ -77,7 +78,7 @@ impl Session {
                 if mode == CopyMode::Pinned {
                     self.copies().upload(host.clone(), upload.send_in_background(place.at(from)));
                 } else {
-                    upload.send(place.at(from)).map_err(|error| failed(&error))?;
+                    profile::stalled(|| upload.send(place.at(from))).map_err(|error| failed(&error))?;
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
-use outboard_front::fault;
+use outboard_front::{fault, profile};
 use outboard_transport::Any;
 use outboard_wire::Reader;
 use outboard_wire::graph::NodeParams;
@@ -112,7 +112,7 @@ impl Session {
 
     /// What comes with any answer: bytes of copies, words of kernels, failures of earlier commands.
     fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
-        self.copies.settle();
+        profile::stalled(|| self.copies.settle());
         if HAS_UNPRINTED.load(Ordering::Acquire) {
             print_rest();
         }
@@ -228,7 +228,7 @@ impl Session {
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
             self.link.flush().map_err(|error| failed(&error))?;
-            ticket.wait().map_err(|error| failed(&error))?;
+            profile::waited(|| ticket.wait()).map_err(|error| failed(&error))?;
         }
         Ok(())
     }
@@ -241,8 +241,10 @@ impl Session {
     /// Waits until no copy reads or writes these bytes of page-locked memory.
     pub(crate) fn finish_copies(&self, memory: *const u8, bytes: usize) {
         // What is posted must be sent for its copies to end.
-        let _ = self.link.flush();
-        self.copies.wait_for_all(&range(memory, bytes as u64));
+        profile::stalled(|| {
+            let _ = self.link.flush();
+            self.copies.wait_for_all(&range(memory, bytes as u64));
+        });
     }
 
     /// # Safety
@@ -278,7 +280,7 @@ impl Session {
                 if mode == CopyMode::Pinned {
                     self.copies.upload(range(from, len), upload.send_in_background(from));
                 } else {
-                    upload.send(from).map_err(|error| failed(&error))?;
+                    profile::stalled(|| upload.send(from)).map_err(|error| failed(&error))?;
                 }
             }
         }
@@ -314,7 +316,7 @@ impl Session {
             // One of the functions may write what is copied.
             self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
         }
-        self.copies.wait_for_downloads(host);
+        profile::stalled(|| self.copies.wait_for_downloads(host));
         Ok(())
     }
 
@@ -398,7 +400,7 @@ impl Session {
         }
         self.post_to(ctx, stream, message)?;
         self.link.flush().map_err(|error| failed(&error))?;
-        if let Err(error) = ticket.wait() {
+        if let Err(error) = profile::waited(|| ticket.wait()) {
             // The worker has said why, or will: a fault, or the failure of the copy.
             self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
             return Err(failed(&error));

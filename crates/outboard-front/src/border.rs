@@ -5,16 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use outboard_abi::CUresult;
 
 use crate::backend::Result;
+use crate::profile;
 
 /// Runs an entry point, `SYMBOLS[symbol]`: a panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
 pub fn enter(symbol: usize, body: impl FnOnce() -> CUresult) -> CUresult {
-    crate::stats::entered(symbol);
+    let outer = if profile::is_off() { None } else { profile::entered(symbol) };
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(CUresult::CUDA_ERROR_UNKNOWN);
     if result != CUresult::CUDA_SUCCESS {
-        crate::stats::failed(symbol, result);
         crate::logs::failed(symbol, result);
     } else {
         crate::logs::succeeded();
+    }
+    if let Some(outer) = outer {
+        profile::left(&outer, result);
     }
     result
 }

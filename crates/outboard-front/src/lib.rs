@@ -48,12 +48,13 @@ pub mod peer;
 pub mod pointer;
 pub mod pool;
 pub mod proc_address;
+pub mod profile;
 pub mod profiler;
 mod ranges;
 pub mod reference;
 mod refusals;
 mod state;
-pub mod stats;
+
 mod storage;
 pub mod stream;
 mod stream_attributes;

@@ -28,7 +28,7 @@ pub(crate) fn unknown_table(id: &[u8; 16]) {
 
 #[cold]
 fn note(name: impl FnOnce() -> String, error: CUresult) {
-    if crate::stats::counting() {
+    if crate::profile::is_on() {
         let mut refused = REFUSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (count, last) = refused.entry(name()).or_insert((0, error));
         *count += 1;

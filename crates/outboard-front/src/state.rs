@@ -66,7 +66,7 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
     }
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    crate::stats::at_exit::<B>();
+    crate::profile::start::<B>();
     let _ = STATE.set(State { driver_version: platform.driver_version.min(API_VERSION), devices });
     crate::context::init();
     Ok(())
@@ -81,7 +81,7 @@ fn platform<B: Backend>() -> Result<Platform> {
     {
         return Ok(platform.clone());
     }
-    let platform = B::get().platform()?;
+    let platform = crate::profile::waited(|| B::get().platform())?;
     let version = platform.driver_version.min(API_VERSION);
     let _ = INTERFACE.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
     *found = Some((process, platform.clone()));

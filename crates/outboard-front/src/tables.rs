@@ -135,7 +135,7 @@ extern "C" fn ignore() {}
 
 unsafe extern "C" fn load_module<D: Driver>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime's wrapper.
-    crate::border::enter(crate::stats::PRIVATE, || code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
+    crate::border::enter(crate::profile::PRIVATE, || code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
 }
 
 unsafe extern "C" fn load_module_11<D: Driver>(
@@ -162,7 +162,7 @@ unsafe extern "C" fn load_module_8<D: Driver>(
 
 /// The primary context of a device, which this does not activate.
 unsafe extern "C" fn primary_context(out: *mut CUcontext, dev: CUdevice) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         let found = state::device(dev).and_then(|(device, _)| context::primary(device));
         // SAFETY: the runtime's out parameter.
         code(found.and_then(|context| unsafe { put(out, context.handle as CUcontext) }))
@@ -197,20 +197,20 @@ unsafe extern "C" fn storage_put(
     value: *mut c_void,
     destructor: Option<Destructor>,
 ) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         let stored = storage_of(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
         code(stored)
     })
 }
 
 unsafe extern "C" fn storage_delete(context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         code(storage_of(context).map(|context| context.storage.delete(key as usize)))
     })
 }
 
 unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         let found = storage_of(context)
             .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
         // SAFETY: the runtime's out parameter.
@@ -219,7 +219,7 @@ unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, ke
 }
 
 unsafe extern "C" fn integrity_check<D: Driver>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         let address = |id| find::<D>(id).map_or(0, |table| table as u64);
         let answer = state::ready().map(|state| {
             integrity::answer(&integrity::Inputs {
@@ -258,7 +258,7 @@ static LEGACY_OBJECT: [u64; 64] = [0; 64];
 /// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
 /// Seen on a native driver; its callers always have a context current.
 unsafe extern "C" fn stream_object<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
-    crate::border::enter(crate::stats::PRIVATE, || {
+    crate::border::enter(crate::profile::PRIVATE, || {
         let known = crate::stream::find::<D>(stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
         let object = known.map(|(_, name)| match name {
             Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
@@ -274,7 +274,7 @@ unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, object: u64, 
     let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
     let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
-    crate::border::enter(crate::stats::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
+    crate::border::enter(crate::profile::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
 }
 
 type KernelVisitor = unsafe extern "C" fn(*mut c_void, CUfunction, u64);

@@ -74,7 +74,7 @@ class Runner:
             env["LD_LIBRARY_PATH"] = hidden.without("LD_LIBRARY_PATH", setting.folders)
             env["PATH"] = hidden.without("PATH", setting.folders)
             env["COMPAT_REMOTE"] = str(setting.dist)
-            env["OUTBOARD_STATS_FILE"] = str(folder / "statistics/%p.json")
+            env["OUTBOARD_PROFILE"] = str(folder / "statistics/%p.json")
         else:
             parts = [setting.native_libraries, os.environ.get("LD_LIBRARY_PATH", "")]
             env["LD_LIBRARY_PATH"] = ":".join(part for part in parts if part)

@@ -21,7 +21,7 @@ fn sixty_four_clients_at_once_all_get_their_right_result() {
 fn statistics(server: &Server, program: &str, amount: &str) -> Value {
     let path = std::env::temp_dir().join(format!("outboard-{program}-{}-{amount}.json", std::process::id()));
     let file = path.to_str().expect("a plain path");
-    let outcome = Program::new(program).arg(amount).env("OUTBOARD_STATS_FILE", file).through(server);
+    let outcome = Program::new(program).arg(amount).env("OUTBOARD_PROFILE", file).through(server);
     outcome.expect_success(program);
     let text = std::fs::read(&path).expect("the client library wrote its statistics");
     std::fs::remove_file(&path).expect("the file can be removed");

@@ -6,7 +6,7 @@ use outboard_e2e::{Program, Server};
 fn only_what_was_touched_moves() {
     let server = Server::start();
     let file = std::env::temp_dir().join(format!("outboard-pages-{}.json", std::process::id()));
-    let program = Program::new("touched_pages").env("OUTBOARD_STATS_FILE", file.to_str().expect("a plain path"));
+    let program = Program::new("touched_pages").env("OUTBOARD_PROFILE", file.to_str().expect("a plain path"));
     program.through(&server).expect_success("through a server");
     let text = std::fs::read_to_string(&file).expect("the program has left its statistics");
     let _ = std::fs::remove_file(&file);

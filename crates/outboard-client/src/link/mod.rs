@@ -25,6 +25,7 @@ pub(crate) mod thread;
 use std::io;
 use std::sync::Arc;
 
+use outboard_front::profile;
 use outboard_transport::{Memory, Stream, Transport};
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Welcome};
@@ -117,12 +118,16 @@ impl Link {
     /// `ctx` is the client's name for the calling thread's current context, 0 for none.
     #[inline]
     pub fn post(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
-        self.shared.post(op, ctx, encode)
+        self.shared.post(op, ctx, counted(encode))
     }
 
     /// Appends a command, sends everything pending, and waits for its reply.
     pub fn call(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
-        self.shared.call(op, ctx, encode)
+        let reply = profile::waited(|| self.shared.call(op, ctx, counted(encode)))?;
+        if profile::is_on() {
+            profile::moved(0, reply.payload.len() as u64);
+        }
+        Ok(reply)
     }
 
     /// Sends everything posted so far, without waiting for any reply.
@@ -134,7 +139,11 @@ impl Link {
     /// ([`bulk::suggested_chunk`], [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES)). Blocks while the worker's
     /// staging memory is taken by other transfers.
     pub fn upload(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
-        bulk::open_upload(&self.shared, len, chunk)
+        let upload = profile::stalled(|| bulk::open_upload(&self.shared, len, chunk))?;
+        if profile::is_on() {
+            profile::moved(len, 0);
+        }
+        Ok(upload)
     }
 
     /// Opens a transfer of `len` bytes from the worker to `to`; the command that announces it must be posted
@@ -144,7 +153,11 @@ impl Link {
     /// The memory must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
     pub unsafe fn download(&self, to: impl Into<bulk::Place>, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
         // SAFETY: the caller promises the same.
-        unsafe { bulk::open_download(&self.shared, to.into(), len, chunk) }
+        let ticket = profile::stalled(|| unsafe { bulk::open_download(&self.shared, to.into(), len, chunk) })?;
+        if profile::is_on() {
+            profile::moved(0, len);
+        }
+        Ok(ticket)
     }
 
     /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.
@@ -186,6 +199,18 @@ impl Link {
     /// Ends the connection now, unsent commands included. All waiting threads return [`LinkError::Lost`].
     pub fn close(&self) {
         self.shared.lose("it was closed");
+    }
+}
+
+/// Tells the profile how long the encoded command is.
+#[inline(always)]
+fn counted(encode: impl FnOnce(&mut Writer)) -> impl FnOnce(&mut Writer) {
+    |writer| {
+        let before = writer.len();
+        encode(writer);
+        if profile::is_on() {
+            profile::posted(writer.len() - before);
+        }
     }
 }
 

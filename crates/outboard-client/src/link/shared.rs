@@ -218,7 +218,7 @@ impl Shared {
             }
             let last = queue.outgoing.last();
             drop(queue);
-            self.write_up_to(last)?;
+            outboard_front::profile::stalled(|| self.write_up_to(last))?;
         }
     }
 

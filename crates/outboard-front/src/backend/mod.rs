@@ -324,7 +324,7 @@ pub trait Backend:
     /// Launches a kernel. Posted.
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
 
-    /// Counters for `OUTBOARD_STATS_FILE`, as (name, value) pairs.
+    /// What the profile says of the connection, as pairs of a name and a value of JSON.
     fn statistics(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }

@@ -1,0 +1,308 @@
+//! Profiles for people: where the time of programs went.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use miette::{IntoDiagnostic, Result, WrapErr};
+use serde::Deserialize;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Files that OUTBOARD_PROFILE named.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+pub(crate) fn profile(args: &Args) -> Result<()> {
+    let all: Vec<Process> = args.files.iter().map(|file| read(file)).collect::<Result<_>>()?;
+    print(&report(&all))
+}
+
+/// Writes to standard output; that nobody reads any more is no error.
+fn print(text: &str) -> Result<()> {
+    use std::io::Write as _;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).into_diagnostic(),
+        _ => Ok(()),
+    }
+}
+
+/// What one process has left.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) process: u32,
+    program: String,
+    #[serde(default)]
+    server: String,
+    #[serde(default)]
+    device: String,
+    #[serde(default)]
+    transport: String,
+    #[serde(default)]
+    seconds: f64,
+    functions: BTreeMap<String, Function>,
+}
+
+/// What was counted of one function.
+#[derive(Debug, Default, Clone, Deserialize)]
+struct Function {
+    calls: u64,
+    local: u64,
+    posted: u64,
+    waited: u64,
+    round_trips: u64,
+    bytes_to_device: u64,
+    bytes_from_device: u64,
+    seconds_waiting: f64,
+    longest_wait: f64,
+    shortest_answer: f64,
+}
+
+impl Function {
+    fn add(&mut self, other: &Function) {
+        self.calls += other.calls;
+        self.local += other.local;
+        self.posted += other.posted;
+        self.waited += other.waited;
+        self.round_trips += other.round_trips;
+        self.bytes_to_device += other.bytes_to_device;
+        self.bytes_from_device += other.bytes_from_device;
+        self.seconds_waiting += other.seconds_waiting;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        if self.shortest_answer == 0.0 || (other.shortest_answer > 0.0 && other.shortest_answer < self.shortest_answer)
+        {
+            self.shortest_answer = other.shortest_answer;
+        }
+    }
+}
+
+/// Reads what a process has left.
+pub(crate) fn read(path: &Path) -> Result<Process> {
+    let text = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("{} is not what OUTBOARD_PROFILE leaves behind", path.display()))
+}
+
+/// Functions that are told one by one.
+const TOLD: usize = 25;
+
+/// Where the time of some processes went.
+pub(crate) fn report(all: &[Process]) -> String {
+    let mut text = String::from("\n");
+    if all.is_empty() {
+        return text + "No process used the device, or none ended by returning from main or calling exit.\n";
+    }
+    let mut functions: BTreeMap<&str, Function> = BTreeMap::new();
+    for process in all {
+        let waiting: f64 = process.functions.values().map(|function| function.seconds_waiting).sum();
+        let device = match (process.device.as_str(), process.server.as_str()) {
+            ("", "") => "the software device in the process".to_owned(),
+            (device, server) => format!("{device} at {server} ({})", process.transport),
+        };
+        let lived = if process.seconds > 0.0 { format!("{}, ", time(process.seconds)) } else { String::new() };
+        let _ = writeln!(
+            text,
+            "{} (process {}): {lived}{} of waiting in calls; {device}",
+            process.program,
+            process.process,
+            time(waiting)
+        );
+        for (name, function) in &process.functions {
+            functions.entry(name).or_default().add(function);
+        }
+    }
+    let mut rows: Vec<(&str, &Function)> = functions.iter().map(|(name, function)| (*name, function)).collect();
+    rows.sort_by(|(_, a), (_, b)| b.seconds_waiting.total_cmp(&a.seconds_waiting).then(b.calls.cmp(&a.calls)));
+    let titles = ["", "calls", "local", "posted", "waited", "to device", "from device", "time waiting", "longest"]
+        .map(str::to_owned);
+    let mut lines = vec![titles];
+    lines.extend(rows.iter().take(TOLD).map(|(name, function)| line(name, function)));
+    if let Some(rest) = rows.get(TOLD..).filter(|rest| !rest.is_empty()) {
+        let mut sum = Function::default();
+        rest.iter().for_each(|(_, function)| sum.add(function));
+        lines.push(line(&format!("{} other functions", rest.len()), &sum));
+    }
+    let mut total = Function::default();
+    rows.iter().for_each(|(_, function)| total.add(function));
+    lines.push(line("together", &total));
+    table(&mut text, &lines);
+    text.push('\n');
+    answer(&mut text, all, &rows, &total);
+    text
+}
+
+fn line(name: &str, function: &Function) -> [String; 9] {
+    let seconds = |seconds: f64| if seconds > 0.0 { time(seconds) } else { "–".to_owned() };
+    [
+        name.to_owned(),
+        grouped(function.calls),
+        grouped(function.local),
+        grouped(function.posted),
+        grouped(function.waited),
+        bytes(function.bytes_to_device),
+        bytes(function.bytes_from_device),
+        seconds(function.seconds_waiting),
+        seconds(function.longest_wait),
+    ]
+}
+
+fn table(text: &mut String, lines: &[[String; 9]]) {
+    let widths: [usize; 9] =
+        std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
+    for line in lines {
+        let mut row = format!("{:<width$}", line[0], width = widths[0]);
+        for (cell, width) in line.iter().zip(widths).skip(1) {
+            let _ = write!(row, "  {cell:>width$}");
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+}
+
+/// The last lines: why it took as long as it did.
+fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total: &Function) {
+    let lived: f64 = all.iter().map(|process| process.seconds).sum();
+    let waiting = total.seconds_waiting;
+    let Some((name, first)) = rows.first().filter(|(_, first)| first.seconds_waiting > 0.0) else {
+        let _ = writeln!(text, "No call waited for anything: {} calls.", grouped(total.calls));
+        return;
+    };
+    if lived > 0.0 && waiting < lived / 20.0 {
+        let _ = write!(text, "Only {:.1} % of the time was spent waiting in calls; ", 100.0 * waiting / lived);
+        let _ = writeln!(text, "the rest is the program's own, or the cost of {} calls.", grouped(total.calls));
+    }
+    let share = 100.0 * first.seconds_waiting / waiting;
+    let _ = write!(text, "{share:.0} % of the waiting was {name}: ");
+    let times = if first.waited > 0 { first.waited } else { first.calls };
+    if times > 0 {
+        let _ = write!(text, "{} calls of {}", grouped(times), time(first.seconds_waiting / times as f64));
+    } else {
+        let _ = write!(text, "{}", time(first.seconds_waiting));
+    }
+    let moved = first.bytes_to_device + first.bytes_from_device;
+    if moved > 1 << 20 {
+        let _ = write!(text, ", {} at {}/s", bytes(moved), bytes((moved as f64 / first.seconds_waiting) as u64));
+    }
+    text.push_str(".\n");
+    if total.shortest_answer > 0.0 {
+        let way = total.shortest_answer * total.round_trips as f64;
+        let _ = writeln!(
+            text,
+            "The shortest of {} answers took {}: the way there and back is at most {} of the {} of waiting ({:.0} %), the rest is the \
+             device's work and bytes on their way.",
+            grouped(total.round_trips),
+            time(total.shortest_answer),
+            time(way.min(waiting)),
+            time(waiting),
+            100.0 * (way / waiting).min(1.0)
+        );
+    }
+}
+
+/// A number with commas.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 100.0 => format!("{s:.0} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{} ms", three(s * 1e3)),
+        s => format!("{} µs", three(s * 1e6)),
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0 => "–".to_owned(),
+        n if n < 10_000 => format!("{n} B"),
+        n if n < 10_000_000 => format!("{} kB", three(n as f64 / 1e3)),
+        n if n < 10_000_000_000 => format!("{} MB", three(n as f64 / 1e6)),
+        n => format!("{} GB", three(n as f64 / 1e9)),
+    }
+}
+
+/// About three digits.
+fn three(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(functions: &[(&str, Function)]) -> Process {
+        let functions = functions.iter().map(|(name, function)| ((*name).to_owned(), function.clone())).collect();
+        let (server, device, transport) = ("gpu1:9470".to_owned(), "Some GPU".to_owned(), "tcp".to_owned());
+        Process { process: 7, program: "train".to_owned(), server, device, transport, seconds: 2.0, functions }
+    }
+
+    fn waits(calls: u64, seconds: f64, shortest: f64) -> Function {
+        Function {
+            calls,
+            waited: calls,
+            round_trips: calls,
+            seconds_waiting: seconds,
+            longest_wait: seconds,
+            shortest_answer: shortest,
+            ..Function::default()
+        }
+    }
+
+    #[test]
+    fn the_answer_is_named() {
+        let launches = Function { calls: 100_000, posted: 100_000, bytes_to_device: 12_345_678, ..Function::default() };
+        let text = report(&[process(&[
+            ("cuLaunchKernel", launches),
+            ("cuMemcpyDtoH_v2", waits(1200, 0.48, 1e-4)),
+            ("cuMemAlloc_v2", waits(100, 0.07, 2e-4)),
+        ])]);
+        assert!(text.contains("87 % of the waiting was cuMemcpyDtoH_v2: 1,200 calls of 400 µs."), "{text}");
+        assert!(text.contains("The shortest of 1,300 answers took 100 µs"), "{text}");
+        assert!(text.contains("at most 130 ms of the 550 ms of waiting (24 %)"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("cuLaunchKernel")).unwrap();
+        assert!(row.contains("100,000") && row.contains("12.3 MB"), "{row}");
+    }
+
+    #[test]
+    fn processes_are_added_up() {
+        let one = || process(&[("cuCtxSynchronize", waits(3, 1.5, 1e-3))]);
+        let text = report(&[one(), one()]);
+        assert_eq!(text.matches("process 7").count(), 2, "{text}");
+        assert!(text.contains("100 % of the waiting was cuCtxSynchronize: 6 calls of 500 ms."), "{text}");
+    }
+
+    #[test]
+    fn no_waiting_is_told() {
+        let function = Function { calls: 5, local: 5, ..Function::default() };
+        assert!(report(&[process(&[("cuCtxGetDevice", function)])]).contains("No call waited for anything: 5 calls."));
+        assert!(report(&[]).contains("No process used the device"));
+        let little = report(&[process(&[("cuCtxSynchronize", waits(1, 0.01, 1e-3))])]);
+        assert!(little.contains("Only 0.5 % of the time was spent waiting in calls"), "{little}");
+    }
+
+    #[test]
+    fn quantities_are_readable() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0.0, 42e-9, 12.3456e-6, 0.25, 1.5, 3600.0].map(time),
+            ["0.00 µs", "0.04 µs", "12.3 µs", "250 ms", "1.50 s", "3600 s"]
+        );
+        assert_eq!([0, 5000, 123_456, 20_000_000_000].map(bytes), ["–", "5000 B", "123 kB", "20.0 GB"]);
+    }
+}

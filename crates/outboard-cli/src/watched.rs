@@ -1,0 +1,99 @@
+//! `outboard run --stats`: runs a program, and says afterwards where its time went.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use miette::{IntoDiagnostic, Result, WrapErr};
+
+use crate::profile::{self, Process};
+
+/// Names the file in which a process leaves its profile.
+const VARIABLE: &str = "OUTBOARD_PROFILE";
+
+/// The program, while it runs.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// Runs the program, prints what it waited for, and ends as it has. Returns only if it cannot be started.
+pub(crate) fn run(mut command: Command) -> Result<io::Error> {
+    let folder = Folder::new().into_diagnostic().wrap_err("cannot make a folder for the profiles of the processes")?;
+    command.env(VARIABLE, folder.0.join("%p.json"));
+    handle_signals();
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(error),
+    };
+    CHILD.store(child.id() as i32, Ordering::Relaxed);
+    let status = child.wait();
+    // What it was may be somebody else's number now.
+    CHILD.store(0, Ordering::Relaxed);
+    let report = profile::report(&profiles(&folder.0));
+    drop(folder);
+    eprint!("{report}");
+    end(status.into_diagnostic().wrap_err("cannot learn how the program ended")?)
+}
+
+/// What the processes have left, in the order of their numbers.
+fn profiles(folder: &Path) -> Vec<Process> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all: Vec<Process> = files.filter_map(|file| profile::read(&file.path()).ok()).collect();
+    all.sort_by_key(|process| process.process);
+    all
+}
+
+/// Ends with the program's status; with that which shells give to one that a signal has ended.
+fn end(status: ExitStatus) -> ! {
+    std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// A folder that goes when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> io::Result<Folder> {
+        let path = std::env::temp_dir().join(format!("outboard-run-{}", std::process::id()));
+        // One that is there already is somebody else's.
+        std::fs::create_dir(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The terminal sends its signals to the program as well, and this process outlives it to say where its time went. Those that are sent to
+/// this process alone are passed on.
+fn handle_signals() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        set(signal, ignore);
+    }
+    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+        set(signal, pass_on);
+    }
+}
+
+/// A handler rather than `SIG_IGN`, which the program would inherit.
+fn set(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: an all-zero `sigaction` is valid, and both handlers make only calls that are safe in one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    let child = CHILD.load(Ordering::Relaxed);
+    if child > 0 {
+        // SAFETY: a number only; the program is not waited for yet, so it is still its.
+        unsafe { libc::kill(child, signal) };
+    }
+}
