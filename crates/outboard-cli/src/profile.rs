@@ -39,8 +39,8 @@ pub(crate) struct Process {
     device: String,
     #[serde(default)]
     transport: String,
-    #[serde(default)]
-    seconds: f64,
+    /// Seconds from its first call to its end.
+    lived: f64,
     functions: BTreeMap<String, Function>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn report(all: &[Process]) -> String {
             ("", "") => "the software device in the process".to_owned(),
             (device, server) => format!("{device} at {server} ({})", process.transport),
         };
-        let lived = if process.seconds > 0.0 { format!("{}, ", time(process.seconds)) } else { String::new() };
+        let lived = if process.lived > 0.0 { format!("{}, ", time(process.lived)) } else { String::new() };
         let _ = writeln!(
             text,
             "{} (process {}): {lived}{} of waiting in calls; {device}",
@@ -163,21 +163,21 @@ fn table(text: &mut String, lines: &[[String; 9]]) {
 
 /// The last lines: why it took as long as it did.
 fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total: &Function) {
-    let lived: f64 = all.iter().map(|process| process.seconds).sum();
+    let lived: f64 = all.iter().map(|process| process.lived).sum();
     let waiting = total.seconds_waiting;
     let Some((name, first)) = rows.first().filter(|(_, first)| first.seconds_waiting > 0.0) else {
-        let _ = writeln!(text, "No call waited for anything: {} calls.", grouped(total.calls));
+        let _ = writeln!(text, "No call waited for anything: {}.", calls(total.calls));
         return;
     };
     if lived > 0.0 && waiting < lived / 20.0 {
         let _ = write!(text, "Only {:.1} % of the time was spent waiting in calls; ", 100.0 * waiting / lived);
-        let _ = writeln!(text, "the rest is the program's own, or the cost of {} calls.", grouped(total.calls));
+        let _ = writeln!(text, "the rest is the program's own, or the cost of {}.", calls(total.calls));
     }
     let share = 100.0 * first.seconds_waiting / waiting;
     let _ = write!(text, "{share:.0} % of the waiting was {name}: ");
     let times = if first.waited > 0 { first.waited } else { first.calls };
     if times > 0 {
-        let _ = write!(text, "{} calls of {}", grouped(times), time(first.seconds_waiting / times as f64));
+        let _ = write!(text, "{} of {}", calls(times), time(first.seconds_waiting / times as f64));
     } else {
         let _ = write!(text, "{}", time(first.seconds_waiting));
     }
@@ -190,7 +190,7 @@ fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total:
         let way = total.shortest_answer * total.round_trips as f64;
         let _ = writeln!(
             text,
-            "The shortest of {} answers took {}: the way there and back is at most {} of the {} of waiting ({:.0} %), the rest is the \
+            "The shortest of {} answers took {}: the way there and back is at most {} of the {} of waiting ({:.1} %), the rest is the \
              device's work and bytes on their way.",
             grouped(total.round_trips),
             time(total.shortest_answer),
@@ -199,6 +199,10 @@ fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total:
             100.0 * (way / waiting).min(1.0)
         );
     }
+}
+
+fn calls(number: u64) -> String {
+    format!("{} call{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// A number with commas.
@@ -249,7 +253,7 @@ mod tests {
     fn process(functions: &[(&str, Function)]) -> Process {
         let functions = functions.iter().map(|(name, function)| ((*name).to_owned(), function.clone())).collect();
         let (server, device, transport) = ("gpu1:9470".to_owned(), "Some GPU".to_owned(), "tcp".to_owned());
-        Process { process: 7, program: "train".to_owned(), server, device, transport, seconds: 2.0, functions }
+        Process { process: 7, program: "train".to_owned(), server, device, transport, lived: 2.0, functions }
     }
 
     fn waits(calls: u64, seconds: f64, shortest: f64) -> Function {
@@ -274,7 +278,7 @@ mod tests {
         ])]);
         assert!(text.contains("87 % of the waiting was cuMemcpyDtoH_v2: 1,200 calls of 400 µs."), "{text}");
         assert!(text.contains("The shortest of 1,300 answers took 100 µs"), "{text}");
-        assert!(text.contains("at most 130 ms of the 550 ms of waiting (24 %)"), "{text}");
+        assert!(text.contains("at most 130 ms of the 550 ms of waiting (23.6 %)"), "{text}");
         let row = text.lines().find(|line| line.starts_with("cuLaunchKernel")).unwrap();
         assert!(row.contains("100,000") && row.contains("12.3 MB"), "{row}");
     }

@@ -21,7 +21,7 @@ use crate::stream::DefaultStream;
 /// An array: one of its own, a level of a mipmapped one, or a plane of another.
 pub(crate) struct Array {
     pub(crate) handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     id: ContextId,
     pub(crate) descriptor: ArrayDescriptor,
     /// The mipmapped array or array that it is part of, and which part.
@@ -31,7 +31,7 @@ pub(crate) struct Array {
 /// A mipmapped array.
 pub(crate) struct Mipmap {
     pub(crate) handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     id: ContextId,
 }
 
@@ -67,7 +67,7 @@ fn insert(
     let handle = ARRAYS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     match here.note(make(ObjectId(handle))) {
         Ok(descriptor) => {
-            let array = Array { handle, context: here.context.clone(), id: here.id, descriptor, part_of };
+            let array = Array { handle, context: here.context, id: here.id, descriptor, part_of };
             ARRAYS.fill(handle, Arc::new(array));
             Ok(handle)
         }
@@ -242,7 +242,7 @@ pub(crate) unsafe fn cuArrayGetPlane<D: Driver>(out: *mut CUarray, array: CUarra
 /// `out` is null or the program's out parameter.
 unsafe fn memory_requirements<D: Driver>(
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    context: &Arc<Context>,
+    context: &'static Context,
     handle: u64,
     mipmapped: bool,
     device: CUdevice,
@@ -265,7 +265,7 @@ pub(crate) unsafe fn cuArrayGetMemoryRequirements<D: Driver>(
 ) -> Result<()> {
     let array = resolve(array)?;
     // SAFETY: the program's out parameter.
-    unsafe { memory_requirements::<D>(out, &array.context, array.handle, false, device) }
+    unsafe { memory_requirements::<D>(out, array.context, array.handle, false, device) }
 }
 
 pub(crate) unsafe fn cuMipmappedArrayGetMemoryRequirements<D: Driver>(
@@ -275,7 +275,7 @@ pub(crate) unsafe fn cuMipmappedArrayGetMemoryRequirements<D: Driver>(
 ) -> Result<()> {
     let mipmap = resolve_mipmap(mipmap)?;
     // SAFETY: the program's out parameter.
-    unsafe { memory_requirements::<D>(out, &mipmap.context, mipmap.handle, true, device) }
+    unsafe { memory_requirements::<D>(out, mipmap.context, mipmap.handle, true, device) }
 }
 
 fn sparse(properties: &SparseProperties) -> CUDA_ARRAY_SPARSE_PROPERTIES {

@@ -2,8 +2,8 @@
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_uint};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use outboard_abi::{
     CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
@@ -18,10 +18,11 @@ use crate::border::{put, put_if, require};
 use crate::fault::Fault;
 use crate::green::Green;
 use crate::handles::{Kind, Table, not_found};
+use crate::launch::Limits;
 use crate::state::{self, ready};
 use crate::storage::Storage;
 
-/// A context, alive or not: a thread may hold a destroyed one on its stack.
+/// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
 pub(crate) struct Context {
     pub(crate) handle: u64,
     /// Index among the visible devices.
@@ -43,18 +44,18 @@ pub(crate) struct Context {
 /// A context that can be worked in, and the backend's name for it.
 #[derive(Clone)]
 pub(crate) struct Here {
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: &'static Context,
     pub(crate) id: ContextId,
     /// The green context through which it was named.
-    green: Option<Arc<Context>>,
+    green: Option<&'static Context>,
 }
 
-static CONTEXTS: Table<Context> = Table::new(Kind::Context);
-static PRIMARY: OnceLock<Vec<Arc<Context>>> = OnceLock::new();
+static CONTEXTS: Table<&'static Context> = Table::new(Kind::Context);
+static PRIMARY: OnceLock<Vec<&'static Context>> = OnceLock::new();
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 thread_local! {
-    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    static STACK: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
 }
 
 /// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.
@@ -68,27 +69,27 @@ pub(crate) fn init() {
     PRIMARY.get_or_init(|| (0..state.devices.len()).filter_map(|device| new(device, true, 0, 0)).collect());
 }
 
-fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<Arc<Context>> {
+fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
     insert(device, primary, None, flags, users)
 }
 
 /// The context that stands for a green one of the device.
-pub(crate) fn of_green(device: usize, green: Green) -> Option<Arc<Context>> {
+pub(crate) fn of_green(device: usize, green: Green) -> Option<&'static Context> {
     insert(device, false, Some(green), 0, 1)
 }
 
 /// Ends the handle of a green context's context.
-pub(crate) fn drop_green(context: &Arc<Context>) {
+pub(crate) fn drop_green(context: &'static Context) {
     context.storage.end(context.handle);
     CONTEXTS.remove(context.handle);
     context.destroyed.store(true, Ordering::Release);
-    if top().is_some_and(|top| Arc::ptr_eq(&top, context)) {
+    if top().is_some_and(|top| std::ptr::eq(top, context)) {
         pop();
     }
 }
 
-fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users: u32) -> Option<Arc<Context>> {
-    CONTEXTS.insert(|handle| Context {
+fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users: u32) -> Option<&'static Context> {
+    let make = |handle| Context {
         handle,
         device,
         primary,
@@ -100,12 +101,14 @@ fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users:
         cache_config: AtomicU32::new(0),
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
-    })
+    };
+    // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when one ends.
+    CONTEXTS.insert(|handle| &*Box::leak(Box::new(make(handle)))).map(|context| *context)
 }
 
 impl Context {
     /// The context to work in: alive, active, without a fault.
-    pub(crate) fn live(self: &Arc<Context>) -> Result<Here> {
+    pub(crate) fn live(&'static self) -> Result<Here> {
         crate::host_call::outside()?;
         let here = self.open()?;
         here.context.fault.check()?;
@@ -113,17 +116,17 @@ impl Context {
     }
 
     /// As [`Context::live`], faulted or not.
-    fn open(self: &Arc<Context>) -> Result<Here> {
+    fn open(&'static self) -> Result<Here> {
         if let Some(green) = &self.green {
             let here = primary(self.device)?.open()?;
             if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
                 return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
             }
-            return Ok(Here { green: Some(self.clone()), ..here });
+            return Ok(Here { green: Some(self), ..here });
         }
         match self.id.load(Ordering::Acquire) {
             0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
-            id => Ok(Here { context: self.clone(), id: ContextId(id), green: None }),
+            id => Ok(Here { context: self, id: ContextId(id), green: None }),
         }
     }
 
@@ -189,8 +192,8 @@ impl Context {
 
 impl Here {
     /// The context as the program named it: the green one, if it did by that.
-    pub(crate) fn named(&self) -> &Arc<Context> {
-        self.green.as_ref().unwrap_or(&self.context)
+    pub(crate) fn named(&self) -> &'static Context {
+        self.green.unwrap_or(self.context)
     }
 
     /// The green context whose share of the device is meant.
@@ -201,6 +204,11 @@ impl Here {
     /// The device as its snapshot describes it.
     pub(crate) fn device(&self) -> Result<&'static Device> {
         Ok(&ready()?.devices[self.context.device])
+    }
+
+    /// What the device says of launches.
+    pub(crate) fn limits(&self) -> Result<&'static Limits> {
+        Ok(&ready()?.limits[self.context.device])
     }
 
     /// Keeps a sticky error that a call came back with.
@@ -221,42 +229,41 @@ pub(crate) fn current() -> Result<Here> {
 }
 
 /// The context on top of the calling thread's stack.
-pub(crate) fn top() -> Option<Arc<Context>> {
-    STACK.try_with(|stack| stack.borrow().last().cloned()).ok().flatten()
+pub(crate) fn top() -> Option<&'static Context> {
+    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
 }
 
 /// The context of a handle; null is the current one.
-pub(crate) fn named(context: CUcontext) -> Result<Arc<Context>> {
+pub(crate) fn named(context: CUcontext) -> Result<&'static Context> {
     ready()?;
     if context.is_null() {
         return top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    CONTEXTS.get(context as u64).ok_or_else(|| match not_found(Kind::Context, context as u64) {
-        CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
-        destroyed => destroyed,
+    CONTEXTS.look(context as u64).map(|context| **context).ok_or_else(|| {
+        match not_found(Kind::Context, context as u64) {
+            CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
+            destroyed => destroyed,
+        }
     })
 }
 
 /// The context with the backend's name `id`, if it is open.
-pub(crate) fn by_id(id: ContextId) -> Option<Arc<Context>> {
-    CONTEXTS.find(|context| context.id.load(Ordering::Acquire) == id.0)
+pub(crate) fn by_id(id: ContextId) -> Option<&'static Context> {
+    CONTEXTS.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
 }
 
 /// Some context that is open: for what belongs to none and needs one to be said in.
 pub(crate) fn any() -> Option<ContextId> {
-    let open = |context: &Arc<Context>| match context.id.load(Ordering::Acquire) {
+    let open = |context: &'static Context| match context.id.load(Ordering::Acquire) {
         0 => None,
         id => Some(ContextId(id)),
     };
-    top()
-        .as_ref()
-        .and_then(open)
-        .or_else(|| CONTEXTS.find(|c| c.id.load(Ordering::Acquire) != 0).as_ref().and_then(open))
+    top().and_then(open).or_else(|| CONTEXTS.find(|c| c.id.load(Ordering::Acquire) != 0).and_then(|c| open(*c)))
 }
 
 /// The primary context of a visible device.
-pub(crate) fn primary(device: usize) -> Result<&'static Arc<Context>> {
-    PRIMARY.get().and_then(|all| all.get(device)).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+pub(crate) fn primary(device: usize) -> Result<&'static Context> {
+    PRIMARY.get().and_then(|all| all.get(device)).copied().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
 /// Marks a context, by the backend's name, as faulted.
@@ -266,15 +273,15 @@ pub(crate) fn fault(id: ContextId, error: CUresult) {
     }
 }
 
-fn push(context: Arc<Context>) {
+fn push(context: &'static Context) {
     let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
 }
 
-fn pop() -> Option<Arc<Context>> {
+fn pop() -> Option<&'static Context> {
     STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
 }
 
-fn primary_of(dev: CUdevice) -> Result<&'static Arc<Context>> {
+fn primary_of(dev: CUdevice) -> Result<&'static Context> {
     primary(state::device(dev)?.0)
 }
 
@@ -409,7 +416,7 @@ pub(crate) unsafe fn cuCtxDestroy_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
     CONTEXTS.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     context.destroyed.store(true, Ordering::Release);
     // Current to this thread: popped. Current to others: stays there, and its use is an error.
-    if top().is_some_and(|top| Arc::ptr_eq(&top, &context)) {
+    if top().is_some_and(|top| std::ptr::eq(top, context)) {
         pop();
     }
     let _users = context.users.lock();

@@ -1,7 +1,6 @@
 //! Events.
 
 use core::ffi::c_uint;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUevent, CUresult, CUstream};
@@ -11,7 +10,7 @@ use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::{put, require};
 use crate::capture;
 use crate::context::{self, Context, Here};
-use crate::handles::{Kind, Table, not_found};
+use crate::handles::{Kind, Live, Table, not_found};
 use crate::stream;
 
 /// `CU_EVENT_BLOCKING_SYNC`, `_DISABLE_TIMING`, `_INTERPROCESS`.
@@ -21,7 +20,7 @@ const INTERPROCESS: u32 = 4;
 
 pub(crate) struct Object {
     handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     pub(crate) ctx: ContextId,
     flags: u32,
     /// Last recorded in a stream that captured: it stands for nodes.
@@ -46,9 +45,9 @@ impl Object {
 static EVENTS: Table<Object> = Table::new(Kind::Event);
 
 /// The event of a handle.
-pub(crate) fn resolve(event: CUevent) -> Result<Arc<Object>> {
+pub(crate) fn resolve(event: CUevent) -> Result<Live<Object>> {
     crate::state::ready()?;
-    EVENTS.get(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
+    EVENTS.look(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
 }
 
 /// The event of a handle, to be recorded by a launch. Such events take no times and are for this process alone.
@@ -57,7 +56,7 @@ pub(crate) fn for_launch(event: CUevent) -> Result<()> {
     require(object.flags & (DISABLE_TIMING | INTERPROCESS) == DISABLE_TIMING)
 }
 
-fn live(event: CUevent) -> Result<(Here, Arc<Object>)> {
+fn live(event: CUevent) -> Result<(Here, Live<Object>)> {
     let object = resolve(event)?;
     Ok((object.context.live()?, object))
 }
@@ -72,13 +71,7 @@ pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) 
     require(!out.is_null() && flags & !FLAGS == 0)?;
     // An event for other processes cannot be timed; cuda.h makes the program say so.
     require(flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0)?;
-    let make = |handle| Object {
-        handle,
-        context: here.context.clone(),
-        ctx: here.id,
-        flags,
-        captured: AtomicBool::new(false),
-    };
+    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured: AtomicBool::new(false) };
     let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = D::get().event_create(here.id, object.id(), flags) {
         EVENTS.remove(object.handle);
@@ -98,13 +91,7 @@ pub(crate) fn shareable(event: CUevent) -> Result<(Here, ObjectId)> {
 /// Gives an event of another process, which the backend opens under its name, a handle.
 pub(crate) fn adopt(here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> Result<u64> {
     let flags = INTERPROCESS | DISABLE_TIMING;
-    let make = |handle| Object {
-        handle,
-        context: here.context.clone(),
-        ctx: here.id,
-        flags,
-        captured: AtomicBool::new(false),
-    };
+    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured: AtomicBool::new(false) };
     let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = open(object.id()) {
         EVENTS.remove(object.handle);

@@ -15,7 +15,7 @@ use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::{put, put_if, require};
 use crate::context::{Context, Here};
-use crate::handles::{self, Kind, Table};
+use crate::handles::{self, Kind, Live, Table};
 use crate::module::Module;
 
 mod configured;
@@ -28,7 +28,7 @@ pub(crate) use configured::{
 /// A kernel in a context.
 pub(crate) struct Function {
     pub(crate) handle: u64,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: &'static Context,
     pub(crate) ctx: ContextId,
     module: u64,
     name: CString,
@@ -113,7 +113,7 @@ pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Resul
     };
     let function = Arc::new(Function {
         handle,
-        context: here.context.clone(),
+        context: here.context,
         ctx: here.id,
         module: module.handle,
         name: c_name,
@@ -138,27 +138,27 @@ pub(crate) fn forget(id: ContextId) {
 }
 
 /// The function of a backend's name.
-pub(crate) fn by_id(id: u64) -> Result<Arc<Function>> {
-    FUNCTIONS.get(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+pub(crate) fn by_id(id: u64) -> Result<Live<Function>> {
+    FUNCTIONS.look(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
-pub(crate) fn resolve<D: Driver>(function: CUfunction) -> Result<Arc<Function>> {
+pub(crate) fn resolve<D: Driver>(function: CUfunction) -> Result<Live<Function>> {
     crate::state::ready()?;
     let handle = function as u64;
     if handles::is(Kind::Kernel, handle) {
         return crate::library::in_current_context::<D>(handle);
     }
-    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    by_id(handle)
 }
 
 /// As [`resolve`], but a `CUkernel` means that kernel in the context given.
-pub(crate) fn resolve_in<D: Driver>(function: CUfunction, here: &Here) -> Result<Arc<Function>> {
+pub(crate) fn resolve_in<D: Driver>(function: CUfunction, here: &Here) -> Result<Live<Function>> {
     let handle = function as u64;
     if handles::is(Kind::Kernel, handle) {
         return crate::library::in_context::<D>(handle, here);
     }
-    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    by_id(handle)
 }
 
 pub(crate) unsafe fn cuFuncGetAttribute<D: Driver>(

@@ -34,7 +34,7 @@ impl Green {
 }
 
 /// Green contexts by their own handles; each is a context too.
-static GREEN: Table<Arc<Context>> = Table::new(Kind::GreenContext);
+static GREEN: Table<&'static Context> = Table::new(Kind::GreenContext);
 /// Descriptors. CUDA has no call that ends one.
 static DESCRIPTORS: Table<()> = Table::new(Kind::Descriptor);
 
@@ -48,7 +48,7 @@ const MOST_GROUPS: u32 = 4096;
 const _: () = assert!(size_of::<CUdevResource>() == size_of::<Share>());
 
 /// The context that a green one is.
-fn named(green: CUgreenCtx) -> Result<Arc<Context>> {
+fn named(green: CUgreenCtx) -> Result<&'static Context> {
     state::ready()?;
     let known = GREEN.get(green as u64).ok_or_else(|| {
         // Native drivers tell destroyed ones from what never was one.
@@ -58,7 +58,7 @@ fn named(green: CUgreenCtx) -> Result<Arc<Context>> {
             CUresult::CUDA_ERROR_INVALID_CONTEXT
         }
     })?;
-    Ok(Arc::clone(&known))
+    Ok(*known)
 }
 
 fn id_of(here: &Here) -> Option<ObjectId> {
@@ -99,7 +99,7 @@ pub(crate) unsafe fn cuDeviceGetDevResource<D: Driver>(
 /// # Safety
 /// `out` is null or valid for a write.
 unsafe fn resource_of<D: Driver>(
-    context: &Arc<Context>,
+    context: &'static Context,
     out: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Result<()> {
@@ -116,7 +116,7 @@ pub(crate) unsafe fn cuCtxGetDevResource<D: Driver>(
     kind: CUdevResourceType,
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
-    unsafe { resource_of::<D>(&context::named(ctx)?, out, kind) }
+    unsafe { resource_of::<D>(context::named(ctx)?, out, kind) }
 }
 
 pub(crate) unsafe fn cuGreenCtxGetDevResource<D: Driver>(
@@ -125,7 +125,7 @@ pub(crate) unsafe fn cuGreenCtxGetDevResource<D: Driver>(
     kind: CUdevResourceType,
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
-    unsafe { resource_of::<D>(&named(green)?, out, kind) }
+    unsafe { resource_of::<D>(named(green)?, out, kind) }
 }
 
 pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
@@ -231,7 +231,7 @@ pub(crate) unsafe fn cuGreenCtxDestroy<D: Driver>(handle: CUgreenCtx) -> Result<
         // It ended with its primary context.
         _ => Ok(()),
     };
-    context::drop_green(&context);
+    context::drop_green(context);
     closed.and(primary.release::<D>())
 }
 

@@ -3,10 +3,13 @@
 //! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of an address. Looking one up tells a live
 //! object from a destroyed or foreign one, which a real pointer could not.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::{ArcSwapOption, Guard};
 use outboard_abi::CUresult;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
 /// What a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,25 +38,71 @@ const GENERATION_BITS: u32 = 15;
 /// Handles are multiples of this, as pointers to objects would be.
 const ALIGN_BITS: u32 = 4;
 
+/// The first slots come in a chunk of this many, each later chunk has twice as many as the one before.
+const FIRST_BITS: u32 = 6;
+const CHUNKS: usize = (INDEX_BITS - FIRST_BITS + 1) as usize;
+
 struct Slot<T> {
-    generation: u64,
-    value: Option<Arc<T>>,
+    /// Set before a value is, and changed only while there is none.
+    generation: AtomicU64,
+    value: ArcSwapOption<T>,
 }
 
 /// The live objects of one kind.
+///
+/// Who looks one up takes no lock and writes to nothing that other threads use. Slots stay where they are: the table grows by chunks.
 pub(crate) struct Table<T> {
     kind: Kind,
-    slots: RwLock<Slots<T>>,
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    /// Held by who adds and removes.
+    slots: Mutex<Slots>,
 }
 
-struct Slots<T> {
-    all: Vec<Slot<T>>,
+struct Slots {
     free: Vec<usize>,
+    /// Slots from here on have never been used.
+    next: usize,
+}
+
+/// A live object while it is looked at. One that is kept is cloned: that is an `Arc`.
+pub(crate) struct Live<T>(Guard<Option<Arc<T>>>);
+
+impl<T> Live<T> {
+    /// What a place holds, if anything.
+    #[inline]
+    pub(crate) fn of(place: &ArcSwapOption<T>) -> Option<Live<T>> {
+        let value = place.load();
+        value.is_some().then_some(Live(value))
+    }
+}
+
+impl<T> Deref for Live<T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        // Made of nothing else.
+        self.0.as_ref().unwrap_or_else(|| unreachable!("a live object is there"))
+    }
+}
+
+/// Chunk of a slot, and its place there.
+fn place(index: usize) -> (usize, usize) {
+    let shifted = index + (1 << FIRST_BITS);
+    let chunk = shifted.ilog2();
+    ((chunk - FIRST_BITS) as usize, shifted - (1 << chunk))
 }
 
 impl<T> Table<T> {
     pub(crate) const fn new(kind: Kind) -> Table<T> {
-        Table { kind, slots: RwLock::new(Slots { all: Vec::new(), free: Vec::new() }) }
+        let slots = Mutex::new(Slots { free: Vec::new(), next: 0 });
+        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], slots }
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Option<&Slot<T>> {
+        let (chunk, at) = place(index);
+        self.chunks.get(chunk)?.get()?.get(at)
     }
 
     /// Adds the object that `make` builds from its handle. `None` when 2²⁴ objects are alive.
@@ -66,73 +115,96 @@ impl<T> Table<T> {
 
     /// A handle without an object yet: for what must be named before it is known. Goes to [`Table::fill`] or [`Table::release`].
     pub(crate) fn reserve(&self) -> Option<u64> {
-        let mut slots = self.slots.write();
+        let mut slots = self.slots.lock();
         let index = match slots.free.pop() {
             Some(index) => index,
-            None if slots.all.len() < 1 << INDEX_BITS => {
-                slots.all.push(Slot { generation: 0, value: None });
-                slots.all.len() - 1
+            None if slots.next < 1 << INDEX_BITS => {
+                slots.next += 1;
+                slots.next - 1
             }
             None => return None,
         };
-        let slot = &mut slots.all[index];
-        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
-        Some(encode(self.kind, slot.generation, index))
+        let (chunk, at) = place(index);
+        let empty = || Slot { generation: AtomicU64::new(0), value: ArcSwapOption::empty() };
+        let chunk =
+            self.chunks.get(chunk)?.get_or_init(|| (0..1usize << FIRST_BITS << chunk).map(|_| empty()).collect());
+        let slot = chunk.get(at)?;
+        let generation = (slot.generation.load(Ordering::Relaxed) + 1) & ((1 << GENERATION_BITS) - 1);
+        slot.generation.store(generation, Ordering::Relaxed);
+        Some(encode(self.kind, generation, index))
     }
 
     /// Gives a reserved handle its object.
     pub(crate) fn fill(&self, handle: u64, value: Arc<T>) {
-        if let Some((_, index)) = decode(self.kind, handle) {
-            self.slots.write().all[index].value = Some(value);
+        if let Some((_, index)) = decode(self.kind, handle)
+            && let Some(slot) = self.slot(index)
+        {
+            slot.value.store(Some(value));
         }
     }
 
     /// Gives a reserved handle back.
     pub(crate) fn release(&self, handle: u64) {
         if let Some((_, index)) = decode(self.kind, handle) {
-            self.slots.write().free.push(index);
+            self.slots.lock().free.push(index);
         }
     }
 
-    /// The object of a handle, if it is alive.
-    pub(crate) fn get(&self, handle: u64) -> Option<Arc<T>> {
+    /// The object of a handle, if it is alive, to be looked at.
+    #[inline]
+    pub(crate) fn look(&self, handle: u64) -> Option<Live<T>> {
         let (generation, index) = decode(self.kind, handle)?;
-        let slots = self.slots.read();
-        let slot = slots.all.get(index).filter(|slot| slot.generation == generation)?;
-        slot.value.clone()
+        let slot = self.slot(index)?;
+        let value = Live::of(&slot.value)?;
+        // The object that was found came after its generation: if that is the handle's, so is the object.
+        (slot.generation.load(Ordering::Acquire) == generation).then_some(value)
+    }
+
+    /// The object of a handle, if it is alive, to be kept.
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<T>> {
+        self.look(handle).map(|live| live.clone())
     }
 
     /// Ends a handle and gives back its object.
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let (generation, index) = decode(self.kind, handle)?;
-        let mut slots = self.slots.write();
-        let slot = slots.all.get_mut(index).filter(|slot| slot.generation == generation)?;
-        let value = slot.value.take()?;
+        let mut slots = self.slots.lock();
+        let slot = self.slot(index).filter(|slot| slot.generation.load(Ordering::Relaxed) == generation)?;
+        let value = slot.value.swap(None)?;
         slots.free.push(index);
         Some(value)
     }
 
     /// Ends all handles whose object is `doomed`.
     pub(crate) fn remove_where(&self, doomed: impl Fn(&T) -> bool) {
-        let mut slots = self.slots.write();
-        let Slots { all, free } = &mut *slots;
-        for (index, slot) in all.iter_mut().enumerate() {
-            if slot.value.as_deref().is_some_and(&doomed) {
-                slot.value = None;
-                free.push(index);
+        let mut ended = Vec::new();
+        let mut slots = self.slots.lock();
+        for index in 0..slots.next {
+            let Some(slot) = self.slot(index) else { continue };
+            if slot.value.load().as_deref().is_some_and(&doomed) {
+                ended.push(slot.value.swap(None));
+                slots.free.push(index);
             }
         }
+        // What ends with an object may use the table.
+        drop(slots);
+    }
+
+    /// All objects, in the order of their slots.
+    fn all(&self) -> Vec<Arc<T>> {
+        let used = self.slots.lock().next;
+        (0..used).filter_map(|index| self.slot(index)?.value.load_full()).collect()
     }
 
     /// Calls `visit` for every object.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<T>)) {
-        let all: Vec<Arc<T>> = self.slots.read().all.iter().filter_map(|slot| slot.value.clone()).collect();
-        all.iter().for_each(visit);
+        self.all().iter().for_each(visit);
     }
 
     /// The first object that is `wanted`.
     pub(crate) fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        self.slots.read().all.iter().filter_map(|slot| slot.value.as_ref()).find(|value| wanted(value)).cloned()
+        let used = self.slots.lock().next;
+        (0..used).filter_map(|index| self.slot(index)?.value.load_full()).find(|value| wanted(value))
     }
 }
 
@@ -172,6 +244,49 @@ mod tests {
         let second = table.insert(|handle| handle).unwrap();
         assert_ne!(*first, *second, "the slot is used again, the handle is not");
         assert!(table.get(*first).is_none());
+    }
+
+    #[test]
+    fn slots_stay_apart() {
+        assert_eq!(
+            [0, 63, 64, 191, 192, (1 << INDEX_BITS) - 1].map(place),
+            [(0, 0), (0, 63), (1, 0), (1, 127), (2, 0), (CHUNKS - 1, 63)]
+        );
+        let table = Table::new(Kind::Event);
+        let all: Vec<u64> = (0..1000).map(|_| *table.insert(|handle| handle).unwrap()).collect();
+        assert!(all.iter().all(|handle| **table.look(*handle).unwrap() == *handle));
+        table.remove_where(|handle| handle & 16 != 0);
+        assert!(all.iter().all(|handle| table.look(*handle).is_some() == (handle & 16 == 0)));
+        assert_eq!(
+            table.find(|handle| *handle > all[500]).as_deref(),
+            all[501..].iter().find(|handle| **handle & 16 == 0)
+        );
+    }
+
+    /// A handle must never give the object of another one, whoever makes and ends objects meanwhile.
+    #[test]
+    fn a_stale_handle_finds_nothing_while_others_come_and_go() {
+        let table = Table::new(Kind::Event);
+        let newest = AtomicU64::new(0);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let handle = newest.load(Ordering::Acquire);
+                        if let Some(found) = table.look(handle) {
+                            assert_eq!(**found, handle);
+                        }
+                    }
+                });
+            }
+            for _ in 0..100_000 {
+                let handle = *table.insert(|handle| handle).unwrap();
+                newest.store(handle, Ordering::Release);
+                assert_eq!(table.remove(handle).as_deref(), Some(&handle));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

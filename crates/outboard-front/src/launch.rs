@@ -39,33 +39,49 @@ pub(crate) fn shared_limit(device: &Device) -> i32 {
         .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
 }
 
+/// What a device says of launches, at hand for each.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    grid: [u32; 3],
+    block: [u32; 3],
+    threads: i32,
+    registers: i32,
+}
+
+impl Limits {
+    pub(crate) fn of(device: &Device) -> Limits {
+        let positive = |attribute| u32::try_from(value(device, attribute)).unwrap_or(0);
+        Limits {
+            grid: [
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ]
+            .map(positive),
+            block: [
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ]
+            .map(positive),
+            threads: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            registers: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        }
+    }
+}
+
 /// Finds the mistakes that CUDA reports from the launch itself.
-pub(crate) fn check(shape: &Shape, function: &Function, device: &Device) -> Result<()> {
-    let within = |dims: [u32; 3], limits: [A; 3]| {
-        dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && i64::from(*dim) <= i64::from(value(device, limit)))
-    };
-    require(within(
-        shape.grid,
-        [
-            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-            A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-        ],
-    ))?;
-    require(within(
-        shape.block,
-        [
-            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-            A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-        ],
-    ))?;
+pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Result<()> {
+    let within =
+        |dims: [u32; 3], limits: [u32; 3]| dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && *dim <= limit);
+    require(within(shape.grid, limits.grid))?;
+    require(within(shape.block, limits.block))?;
     let threads: i64 = shape.block.iter().map(|dim| i64::from(*dim)).product();
-    require(threads <= i64::from(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)))?;
+    require(threads <= i64::from(limits.threads))?;
     if threads > i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?) {
         // Too many for the register file, or more than the kernel was declared for.
         let registers = threads * i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_NUM_REGS)?);
-        let enough = registers <= i64::from(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK));
+        let enough = registers <= i64::from(limits.registers);
         let error =
             if enough { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES };
         return Err(error);
@@ -174,7 +190,7 @@ unsafe fn launch<D: Driver>(
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    check(shape, &function, here.device()?)?;
+    check(shape, &function, here.limits()?)?;
     if extras.cooperative {
         check_resident::<D>(shape, &function, &here)?;
     }

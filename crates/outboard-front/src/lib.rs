@@ -13,6 +13,7 @@
 // Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the driver library, whether they need it or not.
 #![allow(non_snake_case, clippy::extra_unused_type_parameters, clippy::too_many_arguments)]
 
+mod addresses;
 pub mod array;
 pub mod backend;
 pub mod border;

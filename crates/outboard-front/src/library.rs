@@ -6,18 +6,19 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use outboard_abi::{
     CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
     CUlibraryOption, CUmodule, CUresult,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::{ContextId, JitLog, JitOptions, Result};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Here};
 use crate::function::{self, Function};
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Live, Table};
 use crate::image::{self, Parts};
 use crate::jit;
 use crate::module::{self, Module};
@@ -38,7 +39,10 @@ pub(crate) struct Kernel {
     handle: u64,
     library: Arc<Library>,
     name: CString,
-    functions: RwLock<Vec<(ContextId, Arc<Function>)>>,
+    /// Its functions by context, each by its handle. Changed by whoever holds `settings`.
+    functions: ArcSwap<Vec<(ContextId, u64)>>,
+    /// The function that was asked for last: mostly there is one context.
+    recent: ArcSwapOption<Function>,
     /// Attributes set for a device, for the contexts that will load the kernel later: (device, attribute, value).
     settings: Mutex<Vec<(usize, CUfunction_attribute, i32)>>,
 }
@@ -84,7 +88,8 @@ impl Library {
             handle,
             library: self.clone(),
             name: c_name,
-            functions: RwLock::default(),
+            functions: ArcSwap::default(),
+            recent: ArcSwapOption::empty(),
             settings: Mutex::default(),
         };
         let kernel = KERNELS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -95,26 +100,44 @@ impl Library {
 
 impl Kernel {
     /// The kernel as a function of a context.
-    fn function<D: Driver>(&self, here: &Here) -> Result<Arc<Function>> {
-        if let Some((_, function)) = self.functions.read().iter().find(|(id, _)| *id == here.id) {
-            return Ok(function.clone());
+    fn function<D: Driver>(&self, here: &Here) -> Result<Live<Function>> {
+        if let Some(function) = Live::of(&self.recent).filter(|function| function.ctx == here.id) {
+            return Ok(function);
+        }
+        let known = self.functions.load().iter().find(|(id, _)| *id == here.id).map(|(_, handle)| *handle);
+        if let Some(handle) = known {
+            let function = function::by_id(handle)?;
+            self.recent.store(Some(function.clone()));
+            return Ok(function);
         }
         let name = self.name.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let function = self.library.module::<D>(here)?.function::<D>(here, name)?;
-        let mut functions = self.functions.write();
-        if !functions.iter().any(|(id, _)| *id == here.id) {
-            functions.push((here.id, function.clone()));
-            for (device, attribute, value) in self.settings.lock().iter() {
+        let settings = self.settings.lock();
+        let known = self.functions.load_full();
+        if !known.iter().any(|(id, _)| *id == here.id) {
+            let all = known.iter().copied().chain([(here.id, function.handle)]);
+            self.functions.store(Arc::new(all.collect()));
+            for (device, attribute, value) in settings.iter() {
                 if *device == here.context.device {
                     function.set_attribute::<D>(here, *attribute, *value)?;
                 }
             }
         }
-        Ok(function)
+        function::by_id(function.handle)
+    }
+
+    /// Forgets the function of a context that has ended.
+    fn forget(&self, id: ContextId) {
+        let _settings = self.settings.lock();
+        self.recent.store(None);
+        let known = self.functions.load_full();
+        if known.iter().any(|(ctx, _)| *ctx == id) {
+            self.functions.store(Arc::new(known.iter().filter(|(ctx, _)| *ctx != id).copied().collect()));
+        }
     }
 
     /// The kernel as a function of some context on a device: what attributes are asked of.
-    fn on_device<D: Driver>(&self, device: usize) -> Result<Arc<Function>> {
+    fn on_device<D: Driver>(&self, device: usize) -> Result<Live<Function>> {
         let here = match context::current() {
             Ok(here) if here.context.device == device => here,
             _ => context::primary(device)?.live()?,
@@ -128,17 +151,17 @@ pub(crate) fn forget(id: ContextId) {
     LIBRARIES.for_each(|library| {
         library.modules.lock().remove(&id);
     });
-    KERNELS.for_each(|kernel| kernel.functions.write().retain(|(ctx, _)| *ctx != id));
+    KERNELS.for_each(|kernel| kernel.forget(id));
 }
 
 /// The function that the kernel of a handle is in the current context.
-pub(crate) fn in_current_context<D: Driver>(handle: u64) -> Result<Arc<Function>> {
+pub(crate) fn in_current_context<D: Driver>(handle: u64) -> Result<Live<Function>> {
     in_context::<D>(handle, &context::current()?)
 }
 
 /// The function that the kernel of a handle is in a context.
-pub(crate) fn in_context<D: Driver>(handle: u64, here: &Here) -> Result<Arc<Function>> {
-    KERNELS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)
+pub(crate) fn in_context<D: Driver>(handle: u64, here: &Here) -> Result<Live<Function>> {
+    KERNELS.look(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)
 }
 
 fn library(library: CUlibrary) -> Result<Arc<Library>> {
@@ -146,9 +169,9 @@ fn library(library: CUlibrary) -> Result<Arc<Library>> {
     LIBRARIES.get(library as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-fn kernel(kernel: CUkernel) -> Result<Arc<Kernel>> {
+fn kernel(kernel: CUkernel) -> Result<Live<Kernel>> {
     crate::state::ready()?;
-    KERNELS.get(kernel as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    KERNELS.look(kernel as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// # Safety
@@ -405,8 +428,9 @@ pub(crate) unsafe fn cuKernelSetAttribute<D: Driver>(
     let (device, _) = crate::state::device(dev)?;
     let kernel = kernel(handle)?;
     // For every context of the device: those that have the kernel now, and those to come.
-    let loaded: Vec<Arc<Function>> = kernel.functions.read().iter().map(|(_, function)| function.clone()).collect();
-    for function in loaded.iter().filter(|function| function.context.device == device) {
+    let loaded = kernel.functions.load_full();
+    let loaded = loaded.iter().filter_map(|(_, handle)| function::by_id(*handle).ok());
+    for function in loaded.filter(|function| function.context.device == device) {
         function.set_attribute::<D>(&function.live()?, attribute, value)?;
     }
     kernel.settings.lock().push((device, attribute, value));

@@ -17,7 +17,7 @@ use crate::logs;
 /// A link on its way.
 struct Link {
     handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     ctx: ContextId,
     /// Where logs go: the program keeps these places until the link is destroyed.
     places: Places,
@@ -64,13 +64,8 @@ pub(crate) unsafe fn cuLinkCreate_v2<D: Driver>(
     require(!out.is_null())?;
     // SAFETY: the program's options.
     let jit = unsafe { jit::Options::read(count, options, values) }?;
-    let make = |handle| Link {
-        handle,
-        context: here.context.clone(),
-        ctx: here.id,
-        places: jit.places(),
-        output: Mutex::default(),
-    };
+    let make =
+        |handle| Link { handle, context: here.context, ctx: here.id, places: jit.places(), output: Mutex::default() };
     let link = LINKS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = here.note(D::get().link_create(here.id, link.id(), &jit.given)) {
         LINKS.remove(link.handle);

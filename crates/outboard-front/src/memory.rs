@@ -1,15 +1,15 @@
 //! Device memory, and the map of what is allocated.
 
 use core::ffi::c_uint;
+use std::sync::LazyLock;
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
-use parking_lot::RwLock;
 
 use crate::Driver;
+use crate::addresses::Addresses;
 use crate::backend::{ContextId, Result};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Here};
-use crate::ranges::Ranges;
 use crate::{pool, stream};
 
 /// An allocation that the program knows by address.
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     HostRegistered(u32),
 }
 
-static MAP: RwLock<Ranges<Allocation>> = RwLock::new(Ranges::new());
+static MAP: LazyLock<Addresses<Allocation>> = LazyLock::new(Addresses::new);
 static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// Rows of `cuMemAllocPitch` begin at multiples of this, as on devices of today.
@@ -75,7 +75,7 @@ impl Kind {
 
 /// Base, bytes and allocation that hold `address`.
 pub(crate) fn find(address: u64) -> Option<(u64, u64, Allocation)> {
-    MAP.read().find(address).map(|(base, bytes, allocation)| (base, bytes, *allocation))
+    MAP.find(address)
 }
 
 /// Notes an allocation of `bytes` at `base`.
@@ -87,24 +87,22 @@ pub(crate) fn insert(here: &Here, base: u64, bytes: u64, kind: Kind) {
 pub(crate) fn insert_on(here: &Here, device: usize, base: u64, bytes: u64, kind: Kind) {
     let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let allocation = Allocation { ctx: here.id, device, context: here.context.handle, kind, synchronous: false, id };
-    MAP.write().insert(base, bytes, allocation);
+    MAP.insert(base, bytes, allocation);
 }
 
 /// Takes out the allocation that starts at `base`, if it is `wanted`.
 pub(crate) fn remove(base: u64, wanted: impl Fn(Kind) -> bool) -> Option<(u64, Allocation)> {
-    let mut map = MAP.write();
-    map.find(base).filter(|(start, _, allocation)| *start == base && wanted(allocation.kind))?;
-    map.remove(base)
+    MAP.remove(base, |allocation| wanted(allocation.kind))
 }
 
 /// Whether any allocation shares an address with these `bytes` at `base`.
 pub(crate) fn overlaps(base: u64, bytes: u64) -> bool {
-    MAP.read().overlaps(base, bytes)
+    MAP.overlaps(base, bytes)
 }
 
 /// Forgets the allocations of a context that has ended.
 pub(crate) fn forget(id: ContextId) {
-    MAP.write().retain(|allocation| allocation.ctx != id);
+    MAP.retain(|allocation| allocation.ctx != id);
 }
 
 /// The context of mapped memory: none.
@@ -114,7 +112,7 @@ const NO_CONTEXT: ContextId = ContextId(0);
 pub(crate) fn insert_mapped(device: usize, base: u64, bytes: u64, memory: u64) {
     let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let kind = Kind::Mapped { memory, accessible: false };
-    MAP.write().insert(base, bytes, Allocation { ctx: NO_CONTEXT, device, context: 0, kind, synchronous: false, id });
+    MAP.insert(base, bytes, Allocation { ctx: NO_CONTEXT, device, context: 0, kind, synchronous: false, id });
 }
 
 /// Whether any allocation has ever been made synchronous: hardly any program does, and then copies need not ask.
@@ -122,13 +120,8 @@ static ANY_SYNCHRONOUS: std::sync::atomic::AtomicBool = std::sync::atomic::Atomi
 
 /// Sets whether synchronous operations on the allocation that holds `address` always wait. `false` if there is none.
 pub(crate) fn set_synchronous(address: u64, now: bool) -> bool {
-    let mut map = MAP.write();
-    let Some(base) = map.find(address).map(|(base, _, _)| base) else { return false };
-    if let Some(allocation) = map.get_mut(base) {
-        allocation.synchronous = now;
-        ANY_SYNCHRONOUS.fetch_or(now, std::sync::atomic::Ordering::Relaxed);
-    }
-    true
+    ANY_SYNCHRONOUS.fetch_or(now, std::sync::atomic::Ordering::Relaxed);
+    MAP.update(address, |allocation| allocation.synchronous = now)
 }
 
 /// Whether synchronous operations on what is at `address` always wait for the device.
@@ -139,14 +132,16 @@ pub(crate) fn is_synchronous(address: u64) -> bool {
 
 /// Says whether the mapping at `base` may be used.
 pub(crate) fn set_accessible(base: u64, now: bool) {
-    if let Some(Allocation { kind: Kind::Mapped { accessible, .. }, .. }) = MAP.write().get_mut(base) {
-        *accessible = now;
-    }
+    MAP.update(base, |allocation| {
+        if let Kind::Mapped { accessible, .. } = &mut allocation.kind {
+            *accessible = now;
+        }
+    });
 }
 
 /// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to each other.
 pub(crate) fn check_device(address: u64, bytes: u64) -> Result<Allocation> {
-    let map = MAP.read();
+    let map = &*MAP;
     let (base, len, allocation) = map.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let mut covered = len - (address - base);
     let mapped = matches!(allocation.kind, Kind::Mapped { .. });
@@ -157,7 +152,7 @@ pub(crate) fn check_device(address: u64, bytes: u64) -> Result<Allocation> {
         require(matches!(next.kind, Kind::Mapped { accessible: true, .. }))?;
         covered += len;
     }
-    Ok(*allocation)
+    Ok(allocation)
 }
 
 /// Checks the target of a stream memory operation.

@@ -19,7 +19,7 @@ use crate::jit;
 /// An image loaded into a context.
 pub(crate) struct Module {
     pub(crate) handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     pub(crate) ctx: ContextId,
     functions: Mutex<HashMap<String, Arc<Function>>>,
     names: Mutex<Option<Arc<[String]>>>,
@@ -72,7 +72,7 @@ pub(crate) fn load<D: Driver>(
 ) -> Result<Arc<Module>> {
     let make = |handle| Module {
         handle,
-        context: here.context.clone(),
+        context: here.context,
         ctx: here.id,
         functions: Mutex::new(HashMap::new()),
         names: Mutex::new(None),

@@ -1,11 +1,12 @@
 //! Occupancy: how many blocks of a kernel fit on a multiprocessor.
 
 use core::ffi::{c_int, c_uint};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use outboard_abi::{
     CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
 };
-use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::Result;
@@ -23,7 +24,7 @@ pub(crate) fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, 
 
 /// What was asked about the occupancy of one function, with the answers.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<Vec<(Question, i32)>>);
+pub(crate) struct Answers(ArcSwap<Vec<(Question, i32)>>);
 
 /// Threads of a block, bytes of dynamic shared memory, flags.
 type Question = (u32, u64, u32);
@@ -33,21 +34,23 @@ impl Answers {
     const MOST: usize = 64;
 
     fn get(&self, question: Question, ask: impl FnOnce() -> Result<i32>) -> Result<i32> {
-        if let Some((_, answer)) = self.0.lock().iter().find(|(asked, _)| *asked == question) {
+        let known = self.0.load();
+        if let Some((_, answer)) = known.iter().find(|(asked, _)| *asked == question) {
             return Ok(*answer);
         }
+        drop(known);
+        // What is forgotten meanwhile must not come back: only then has the list another address.
+        let known = self.0.load_full();
         let answer = ask()?;
-        let mut known = self.0.lock();
-        if known.len() >= Self::MOST {
-            known.clear();
-        }
-        known.push((question, answer));
+        let kept = if known.len() >= Self::MOST { &[] } else { known.as_slice() };
+        let all = kept.iter().copied().chain([(question, answer)]).collect();
+        self.0.compare_and_swap(&known, Arc::new(all));
         Ok(answer)
     }
 
     /// The function's attributes have changed, and its occupancy with them.
     pub(crate) fn forget(&self) {
-        self.0.lock().clear();
+        self.0.store(Arc::default());
     }
 }
 

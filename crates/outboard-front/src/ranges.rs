@@ -37,11 +37,6 @@ impl<T> Ranges<T> {
         let end = base.saturating_add(bytes);
         self.0.range(..end).next_back().is_some_and(|(start, (len, _))| start.saturating_add(*len) > base)
     }
-
-    /// Keeps only the ranges for which `keep` holds.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        self.0.retain(|_, (_, value)| keep(value));
-    }
 }
 
 #[cfg(test)]

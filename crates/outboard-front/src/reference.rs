@@ -35,7 +35,7 @@ enum Bound {
 /// A texture or surface reference.
 pub(crate) struct Reference {
     handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     id: ContextId,
     /// The module it is of, and its name there; nothing for one that the program made.
     of: Option<(u64, String)>,
@@ -79,7 +79,7 @@ fn insert(
         return Err(error);
     }
     let bound = Mutex::new(Bound::Nothing);
-    table.fill(handle, Arc::new(Reference { handle, context: here.context.clone(), id: here.id, of, bound }));
+    table.fill(handle, Arc::new(Reference { handle, context: here.context, id: here.id, of, bound }));
     Ok(handle)
 }
 

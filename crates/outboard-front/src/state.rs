@@ -14,6 +14,8 @@ use crate::backend::{Backend, Result};
 pub(crate) struct State {
     pub(crate) driver_version: u32,
     pub(crate) devices: Vec<Device>,
+    /// Of each device.
+    pub(crate) limits: Vec<crate::launch::Limits>,
 }
 
 static STATE: OnceLock<State> = OnceLock::new();
@@ -67,7 +69,8 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     crate::profile::start::<B>();
-    let _ = STATE.set(State { driver_version: platform.driver_version.min(API_VERSION), devices });
+    let limits = devices.iter().map(crate::launch::Limits::of).collect();
+    let _ = STATE.set(State { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
     crate::context::init();
     Ok(())
 }

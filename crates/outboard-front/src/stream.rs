@@ -2,7 +2,6 @@
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use outboard_abi::{
@@ -43,7 +42,7 @@ pub fn or_per_thread(stream: CUstream) -> CUstream {
 
 struct Object {
     handle: u64,
-    context: Arc<Context>,
+    context: &'static Context,
     id: ContextId,
     flags: u32,
     priority: AtomicI32,
@@ -75,7 +74,7 @@ pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
 
 /// Whether the legacy default stream and this one wait for each other.
 pub(crate) fn is_blocking(handle: u64) -> bool {
-    STREAMS.get(handle).is_some_and(|object| object.flags & NON_BLOCKING == 0)
+    STREAMS.look(handle).is_some_and(|object| object.flags & NON_BLOCKING == 0)
 }
 
 /// The context to work in and the stream there that a handle means.
@@ -93,7 +92,7 @@ pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
         }
         handle => {
             crate::state::ready()?;
-            let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            let object = STREAMS.look(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             let here = object.context.live()?;
             Ok((here, Stream::Created(ObjectId(handle))))
         }
@@ -125,7 +124,7 @@ pub(crate) fn forget_green(green: u64) {
 }
 
 /// The context of a stream as the program named it.
-pub(crate) fn context_of(stream: CUstream) -> Result<Arc<Context>> {
+pub(crate) fn context_of(stream: CUstream) -> Result<&'static Context> {
     crate::state::ready()?;
     facts(stream).map(|(context, _, _)| context)
 }
@@ -157,13 +156,8 @@ pub(crate) fn forget(id: ContextId) {
 pub(crate) fn create<D: Driver>(here: &Here, flags: u32, priority: i32) -> Result<u64> {
     let (least, greatest) = here.device()?.stream_priorities;
     let priority = priority.clamp(greatest, least);
-    let make = |handle| Object {
-        handle,
-        context: here.named().clone(),
-        id: here.id,
-        flags,
-        priority: AtomicI32::new(priority),
-    };
+    let make =
+        |handle| Object { handle, context: here.named(), id: here.id, flags, priority: AtomicI32::new(priority) };
     let object = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let id = ObjectId(object.handle);
     let created = match here.green() {
@@ -186,24 +180,24 @@ fn destroy<D: Driver>(handle: u64) -> Result<()> {
 }
 
 /// What the questions about a stream are answered from: its context, flags and priority.
-fn facts(stream: CUstream) -> Result<(Arc<Context>, u32, i32)> {
+fn facts(stream: CUstream) -> Result<(&'static Context, u32, i32)> {
     match stream as u64 {
-        0 | LEGACY | PER_THREAD => Ok((context::current()?.named().clone(), 0, 0)),
+        0 | LEGACY | PER_THREAD => Ok((context::current()?.named(), 0, 0)),
         handle => {
-            let object = STREAMS.get(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
-            Ok((object.context.clone(), object.flags, object.priority.load(Ordering::Relaxed)))
+            let object = STREAMS.look(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            Ok((object.context, object.flags, object.priority.load(Ordering::Relaxed)))
         }
     }
 }
 
 /// The priority of a stream that the program made.
 pub(crate) fn priority(stream: CUstream) -> Option<i32> {
-    STREAMS.get(stream as u64).map(|object| object.priority.load(Ordering::Relaxed))
+    STREAMS.look(stream as u64).map(|object| object.priority.load(Ordering::Relaxed))
 }
 
 /// Keeps a priority that was set as an attribute.
 pub(crate) fn set_priority(stream: CUstream, priority: i32) {
-    if let Some(object) = STREAMS.get(stream as u64) {
+    if let Some(object) = STREAMS.look(stream as u64) {
         object.priority.store(priority, Ordering::Relaxed);
     }
 }

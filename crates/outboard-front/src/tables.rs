@@ -186,7 +186,7 @@ unsafe extern "C" fn sync_callbacks(flags: *mut *const u32, count: *mut usize) {
 }
 
 /// The context that storage calls mean: null and -1 are the current one.
-fn storage_of(context: CUcontext) -> Result<std::sync::Arc<context::Context>, CUresult> {
+fn storage_of(context: CUcontext) -> Result<&'static context::Context, CUresult> {
     let current = context as usize == usize::MAX;
     context::named(if current { core::ptr::null_mut() } else { context })
 }

@@ -154,3 +154,57 @@ fn what_a_kernel_says_reaches_the_program_it_belongs_to() {
     let message = outcome.stderr.lines().find(|line| line.contains("Assertion")).unwrap_or_default();
     assert!(message.contains("fault_assert.cu") && message.contains("thread: [31,0,0]"), "{:?}", outcome.stderr);
 }
+
+#[test]
+fn stats_say_what_a_program_waited_for() {
+    let server = Server::start();
+    let program = programs().join("saxpy");
+    let program = program.to_str().expect("a plain path");
+    // Twice from one shell: the profiles of all processes count.
+    let script = format!("{program} && {program}; exit 3");
+    let output = outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", &script]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "the program's status is kept: {text}");
+    assert_eq!(text.matches("saxpy (process ").count(), 2, "{text}");
+    let row = |name: &str| -> Vec<String> {
+        let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in {text}"));
+        row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    // calls, local, posted, waited
+    let launches = row("cuLaunchKernel");
+    assert!(launches[1] == launches[3] && launches[4] == "0", "launches are posted: {launches:?}");
+    let copies = row("cuMemcpyDtoH");
+    assert_eq!(copies[1], copies[4], "copies to the host are waited for: {copies:?}");
+    let attributes = row("cuDeviceGetAttribute");
+    assert_eq!(attributes[1], attributes[2], "attributes are known: {attributes:?}");
+    assert!(text.contains("% of the waiting was cu") && text.contains("The shortest of "), "{text}");
+}
+
+#[test]
+fn stats_of_a_program_that_a_signal_ends() {
+    let server = Server::start();
+    let output = outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(128 + 9));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No process used the device"));
+    // A signal for this process alone reaches the program.
+    let mut child = Command::new(dist().join("bin/outboard"))
+        .args([
+            "run",
+            "--stats",
+            "--server",
+            server.address(),
+            "--",
+            "sh",
+            "-c",
+            "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done",
+        ])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("outboard starts");
+    let mut up = [0; 3];
+    child.stdout.take().expect("standard output is piped").read_exact(&mut up).expect("the program says that it is up");
+    let id = rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(5));
+}

@@ -137,7 +137,7 @@ pub(crate) unsafe fn kernel_node<D: Driver>(
     let here = function.live()?;
     let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
     let shape = crate::launch::Shape { grid, block, shared: p.sharedMemBytes };
-    crate::launch::check(&shape, &function, here.device()?)?;
+    crate::launch::check(&shape, &function, here.limits()?)?;
     let gather = |params: &[u8]| Ok(params.to_vec());
     // SAFETY: by the contract above.
     let params = unsafe { crate::launch::with_params(&function, p.kernelParams, p.extra, gather) }?;

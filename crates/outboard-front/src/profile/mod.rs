@@ -9,9 +9,9 @@ mod block;
 mod write;
 
 use std::cell::Cell;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::sync::{Once, OnceLock};
+use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 
@@ -197,9 +197,20 @@ fn name(function: usize) -> &'static str {
     }
 }
 
+/// When the process made its first call.
+static FIRST: OnceLock<Instant> = OnceLock::new();
+
+/// How long ago the process made its first call.
+fn lived() -> Duration {
+    FIRST.get().map_or(Duration::ZERO, Instant::elapsed)
+}
+
 /// Finds out whether a profile is wanted.
 fn decide() -> bool {
     let wanted = write::path().is_some();
+    if wanted {
+        FIRST.get_or_init(Instant::now);
+    }
     WANTED.store(if wanted { ON } else { OFF }, Ordering::Relaxed);
     wanted
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::block::{self, Sum};
-use super::{BACKGROUND, FUNCTIONS, name};
+use super::{BACKGROUND, FUNCTIONS, lived, name};
 use crate::backend::Backend;
 use crate::refusals;
 
@@ -39,7 +39,7 @@ fn json(link: &[(&'static str, String)]) -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
     let mut json = format!("{{\"process\": {}, \"program\": {}", std::process::id(), quoted(&program));
-    let _ = write!(json, ", \"entered\": {entered}, \"local\": {local}");
+    let _ = write!(json, ", \"entered\": {entered}, \"local\": {local}, \"lived\": {:.6}", lived().as_secs_f64());
     for (name, value) in link {
         let _ = write!(json, ", \"{name}\": {value}");
     }
