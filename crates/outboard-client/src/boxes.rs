@@ -2,14 +2,14 @@
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, Result};
-use outboard_front::profile;
 use outboard_wire::Reader;
 use outboard_wire::boxes::{Extent, Layout, Region};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
-use crate::link::bulk::{Place, suggested_chunk};
-use crate::session::{Session, failed, pieces, range};
+use crate::link::bulk::Direction::{self, Down, Up};
+use crate::link::bulk::Place;
+use crate::session::{Fetches, Session, failed, pieces, range};
 
 /// Rows of a box in the program's memory.
 #[derive(Clone, Copy)]
@@ -19,8 +19,7 @@ pub(crate) struct HostBox {
 }
 
 /// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
-fn chunk_of_rows(bytes: u64, width: u64) -> u32 {
-    let suggested = suggested_chunk(bytes);
+fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
     let rows = u64::from(suggested) / width;
     let fitting = rows * width;
     // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
@@ -28,6 +27,11 @@ fn chunk_of_rows(bytes: u64, width: u64) -> u32 {
 }
 
 impl Session {
+    /// A chunk size for a part of a box, of `bytes`.
+    fn rows(&self, direction: Direction, bytes: u64, extent: Extent) -> u32 {
+        chunk_of_rows(self.link().chunk(direction, bytes), extent.width)
+    }
+
     /// Copies a box to the device.
     ///
     /// # Safety
@@ -59,11 +63,11 @@ impl Session {
             return self.post(ctx, &msg::CopyBoxIn { dst, extent, stream, data: &data });
         }
         let place = Place::rows(address, extent, src.layout);
+        let mut last = None;
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
             let expected = if late { Some(self.link().expect().map_err(|error| failed(&error))?) } else { None };
-            let upload =
-                self.link().upload(bytes, chunk_of_rows(bytes, extent.width)).map_err(|error| failed(&error))?;
+            let upload = self.link().upload(bytes, self.rows(Up, bytes, extent)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
             if let Some(expected) = expected {
@@ -74,15 +78,9 @@ impl Session {
             }
             self.post(ctx, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            unsafe {
-                if mode == CopyMode::Pinned {
-                    self.copies().upload(host.clone(), upload.send_in_background(place.at(from)));
-                } else {
-                    profile::stalled(|| upload.send(place.at(from))).map_err(|error| failed(&error))?;
-                }
-            }
+            last = unsafe { self.send(upload, place.at(from), host.clone(), mode)? };
         }
-        Ok(())
+        self.taken(ctx, stream, last)
     }
 
     /// Copies a box to the host.
@@ -114,16 +112,17 @@ impl Session {
             return Ok(());
         }
         let place = Place::rows(address, extent, dst.layout);
+        let mut fetches = Fetches::new(self, ctx, stream, mode);
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            let ticket = unsafe { self.link().download(place.at(from), bytes, chunk_of_rows(bytes, extent.width)) };
+            let ticket = unsafe { self.link().download(place.at(from), bytes, self.rows(Down, bytes, extent)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
-            self.fetch(ctx, &message, ticket, range(address, span), stream, mode)?;
+            fetches.start(&message, ticket, range(address, span))?;
         }
-        Ok(())
+        fetches.finish()
     }
 }
 
@@ -135,6 +134,7 @@ fn sizes(extent: Extent, layout: Layout) -> Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::bulk::suggested_chunk;
     use outboard_session::chunks::Cut;
     use proptest::prelude::*;
 
@@ -142,9 +142,10 @@ mod tests {
         /// Whatever its rows, a box can be cut, and chunks of whole rows are not tiny.
         #[test]
         fn every_box_can_be_cut(bytes in 65_537u64..(128 << 20), width in 1u64..(64 << 20)) {
-            let chunk = chunk_of_rows(bytes, width);
+            let suggested = suggested_chunk(bytes);
+            let chunk = chunk_of_rows(suggested, width);
             prop_assert!(Cut::new(bytes, chunk).is_ok());
-            prop_assert!(u64::from(chunk).is_multiple_of(width) || u64::from(chunk) == u64::from(suggested_chunk(bytes)));
+            prop_assert!(u64::from(chunk).is_multiple_of(width) || chunk == suggested);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The process's session with its server.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +23,9 @@ use crate::copies::Copies;
 use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::late::LateCopies;
-use crate::link::bulk::{Place, suggested_chunk};
-use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Reply, Ticket, Upload};
+use crate::link::bulk::Direction::{Down, Up};
+use crate::link::bulk::Place;
+use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHandler, Reply, Sent, Ticket, Upload};
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::{Block, Reuse};
@@ -223,7 +225,7 @@ impl Session {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; the transfer ends before this returns.
-            let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
+            let ticket = unsafe { self.link.download(dst.add(at as usize), len, self.link.chunk(Down, len)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
@@ -269,22 +271,52 @@ impl Session {
             let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
             return self.post_to(ctx, stream, &msg::CopyIn { dst, stream, data });
         }
+        let mut last = None;
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
-            let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
+            let upload = self.link.upload(len, self.link.chunk(Up, len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             self.post_to(ctx, stream, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             unsafe {
                 let from = src.add(at as usize);
-                if mode == CopyMode::Pinned {
-                    self.copies.upload(range(from, len), upload.send_in_background(from));
-                } else {
-                    profile::stalled(|| upload.send(from)).map_err(|error| failed(&error))?;
-                }
+                last = self.send(upload, from.into(), range(from, len), mode)?;
             }
         }
-        Ok(())
+        self.taken(ctx, stream, last)
+    }
+
+    /// Sends the bytes of a transfer that has been announced. What is returned is to be waited for when all of the copy has been sent.
+    ///
+    /// # Safety
+    /// The bytes are readable until this returns, or until `finish_copies` if they are page-locked.
+    pub(crate) unsafe fn send(
+        &self,
+        upload: Upload<'_>,
+        from: Place,
+        host: Range<u64>,
+        mode: CopyMode,
+    ) -> Result<Option<Sent>> {
+        if mode == CopyMode::Pinned {
+            // SAFETY: by the contract above.
+            self.copies.upload(host, unsafe { upload.send_in_background(from) });
+            return Ok(None);
+        }
+        // SAFETY: by the contract above.
+        let sent = profile::stalled(|| unsafe { upload.send(from) }).map_err(|error| failed(&error))?;
+        Ok((mode == CopyMode::Synchronous).then_some(sent))
+    }
+
+    /// Waits until the device has taken the last transfer of a copy, if somebody waits for it. Those before it are in the same stream.
+    pub(crate) fn taken(&self, ctx: ContextId, stream: u64, last: Option<Sent>) -> Result<()> {
+        match last.map(|last| profile::waited(|| last.wait())) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
+                // The worker has said why, or will: a fault, or the failure of the copy.
+                self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
+                Err(failed(&error))
+            }
+        }
     }
 
     /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow.
@@ -335,7 +367,7 @@ impl Session {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             let expected = self.link.expect().map_err(|error| failed(&error))?;
-            let upload = self.link.upload(len, suggested_chunk(len)).map_err(|error| failed(&error))?;
+            let upload = self.link.upload(len, self.link.chunk(Up, len)).map_err(|error| failed(&error))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             let from = unsafe { src.add(at as usize) };
@@ -369,48 +401,19 @@ impl Session {
             unsafe { core::ptr::copy_nonoverlapping(reply.data.as_ptr(), dst, reply.data.len()) };
             return Ok(());
         }
+        let mut fetches = Fetches::new(self, ctx, stream, mode);
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
-            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            let ticket = unsafe { self.link.download(dst.add(at as usize), len, suggested_chunk(len)) };
+            // SAFETY: by the contract above; page-locked memory stays until `finish_copies`, other memory until `fetches` is gone.
+            let ticket = unsafe { self.link.download(dst.add(at as usize), len, self.link.chunk(Down, len)) };
             let ticket = ticket.map_err(|error| failed(&error))?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
             let message = msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk };
             // SAFETY: a number only.
             let host = range(unsafe { dst.add(at as usize) }, len);
-            self.fetch(ctx, &message, ticket, host, stream, mode)?;
+            fetches.start(&message, ticket, host)?;
         }
-        Ok(())
-    }
-
-    /// Announces a transfer to the host, and waits for its bytes unless `mode` says that nobody does yet.
-    pub(crate) fn fetch(
-        &self,
-        ctx: ContextId,
-        message: &impl msg::Message,
-        ticket: Ticket,
-        host: Range<u64>,
-        stream: u64,
-        mode: CopyMode,
-    ) -> Result<()> {
-        if mode == CopyMode::Pinned {
-            // Known before it is posted: another thread may read at once that the device has done it.
-            self.copies.download(host, ticket);
-            return self.post_to(ctx, stream, message);
-        }
-        self.post_to(ctx, stream, message)?;
-        self.link.flush().map_err(|error| failed(&error))?;
-        if let Err(error) = profile::waited(|| ticket.wait()) {
-            // The worker has said why, or will: a fault, or the failure of the copy.
-            self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
-            return Err(failed(&error));
-        }
-        Ok(())
-    }
-
-    /// The copies under way.
-    pub(crate) fn copies(&self) -> &Copies {
-        &self.copies
+        fetches.finish()
     }
 
     /// The connection.
@@ -434,6 +437,60 @@ impl Session {
             ("seconds_waiting", format!("{:.6}", stats.waited.as_secs_f64())),
             ("seconds", format!("{:.6}", self.started.elapsed().as_secs_f64())),
         ]
+    }
+}
+
+/// The transfers of one copy to the host. While the bytes of one come, the device copies the next. Dropped, it waits: the memory is the program's.
+pub(crate) struct Fetches<'a> {
+    session: &'a Session,
+    ctx: ContextId,
+    stream: u64,
+    mode: CopyMode,
+    under_way: VecDeque<Ticket>,
+}
+
+impl<'a> Fetches<'a> {
+    pub(crate) fn new(session: &'a Session, ctx: ContextId, stream: u64, mode: CopyMode) -> Fetches<'a> {
+        Fetches { session, ctx, stream, mode, under_way: VecDeque::new() }
+    }
+
+    /// Announces a transfer.
+    pub(crate) fn start(&mut self, message: &impl msg::Message, ticket: Ticket, host: Range<u64>) -> Result<()> {
+        if self.mode == CopyMode::Pinned {
+            // Known before it is posted: another thread may read at once that the device has done it.
+            self.session.copies.download(host, ticket);
+            return self.session.post_to(self.ctx, self.stream, message);
+        }
+        self.session.post_to(self.ctx, self.stream, message)?;
+        self.under_way.push_back(ticket);
+        self.session.link.flush().map_err(|error| failed(&error))?;
+        if self.under_way.len() > 1 { self.wait() } else { Ok(()) }
+    }
+
+    /// Waits for the bytes of those under way.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        while !self.under_way.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the first one.
+    fn wait(&mut self) -> Result<()> {
+        let Some(Err(error)) = self.under_way.pop_front().map(|ticket| profile::waited(|| ticket.wait())) else {
+            return Ok(());
+        };
+        // The worker has said why, or will: a fault, or the failure of the copy.
+        self.session.call_idle(self.ctx, &msg::StreamSynchronize { stream: self.stream })?;
+        Err(failed(&error))
+    }
+}
+
+impl Drop for Fetches<'_> {
+    fn drop(&mut self) {
+        for ticket in &self.under_way {
+            let _ = ticket.wait();
+        }
     }
 }
 

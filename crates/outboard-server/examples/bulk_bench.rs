@@ -1,15 +1,17 @@
-//! What large copies cost over loopback TCP, with a worker whose device takes and gives at once.
+//! What large copies cost over loopback TCP, with a worker whose device takes and gives at once; and what plain TCP streams carry.
 //!
 //! `cargo run --release -p outboard-server --example bulk_bench`
 #![allow(clippy::print_stdout)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::{Command as Process, ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use outboard_client::link::bulk::suggested_chunk;
+use outboard_client::link::bulk::Direction;
 use outboard_client::link::{Config as LinkConfig, Link};
 use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Bulk, Command, Handler, Replier, Sink};
@@ -21,7 +23,6 @@ use outboard_wire::limits::{STAGING, WINDOW};
 
 const UPLOAD: u16 = 1;
 const DOWNLOAD: u16 = 2;
-const WAIT: u16 = 3;
 
 /// Staging memory for one transfer at a time; whoever takes the bytes out of it takes no time.
 #[derive(Clone, Copy)]
@@ -39,24 +40,6 @@ struct Slots {
     transfer: u64,
     bulk: Bulk,
     filled: AtomicU32,
-    waiting: Arc<Mutex<Waiting>>,
-}
-
-/// Who asked whether the last upload is there, and whether it is.
-#[derive(Default)]
-struct Waiting {
-    complete: bool,
-    asked: Option<(u64, Replier)>,
-}
-
-impl Waiting {
-    fn answer(&mut self) {
-        if self.complete
-            && let Some((seq, replier)) = self.asked.take()
-        {
-            replier.reply(seq, 0, |_| ()).expect("fits");
-        }
-    }
 }
 
 // SAFETY: a slot lies within the memory, which is as long as a window. Slots of one window don't overlap.
@@ -71,16 +54,12 @@ unsafe impl Sink for Slots {
             self.bulk.grant(self.transfer, filled + self.cut.window());
             return;
         }
-        self.bulk.done(self.transfer);
-        let mut waiting = self.waiting.lock().expect("no panics");
-        waiting.complete = true;
-        waiting.answer();
+        self.bulk.done(self.transfer, true);
     }
 }
 
 struct Taker {
     memory: Memory,
-    waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Handler for Taker {
@@ -89,11 +68,6 @@ impl Handler for Taker {
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
-        if command.op == WAIT {
-            let mut waiting = self.waiting.lock().expect("no panics");
-            waiting.asked = Some((command.seq, replier.clone()));
-            return waiting.answer();
-        }
         let mut reader = Reader::new(command.payload);
         let mut next = || reader.u64().expect("the client is ours");
         let transfer = next();
@@ -101,9 +75,7 @@ impl Handler for Taker {
         let bulk = replier.bulk();
         if command.op == UPLOAD {
             let (memory, bulk) = (self.memory, bulk.clone());
-            let waiting = Arc::clone(&self.waiting);
-            waiting.lock().expect("no panics").complete = false;
-            let slots = Slots { memory, cut, transfer, bulk, filled: AtomicU32::new(0), waiting };
+            let slots = Slots { memory, cut, transfer, bulk, filled: AtomicU32::new(0) };
             replier.bulk().receive(transfer, cut, Arc::new(slots)).expect("the client is ours");
         } else {
             for index in 0..cut.count() {
@@ -119,7 +91,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("worker") => worker::run(|_| {
             let memory = vec![1; WINDOW].leak();
-            Ok(Taker { memory: Memory(memory.as_mut_ptr()), waiting: Arc::default() })
+            Ok(Taker { memory: Memory(memory.as_mut_ptr()) })
         }),
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
@@ -129,11 +101,76 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            println!("{:>6} {:>10} {:>22} {:>22}", "lanes", "KiB", "to the worker, GB/s", "from the worker, GB/s");
-            for lanes in [1, 2, 4, 8] {
+            println!("{:>7} {:>18} {:>22}", "streams", "plain TCP, GB/s", "with MSG_ZEROCOPY, GB/s");
+            for streams in [1, 2, 4, 8, 12, 16] {
+                println!("{streams:>7} {:>18.2} {:>22.2}", plain(streams, false), plain(streams, true));
+            }
+            println!("{:>7} {:>10} {:>22} {:>22}", "lanes", "KiB", "to the worker, GB/s", "from the worker, GB/s");
+            for lanes in [1, 2, 4, 8, 12, 16] {
                 with_server(lanes);
             }
             ExitCode::SUCCESS
+        }
+    }
+}
+
+/// What so many plain TCP streams carry: each a thread that writes from one buffer and a thread that reads into one, 512 KiB at a time.
+fn plain(streams: usize, zero_copy: bool) -> f64 {
+    const PIECE: usize = 512 << 10;
+    const EACH: usize = 1 << 30;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = listener.local_addr().expect("is bound");
+    let pairs: Vec<_> = (0..streams)
+        .map(|_| (TcpStream::connect(address).expect("connects"), listener.accept().expect("accepts").0))
+        .collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (sender, mut receiver) in pairs {
+            scope.spawn(move || {
+                let buffer = vec![1; PIECE];
+                (0..EACH / PIECE).for_each(|_| {
+                    if zero_copy {
+                        send_zero_copy(&sender, &buffer)
+                    } else {
+                        (&sender).write_all(&buffer).expect("sends")
+                    }
+                });
+                if zero_copy {
+                    // The kernel may still read the buffer.
+                    std::mem::forget(buffer);
+                }
+            });
+            scope.spawn(move || {
+                let mut buffer = vec![0; PIECE];
+                (0..EACH / PIECE).for_each(|_| receiver.read_exact(&mut buffer).expect("receives"));
+            });
+        }
+    });
+    (streams * EACH) as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+/// Writes without a copy into the kernel, and takes in what it says of earlier writes.
+fn send_zero_copy(stream: &TcpStream, mut bytes: &[u8]) {
+    let fd = stream.as_raw_fd();
+    let on: libc::c_int = 1;
+    // SAFETY: the option is a number.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, (&raw const on).cast(), 4) };
+    while !bytes.is_empty() {
+        // SAFETY: the buffer is never freed, whenever the kernel reads it.
+        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_ZEROCOPY) };
+        // Too much is still being read, or the socket is full of what was said.
+        assert!(sent >= 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS), "sends");
+        bytes = &bytes[sent.max(0) as usize..];
+        let mut control = [0_u8; 256];
+        // SAFETY: all zeros are a message without buffers.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        loop {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = control.len();
+            // SAFETY: the kernel writes at most as much as the buffer has.
+            if unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) } < 0 {
+                break;
+            }
         }
     }
 }
@@ -181,17 +218,17 @@ fn with_server(lanes: u32) {
 /// Until the worker has all bytes.
 fn upload(link: &Link, memory: &[u8]) {
     let len = memory.len() as u64;
-    let upload = link.upload(len, suggested_chunk(len)).expect("has room");
+    let upload = link.upload(len, link.chunk(Direction::Up, len)).expect("has room");
     announce(link, UPLOAD, upload.number(), len, upload.chunk());
     // SAFETY: the memory outlives the call.
-    unsafe { upload.send(memory.as_ptr()) }.expect("is sent");
-    link.call(WAIT, 0, |_| ()).expect("answers");
+    unsafe { upload.send(memory.as_ptr()) }.expect("is sent").wait().expect("arrives");
 }
 
 fn download(link: &Link, memory: &mut [u8]) {
     let len = memory.len() as u64;
     // SAFETY: the memory outlives the wait.
-    let ticket = unsafe { link.download(memory.as_mut_ptr(), len, suggested_chunk(len)) }.expect("has room");
+    let ticket =
+        unsafe { link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len)) }.expect("has room");
     announce(link, DOWNLOAD, ticket.number(), len, ticket.chunk());
     ticket.wait().expect("comes");
 }

@@ -28,7 +28,7 @@ pub enum LaneKind {
     Chunk,
     /// Worker to client: chunks with an index below `index` may be sent.
     Grant,
-    /// Worker to client: the transfer's staging memory is free again.
+    /// Worker to client: the transfer's staging memory is free again. `index` is 0 if all of its bytes are where they belong.
     Done,
     /// Worker to client: of a transfer towards the client, `index` chunks have been sent, and no more will be.
     Cancelled,

@@ -30,7 +30,7 @@ use outboard_transport::{Memory, Stream, Transport};
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Welcome};
 
-pub use bulk::{Later, Ticket, Upload};
+pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
 pub use connect::{ConnectError, handshake};
 pub use listen::{Answers, Expectation};
@@ -158,6 +158,16 @@ impl Link {
             profile::moved(0, len);
         }
         Ok(ticket)
+    }
+
+    /// Begins to open the lanes, in threads of their own: large copies are likely.
+    pub fn expect_copies(&self) {
+        bulk::open_lanes_ahead(&self.shared);
+    }
+
+    /// A chunk size for a transfer of `len` bytes, by what earlier ones have shown of the link.
+    pub fn chunk(&self, direction: bulk::Direction, len: u64) -> u32 {
+        bulk::chunk(&self.shared, direction, len)
     }
 
     /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.

@@ -1,4 +1,4 @@
-//! Copies of boxes.
+//! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
@@ -33,7 +33,18 @@ impl BoxCopies for Remote {
     }
 }
 
+/// Who allocates so much, in bytes, may be about to copy something large to it.
+const LARGE: u64 = 1 << 20;
+
 impl Remote {
+    /// Device memory is about to be allocated: gets the way for large copies ready meanwhile.
+    pub(super) fn expect_copies(&self, bytes: u64) -> Result<()> {
+        if bytes >= LARGE {
+            self.session()?.link().expect_copies();
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// As of [`BoxCopies::copy_box`].
     unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {

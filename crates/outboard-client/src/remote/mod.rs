@@ -244,6 +244,7 @@ impl Backend for Remote {
     }
 
     fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+        self.expect_copies(bytes)?;
         self.session()?.with_memory(|| self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address))
     }
 
@@ -259,6 +260,7 @@ impl Backend for Remote {
     }
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+        self.expect_copies(bytes)?;
         let pool = self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         let message = msg::MemoryAllocAsync { bytes, stream: wire(stream) };
         self.allocate_from(pool, ctx, bytes, stream, || self.call_to(ctx, stream, &message, |reply| reply.address))

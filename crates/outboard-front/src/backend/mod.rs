@@ -65,7 +65,8 @@ pub enum Stream {
 /// What a copy between host and device promises when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMode {
-    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the source may be reused on return; to the host, the bytes are there on return.
+    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the bytes are there on return if there are more than 64 KiB, and the
+    /// source may be reused in any case; to the host, the bytes are there on return.
     Synchronous,
     /// An asynchronous copy from or to pageable memory: as [`CopyMode::Synchronous`], but a copy to the device need not have reached it.
     Pageable,

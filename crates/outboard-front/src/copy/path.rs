@@ -135,7 +135,8 @@ impl Queue {
         }
         // The program's other streams may use at once what a synchronous copy has brought.
         match sides.src.memory {
-            Memory::Host(_) if self.wait == Wait::Synchronous && (bytes > EARLY || self.is_pinned(&sides)) => {
+            // What is larger the backend has waited for.
+            Memory::Host(_) if self.wait == Wait::Synchronous && bytes <= EARLY && self.is_pinned(&sides) => {
                 self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
             }
             // The program may look at managed memory as soon as the call returns.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A pool that grows by a thread whenever all are busy: each job waits for something, perhaps for another job's end.
+#[derive(Clone)]
 pub(crate) struct Helpers {
     idle: Arc<Mutex<Vec<Sender<Job>>>>,
 }

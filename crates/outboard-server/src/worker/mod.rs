@@ -18,6 +18,7 @@ mod layouts;
 mod links;
 mod management;
 mod mapped;
+mod memops;
 mod memory;
 mod modules;
 mod objects;
@@ -52,7 +53,7 @@ use output::Output;
 use partitions::Partitions;
 use shares::Shared;
 use space::Space;
-use staging::Pool;
+use staging::{Pool, Watcher};
 use waits::Waits;
 
 pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
@@ -80,6 +81,7 @@ pub struct Worker {
     partitions: Partitions,
     helpers: Helpers,
     waits: Waits,
+    watcher: Arc<Watcher>,
     graphs: Graphs,
     output: Arc<Output>,
     management: Management,
@@ -122,6 +124,7 @@ impl Worker {
             platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
         }
         mask_what_is_local(&mut platform);
+        let helpers = Helpers::new();
         Ok(Worker {
             table,
             platform,
@@ -140,7 +143,8 @@ impl Worker {
             upload: Upload::default(),
             layouts: Layouts::default(),
             partitions: Partitions::default(),
-            helpers: Helpers::new(),
+            watcher: Watcher::new(helpers.clone()),
+            helpers,
             waits: Waits::new(io::spin()),
             graphs: Graphs::default(),
             output: Arc::new(output),

@@ -51,7 +51,7 @@ fn upload(link: &Link, len: usize, chunk: u32) {
     let source = bytes(transfer, len);
     announce(link, UPLOAD, transfer, len, chunk, NORMAL);
     // SAFETY: the source outlives the call.
-    unsafe { upload.send(source.as_ptr()) }.unwrap();
+    unsafe { upload.send(source.as_ptr()) }.unwrap().wait().unwrap();
     assert_eq!(sum(link, transfer), checksum(&source));
 }
 
@@ -133,7 +133,7 @@ fn a_held_upload_holds_up_nothing_else() {
     let source = bytes(transfer, len);
     std::thread::scope(|scope| {
         // SAFETY: the source outlives the call.
-        let sending = scope.spawn(|| unsafe { held.send(source.as_ptr()) });
+        let sending = scope.spawn(|| unsafe { held.send(source.as_ptr()) }.map(drop));
         // Its window is full: from here on it waits for the device.
         wait_until("a full window", || link.stats().bulk_sent >= WINDOW as u64);
         for _ in 0..5 {
@@ -170,7 +170,7 @@ fn bytes_before_their_command_are_kept() {
     let (transfer, source) = (last.number(), bytes(last.number(), len));
     announce(&link, UPLOAD, transfer, len, chunk, NORMAL);
     // SAFETY: the source outlives the call.
-    unsafe { last.send(source.as_ptr()) }.unwrap();
+    unsafe { last.send(source.as_ptr()) }.unwrap().wait().unwrap();
     assert_eq!(sum(&link, transfer), checksum(&source));
     for (transfer, source, _) in &uploads {
         announce(&link, UPLOAD, *transfer, len, chunk, NORMAL);
@@ -218,7 +218,8 @@ fn refused_transfers_end_and_leave_no_trace() {
         let upload = link.upload(len as u64, chunk).unwrap();
         announce(&link, UPLOAD, upload.number(), len, chunk, REFUSE);
         // SAFETY: the source outlives the call.
-        unsafe { upload.send(source.as_ptr()) }.unwrap();
+        let sent = unsafe { upload.send(source.as_ptr()) }.unwrap();
+        assert_eq!(sent.wait(), Err(LinkError::Cancelled));
     }
     for _ in 0..2 * STAGING / WINDOW {
         let mut to = vec![0; len];
@@ -240,7 +241,7 @@ fn a_lost_worker_ends_all_transfers() {
         let upload = link.upload(len as u64, 1 << 20).unwrap();
         announce(&link, UPLOAD, upload.number(), len, 1 << 20, HOLD);
         // SAFETY: the source outlives the call.
-        let sending = scope.spawn(|| unsafe { upload.send(source.as_ptr()) });
+        let sending = scope.spawn(|| unsafe { upload.send(source.as_ptr()) }.map(drop));
         // SAFETY: `to` outlives the wait below. It is never announced, so nothing ever comes.
         let never = unsafe { link.download(to.as_mut_ptr(), len as u64, 1 << 20) }.unwrap();
         wait_until("a full window", || link.stats().bulk_sent >= WINDOW as u64);

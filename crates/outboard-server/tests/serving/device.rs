@@ -82,7 +82,7 @@ impl Slots {
             state.emptied += 1;
         }
         if state.emptied == self.cut.count() {
-            self.bulk.done(self.transfer);
+            self.bulk.done(self.transfer, true);
             self.complete.notify_all();
         } else {
             self.bulk.grant(self.transfer, state.emptied + self.cut.window());

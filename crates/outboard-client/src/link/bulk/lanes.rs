@@ -22,44 +22,78 @@ pub(super) struct Lane {
     write: Mutex<Vec<u8>>,
 }
 
-/// Opens the lanes, the first time.
+/// How far opening the lanes has come.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    begun: bool,
+    /// Lanes that could not be opened.
+    failed: usize,
+}
+
+/// Has each lane opened by the thread that reads from it, so that none waits for another. The first time only.
+pub(super) fn begin(shared: &Arc<Shared>) {
+    let bulk = &shared.bulk;
+    if std::mem::replace(&mut lock(&bulk.opening).begun, true) {
+        return;
+    }
+    for number in 0..bulk.lanes.len() {
+        let lane = Arc::clone(shared);
+        let started = thread::start(format!("outboard-in{number}"), move || match dial(&lane, number) {
+            Ok(()) => end_with(&lane, read(&lane, number)),
+            Err(error) => failed(&lane, &error),
+        });
+        if let Err(error) = started {
+            failed(shared, &error);
+        }
+    }
+}
+
+/// Opens the lanes, the first time; returns when one is there.
 pub(super) fn open(shared: &Arc<Shared>) -> Result<(), LinkError> {
     let bulk = &shared.bulk;
-    if bulk.lanes.get().is_some() {
-        return Ok(());
+    if bulk.open_lanes().next().is_none() {
+        begin(shared);
+        let mut opening = lock(&bulk.opening);
+        while bulk.open_lanes().next().is_none() && !shared.is_lost() {
+            opening = bulk.opened.wait(opening).unwrap_or_else(PoisonError::into_inner);
+        }
     }
-    let _opening = lock(&bulk.opening);
-    if bulk.lanes.get().is_some() {
-        return Ok(());
-    }
-    if let Err(error) = dial_and_start(shared) {
-        // Large copies cannot be done any more, and there is no other way to do them.
-        shared.lose(&format!("a connection for bulk data cannot be opened: {error}"));
-        return Err(shared.lost());
-    }
+    if shared.is_lost() { Err(shared.lost()) } else { Ok(()) }
+}
+
+fn dial(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
+    let bulk = &shared.bulk;
+    let dial = bulk.dial.as_ref().ok_or_else(|| io::Error::other("this link has none"))?;
+    let lane = Lane { stream: dial()?, write: Mutex::default() };
+    let stream = Arc::clone(&lane.stream);
+    // Only this thread has this number, so the place is empty.
+    let _ = bulk.lanes[number].set(lane);
     if shared.is_lost() {
-        // The link was lost while the lanes were not there to be told.
-        bulk.lose();
-        return Err(shared.lost());
+        // The link was lost while the lane was not there to be told.
+        let _ = stream.shutdown();
     }
+    let writer = Arc::clone(shared);
+    let started = thread::start(format!("outboard-out{number}"), move || end_with(&writer, write(&writer, number)));
+    if let Err(error) = started {
+        // The worker may use the lane already.
+        shared.lose(&format!("a thread for bulk data cannot be started: {error}"));
+    }
+    drop(lock(&bulk.opening));
+    bulk.opened.notify_all();
     Ok(())
 }
 
-fn dial_and_start(shared: &Arc<Shared>) -> io::Result<()> {
+/// A lane cannot be opened. The others do its work, unless there is none: large copies cannot be done any more then, and there is no other way to
+/// do them.
+fn failed(shared: &Shared, error: &io::Error) {
     let bulk = &shared.bulk;
-    let dial = bulk.dial.as_ref().ok_or_else(|| io::Error::other("this link has none"))?;
-    let lanes: Vec<Lane> =
-        (0..bulk.wanted).map(|_| Ok(Lane { stream: dial()?, write: Mutex::default() })).collect::<io::Result<_>>()?;
-    let count = lanes.len();
-    // Only one thread gets here, so the place is empty.
-    let _ = bulk.lanes.set(lanes);
-    for number in 0..count {
-        let reader = Arc::clone(shared);
-        thread::start(format!("outboard-in{number}"), move || end_with(&reader, read(&reader, number)))?;
-        let writer = Arc::clone(shared);
-        thread::start(format!("outboard-out{number}"), move || end_with(&writer, write(&writer, number)))?;
+    let mut opening = lock(&bulk.opening);
+    opening.failed += 1;
+    let all = opening.failed == bulk.lanes.len();
+    drop(opening);
+    if all {
+        shared.lose(&format!("no connection for bulk data can be opened: {error}"));
     }
-    Ok(())
 }
 
 fn end_with(shared: &Shared, result: io::Result<()>) {
@@ -85,7 +119,7 @@ fn write(shared: &Shared, number: usize) -> io::Result<()> {
                 table = bulk.work.wait(table).unwrap_or_else(PoisonError::into_inner);
             }
             drop(table);
-            let lane = &bulk.opened()[number];
+            let Some(lane) = bulk.lanes[number].get() else { return Ok(()) };
             let writing = lock(&lane.write);
             let job = lock(&bulk.table).next_job(None);
             job.map(|job| (job, lane, writing))
@@ -105,21 +139,22 @@ fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Ve
     let result = write_frame(&*lane.stream, &header, bytes);
     drop(writing);
     shared.counters.bulk_sent.add(job.len.into());
-    lock(&shared.bulk.table).job_done(job);
-    shared.bulk.changed.notify_all();
+    let ended = lock(&shared.bulk.table).job_done(job);
+    if ended {
+        shared.bulk.changed.notify_all();
+    }
     result
 }
 
 /// Writes chunks of one upload on whatever lanes are free, until it has ended.
 pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     let bulk = &shared.bulk;
-    let lanes = bulk.opened();
     // With more than one chunk, the other lanes are worth waking.
     if lock(&bulk.table).has_more_than_one(transfer) {
         bulk.work.notify_all();
     }
     while outcome.get().is_none() {
-        let free = lanes.iter().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
+        let free = bulk.open_lanes().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
         if free.is_none() {
             // Whoever holds the lanes may not care for this upload once done, and this thread may be asleep by then.
             bulk.work.notify_all();
@@ -145,11 +180,11 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
 
 /// Writes the answer to a request on the first lane that is free. The lanes are open.
 pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) -> io::Result<()> {
-    let lanes = shared.bulk.opened();
-    let free = lanes.iter().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
+    let bulk = &shared.bulk;
+    let free = bulk.open_lanes().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
     let (lane, writing) = match free {
         Some(free) => free,
-        None => lanes.first().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
+        None => bulk.open_lanes().next().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
     };
     let header = LaneHeader { kind: LaneKind::Answer, transfer: request, index: status, len: body.len() as u32 };
     let result = write_frame(&*lane.stream, &header, body);
@@ -160,35 +195,51 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 /// Reads what the worker sends on one lane, until the link is lost.
 fn read(shared: &Shared, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
-    let stream = &*bulk.opened()[number].stream;
+    let Some(lane) = bulk.lanes[number].get() else { return Ok(()) };
+    let stream = &*lane.stream;
     let mut scratch = Vec::new();
     loop {
         let mut since = None;
         let header = read_header(stream, || {
             bulk.eager.load(Ordering::Relaxed) && since.get_or_insert_with(Instant::now).elapsed() < shared.config.spin
         })?;
-        match header.kind {
+        let told = match header.kind {
             LaneKind::Chunk => {
-                receive(shared, stream, &header, &mut scratch)?;
+                let ended = receive(shared, stream, &header, &mut scratch)?;
                 shared.counters.bulk_received.add(header.len.into());
+                ended
             }
             LaneKind::Grant => {
                 lock(&bulk.table).grant(header.transfer, header.index);
                 bulk.work.notify_one();
+                true
             }
-            LaneKind::Done => lock(&bulk.table).release(header.transfer),
-            LaneKind::Cancelled => lock(&bulk.table).cancel_download(header.transfer, header.index),
+            LaneKind::Done => {
+                lock(&bulk.table).release(header.transfer, header.index == 0);
+                true
+            }
+            LaneKind::Cancelled => {
+                lock(&bulk.table).cancel_download(header.transfer, header.index);
+                true
+            }
             LaneKind::Answer => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a server answers no requests on lanes"));
             }
+        };
+        if told {
+            let measured = {
+                let mut table = lock(&bulk.table);
+                bulk.set_eager(&table);
+                table.take_measured()
+            };
+            bulk.changed.notify_all();
+            bulk.learn(&measured);
         }
-        bulk.set_eager(&lock(&bulk.table));
-        bulk.changed.notify_all();
     }
 }
 
-/// Reads one chunk to where it belongs.
-fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &mut Vec<u8>) -> io::Result<()> {
+/// Reads one chunk to where it belongs. Whether that ends its download.
+fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &mut Vec<u8>) -> io::Result<bool> {
     let bulk = &shared.bulk;
     let place = lock(&bulk.table).begin_chunk(header.transfer, header.index, header.len);
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
@@ -207,6 +258,6 @@ fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &
             read_exact(stream, scratch).map(|()| unsafe { place.write(scratch) })
         }
     };
-    lock(&bulk.table).end_chunk(header.transfer, result.is_ok());
-    result
+    let ended = lock(&bulk.table).end_chunk(header.transfer, result.is_ok());
+    result.map(|()| ended)
 }

@@ -7,6 +7,7 @@
 mod lanes;
 mod place;
 mod table;
+mod tuner;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use super::LinkError;
 use super::shared::{Shared, lock};
 use lanes::Lane;
 pub use place::Place;
-use table::{End, Outcome, Table};
+use table::{End, Measured, Outcome, Table};
+use tuner::Tuner;
 
 /// Makes one more lane: a connected stream whose handshake is done.
 pub(super) type Dial = Box<dyn Fn() -> io::Result<Arc<dyn Stream>> + Send + Sync>;
@@ -28,9 +30,12 @@ pub(super) type Dial = Box<dyn Fn() -> io::Result<Arc<dyn Stream>> + Send + Sync
 /// The bulk half of a link.
 pub(super) struct Bulk {
     dial: Option<Dial>,
-    wanted: usize,
-    lanes: OnceLock<Vec<Lane>>,
-    opening: Mutex<()>,
+    /// The lanes; those that are open are there.
+    lanes: Box<[OnceLock<Lane>]>,
+    opening: Mutex<lanes::Opening>,
+    /// Told when a lane is open, or will not be.
+    opened: Condvar,
+    tuners: [Mutex<Tuner>; 2],
     table: Mutex<Table>,
     /// Told when a transfer has moved on or ended, for those who wait for one.
     changed: Condvar,
@@ -51,6 +56,7 @@ pub struct Upload<'a> {
     transfer: u64,
     cut: Cut,
     outcome: Arc<Outcome>,
+    taken: Arc<Outcome>,
     /// Whether it goes on without this value.
     goes_on: bool,
 }
@@ -61,6 +67,14 @@ pub struct Later {
     shared: Arc<Shared>,
     transfer: u64,
     from: Place,
+}
+
+/// A transfer to the worker whose bytes have been read.
+#[derive(Debug)]
+#[must_use = "the device has its bytes only when this has been waited for"]
+pub struct Sent {
+    shared: Arc<Shared>,
+    taken: Arc<Outcome>,
 }
 
 /// A transfer under way, in either direction.
@@ -76,9 +90,10 @@ impl Bulk {
     pub(super) fn new(dial: Option<Dial>, lanes: usize) -> Bulk {
         Bulk {
             dial,
-            wanted: lanes.clamp(1, outboard_wire::limits::MAX_LANES),
-            lanes: OnceLock::new(),
-            opening: Mutex::new(()),
+            lanes: (0..lanes.clamp(1, outboard_wire::limits::MAX_LANES)).map(|_| OnceLock::new()).collect(),
+            opening: Mutex::default(),
+            opened: Condvar::new(),
+            tuners: Default::default(),
             table: Mutex::default(),
             changed: Condvar::new(),
             work: Condvar::new(),
@@ -88,46 +103,74 @@ impl Bulk {
 
     /// The link is gone: everything here ends.
     pub(super) fn lose(&self) {
-        for lane in self.opened() {
+        for lane in self.open_lanes() {
             // It may be shut down already.
             let _ = lane.stream.shutdown();
         }
         lock(&self.table).lose();
         self.changed.notify_all();
         self.work.notify_all();
+        drop(lock(&self.opening));
+        self.opened.notify_all();
     }
 
     /// In a forked child: lets go of the lanes.
     pub(super) fn abandon(&self) {
-        for lane in self.opened() {
+        for lane in self.open_lanes() {
             // The child has no one to tell of an error.
             let _ = lane.stream.abandon();
         }
     }
 
-    fn opened(&self) -> &[Lane] {
-        self.lanes.get().map_or(&[], Vec::as_slice)
+    fn open_lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().filter_map(OnceLock::get)
     }
 
     fn set_eager(&self, table: &Table) {
         self.eager.store(table.downloads_pending(), Ordering::Relaxed);
     }
+
+    /// Takes in what transfers that have ended say of the link.
+    fn learn(&self, measured: &[Measured]) {
+        for one in measured {
+            lock(&self.tuners[one.direction as usize]).took(one.cut.len(), one.cut.chunk(), one.time);
+        }
+    }
 }
 
-/// A chunk size that suits a transfer of `len` bytes: small enough that its parts overlap, large enough to be worth
+/// A chunk size to begin with for a transfer of `len` bytes: small enough that its parts overlap, large enough to be worth
 /// the work for each. Up to half a mebibyte, waking threads for the parts costs more than it gains, and chunks are so
 /// small that the thread that has them sends them itself.
 pub fn suggested_chunk(len: u64) -> u32 {
     const ALONE: u64 = 512 << 10;
-    const SMALLEST: u64 = 256 << 10;
-    const LARGEST: u64 = 2 << 20;
+    const SMALLEST: u64 = 128 << 10;
+    const LARGEST: u64 = 512 << 10;
     match len {
         ..=ALONE => 128 << 10,
-        _ => (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
+        _ => (len / 16).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
     }
 }
 
-/// Opens the lanes, the first time.
+/// Which way a transfer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the worker.
+    Up,
+    /// From the worker.
+    Down,
+}
+
+/// A chunk size for a transfer of `len` bytes, by what others have shown.
+pub(super) fn chunk(shared: &Shared, direction: Direction, len: u64) -> u32 {
+    lock(&shared.bulk.tuners[direction as usize]).chunk(len)
+}
+
+/// Begins to open the lanes, if that has not begun.
+pub(super) fn open_lanes_ahead(shared: &Arc<Shared>) {
+    lanes::begin(shared);
+}
+
+/// Opens the lanes, the first time; returns when one is there.
 pub(super) fn open_lanes(shared: &Arc<Shared>) -> Result<(), LinkError> {
     lanes::open(shared)
 }
@@ -141,9 +184,9 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
     let cut = cut(len, chunk)?;
     lanes::open(shared)?;
-    let outcome = Arc::new(Outcome::default());
-    let transfer = when_there_is_room(shared, |table| table.open_upload(cut, &outcome))?;
-    Ok(Upload { shared, transfer, cut, outcome, goes_on: false })
+    let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
+    let transfer = when_there_is_room(shared, |table| table.open_upload(cut, &outcome, &taken))?;
+    Ok(Upload { shared, transfer, cut, outcome, taken, goes_on: false })
 }
 
 /// Opens a download to `to`; waits for staging memory.
@@ -197,16 +240,17 @@ impl Upload<'_> {
         self.cut.window()
     }
 
-    /// Sends the bytes at `from`. Returns when all of them have been read.
+    /// Sends the bytes at `from`. Returns when all of them have been read; whether they are where they belong, [`Sent::wait`] tells.
     ///
     /// # Safety
     /// The bytes must be valid for reads until this returns.
-    pub unsafe fn send(self, from: impl Into<Place>) -> Result<(), LinkError> {
+    pub unsafe fn send(self, from: impl Into<Place>) -> Result<Sent, LinkError> {
         // The worker does well to know of the transfer before its bytes come. If this fails, so will the transfer.
         let _ = self.shared.flush();
         let (shared, transfer, outcome) = self.start(from.into());
         lanes::help_with(shared, transfer, &outcome);
-        result(shared, &outcome)
+        result(shared, &outcome)?;
+        Ok(Sent { shared: Arc::clone(shared), taken: Arc::clone(&self.taken) })
     }
 
     /// Sends the bytes at `from`, while this thread goes on.
@@ -234,6 +278,14 @@ impl Upload<'_> {
     fn start(&self, from: Place) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
         lock(&self.shared.bulk.table).start_upload(self.transfer, from);
         (self.shared, self.transfer, Arc::clone(&self.outcome))
+    }
+}
+
+impl Sent {
+    /// Waits until the device has the bytes. [`LinkError::Cancelled`] if it never will.
+    pub fn wait(self) -> Result<(), LinkError> {
+        wait_for(&self.shared, &self.taken);
+        result(&self.shared, &self.taken)
     }
 }
 
@@ -290,17 +342,21 @@ impl Ticket {
             // The command that announces the transfer may still be in the queue. If this fails, so does the transfer.
             let _ = self.shared.flush();
         }
-        let bulk = &self.shared.bulk;
-        let start = Instant::now();
-        while !self.has_ended() && start.elapsed() < self.shared.config.spin {
-            std::thread::yield_now();
-        }
-        let mut table = lock(&bulk.table);
-        while !self.has_ended() {
-            table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(table);
+        wait_for(&self.shared, &self.outcome);
         result(&self.shared, &self.outcome)
+    }
+}
+
+/// Waits until there is an outcome: looks at first, then sleeps.
+fn wait_for(shared: &Shared, outcome: &Outcome) {
+    let bulk = &shared.bulk;
+    let start = Instant::now();
+    while outcome.get().is_none() && start.elapsed() < shared.config.spin {
+        std::thread::yield_now();
+    }
+    let mut table = lock(&bulk.table);
+    while outcome.get().is_none() {
+        table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use outboard_session::chunks::{ChunkError, Cut, Expected};
 use outboard_wire::limits::STAGING;
 
+use super::Direction;
 use super::place::Place;
 
 /// How a transfer ended; shared with whoever waits for it.
@@ -66,6 +68,24 @@ struct Download {
     outcome: Arc<Outcome>,
 }
 
+#[derive(Debug)]
+struct Reserved {
+    bytes: usize,
+    /// Of an upload: told when the device has taken it.
+    taken: Option<Arc<Outcome>>,
+    cut: Cut,
+    /// When its first byte could go, or came.
+    since: Option<Instant>,
+}
+
+/// What a transfer that has ended well took, from its first byte on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) direction: Direction,
+    pub(super) cut: Cut,
+    pub(super) time: Duration,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Table {
     last: u64,
@@ -73,9 +93,10 @@ pub(super) struct Table {
     /// Uploads that have chunks left to start, in turn.
     turns: VecDeque<u64>,
     downloads: HashMap<u64, Download>,
-    /// Staging memory that each transfer may take in the worker, in bytes.
-    reserved: HashMap<u64, usize>,
+    /// What each transfer has of the worker's staging memory.
+    reserved: HashMap<u64, Reserved>,
     used: usize,
+    measured: Vec<Measured>,
     lost: bool,
 }
 
@@ -85,24 +106,33 @@ impl Table {
     }
 
     /// A new transfer's number, if its staging memory is to be had now.
-    fn reserve(&mut self, cut: Cut) -> Option<u64> {
+    fn reserve(&mut self, cut: Cut, taken: Option<&Arc<Outcome>>) -> Option<u64> {
         let staging = cut.staging();
         if self.used + staging > STAGING {
             return None;
         }
         self.used += staging;
         self.last += 1;
-        self.reserved.insert(self.last, staging);
+        self.reserved.insert(self.last, Reserved { bytes: staging, taken: taken.cloned(), cut, since: None });
         Some(self.last)
     }
 
-    /// The worker's staging memory for a transfer is free again.
-    pub(super) fn release(&mut self, transfer: u64) {
-        self.used -= self.reserved.remove(&transfer).unwrap_or(0);
+    /// The worker's staging memory for a transfer is free again; of an upload, its bytes are where they belong if it ended `well`.
+    pub(super) fn release(&mut self, transfer: u64, well: bool) {
+        let Some(reserved) = self.reserved.remove(&transfer) else { return };
+        self.used -= reserved.bytes;
+        let direction = if reserved.taken.is_some() { Direction::Up } else { Direction::Down };
+        if let (true, Some(since)) = (well, reserved.since) {
+            self.measured.push(Measured { direction, cut: reserved.cut, time: since.elapsed() });
+        }
+        if let Some(taken) = reserved.taken {
+            taken.set(if well { End::Complete } else { End::Cancelled });
+        }
     }
 
-    pub(super) fn open_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>) -> Option<u64> {
-        let transfer = self.reserve(cut)?;
+    /// Opens an upload. `outcome` is told when its bytes have been read, `taken` when the device has them.
+    pub(super) fn open_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> Option<u64> {
+        let transfer = self.reserve(cut, Some(taken))?;
         let upload = Upload {
             cut,
             from: None,
@@ -117,7 +147,7 @@ impl Table {
     }
 
     pub(super) fn open_download(&mut self, cut: Cut, to: Place, outcome: &Arc<Outcome>) -> Option<u64> {
-        let transfer = self.reserve(cut)?;
+        let transfer = self.reserve(cut, None)?;
         let expected = Expected::new(cut, cut.count());
         let download = Download { expected, to, reading: 0, cancelled_after: None, outcome: Arc::clone(outcome) };
         self.downloads.insert(transfer, download);
@@ -128,6 +158,9 @@ impl Table {
     pub(super) fn start_upload(&mut self, transfer: u64, from: Place) {
         let Some(upload) = self.uploads.get_mut(&transfer) else { return };
         upload.from = Some(from);
+        if let Some(reserved) = self.reserved.get_mut(&transfer) {
+            reserved.since = Some(Instant::now());
+        }
         if self.lost || upload.cut.is_empty() {
             self.settle_upload(transfer);
         } else {
@@ -139,7 +172,7 @@ impl Table {
     pub(super) fn abandon_upload(&mut self, transfer: u64) {
         if self.uploads.get(&transfer).is_some_and(|upload| upload.from.is_none()) {
             self.uploads.remove(&transfer);
-            self.release(transfer);
+            self.release(transfer, false);
         }
     }
 
@@ -180,13 +213,14 @@ impl Table {
         self.uploads.get(&transfer).is_some_and(|upload| upload.cut.count() - upload.next > 1)
     }
 
-    /// A chunk's bytes have been read from the application's memory, or never will be.
-    pub(super) fn job_done(&mut self, job: &Job) {
+    /// A chunk's bytes have been read from the application's memory, or never will be. Whether that ends its upload.
+    pub(super) fn job_done(&mut self, job: &Job) -> bool {
         if let Some(upload) = self.uploads.get_mut(&job.transfer) {
             upload.writing -= 1;
             upload.written += 1;
             self.settle_upload(job.transfer);
         }
+        !self.uploads.contains_key(&job.transfer)
     }
 
     pub(super) fn grant(&mut self, transfer: u64, granted: u32) {
@@ -212,20 +246,24 @@ impl Table {
     /// A chunk of a download begins to come: where its bytes go. `None` if the download is not known.
     pub(super) fn begin_chunk(&mut self, transfer: u64, index: u32, len: u32) -> Option<Result<Place, ChunkError>> {
         let download = self.downloads.get_mut(&transfer)?;
+        if let Some(reserved) = self.reserved.get_mut(&transfer) {
+            reserved.since.get_or_insert_with(Instant::now);
+        }
         Some(download.expected.begin(index, len).map(|offset| {
             download.reading += 1;
             download.to.at(offset)
         }))
     }
 
-    /// The chunk that began has come whole, or never will.
-    pub(super) fn end_chunk(&mut self, transfer: u64, whole: bool) {
-        let Some(download) = self.downloads.get_mut(&transfer) else { return };
+    /// The chunk that began has come whole, or never will. Whether that ends its download.
+    pub(super) fn end_chunk(&mut self, transfer: u64, whole: bool) -> bool {
+        let Some(download) = self.downloads.get_mut(&transfer) else { return true };
         download.reading -= 1;
         if whole {
             download.expected.finish();
         }
         self.settle_download(transfer);
+        !self.downloads.contains_key(&transfer)
     }
 
     /// The worker has sent `sent` chunks, some of which may still be on their way on other lanes.
@@ -251,8 +289,13 @@ impl Table {
         if download.reading == 0 {
             download.outcome.set(end);
             self.downloads.remove(&transfer);
-            self.release(transfer);
+            self.release(transfer, end == End::Complete);
         }
+    }
+
+    /// What transfers that have ended since the last time took.
+    pub(super) fn take_measured(&mut self) -> Vec<Measured> {
+        std::mem::take(&mut self.measured)
     }
 
     /// Whether any download is still to come.
@@ -270,6 +313,9 @@ impl Table {
         for transfer in self.downloads.keys().copied().collect::<Vec<_>>() {
             self.settle_download(transfer);
         }
+        for taken in self.reserved.values().filter_map(|reserved| reserved.taken.as_ref()) {
+            taken.set(End::Lost);
+        }
     }
 }
 
@@ -284,7 +330,7 @@ mod tests {
     fn upload(table: &mut Table, chunks: u32) -> (u64, Arc<Outcome>) {
         let outcome = Arc::new(Outcome::default());
         let cut = Cut::new(u64::from(chunks) * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_upload(cut, &outcome).unwrap();
+        let transfer = table.open_upload(cut, &outcome, &Arc::default()).unwrap();
         table.start_upload(transfer, Place::from(std::ptr::null_mut::<u8>()));
         (transfer, outcome)
     }
@@ -318,11 +364,15 @@ mod tests {
         let large: Vec<u64> = (0..STAGING / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
         let outcome = Arc::default();
         let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
-        assert_eq!(table.open_upload(cut, &outcome), None);
-        table.release(large[0]);
-        assert!(table.open_upload(cut, &outcome).is_some());
-        table.release(large[0]);
+        let taken = Arc::default();
+        assert_eq!(table.open_upload(cut, &outcome, &taken), None);
+        table.release(large[0], true);
+        let last = table.open_upload(cut, &outcome, &taken).unwrap();
+        table.release(large[0], true);
         assert!(table.used <= STAGING, "releasing twice counts once");
+        assert_eq!(taken.get(), None);
+        table.release(last, false);
+        assert_eq!(taken.get(), Some(End::Cancelled), "it came to nothing");
     }
 
     #[test]

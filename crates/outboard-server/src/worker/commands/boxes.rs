@@ -57,7 +57,7 @@ impl Worker {
         if m.late {
             return self.start_copy_in_late(m.stream, sizes, target);
         }
-        self.start_copy_in(m.stream, sizes, target, None::<fn()>)
+        self.start_copy_in(m.stream, sizes, target, None)
     }
 
     /// Starts a small copy to the host, into a buffer that the answer is made from.

@@ -10,15 +10,35 @@ use super::{Handle, Wait, Worker, current};
 use crate::generated::dispatch::CopyCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::memory::{Slot, Slots};
-use crate::worker::staging::{self, Target};
+use crate::worker::staging::{self, Failed, Reached, Target};
+
+/// Who allocates so much, in bytes, may be about to copy something large to it.
+const LARGE: u64 = 1 << 20;
 
 impl Worker {
+    /// Device memory has been allocated: has staging memory made ready meanwhile, if there is none yet.
+    pub(super) fn expect_copies(&mut self, bytes: u64) {
+        if bytes < LARGE {
+            return;
+        }
+        let Ok(context) = self.objects.context(self.ctx) else { return };
+        let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
+        let Some(warming) = pool.warming() else { return };
+        let table = self.table;
+        self.helpers.run(move || {
+            if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
+                warming.run(table);
+            }
+        });
+    }
+
     /// Where a large copy of the command's context runs, in `stream`.
     pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
         let context = self.objects.context(self.ctx)?;
         let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
         let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
-        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk })
+        let watcher = &self.watcher;
+        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk, watcher })
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
@@ -27,20 +47,18 @@ impl Worker {
         stream: u64,
         (transfer, bytes, chunk): (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
-        reached: Option<impl FnOnce() + Send + 'static>,
+        reached: Option<Reached>,
     ) -> Outcome {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = target(self).and_then(|target| {
-            let stream = self.stream(stream)?;
-            let watcher = staging::copy_in(&self.place(stream)?, transfer, cut, &target, reached)?;
-            self.helpers.run(watcher);
-            Ok(())
+        let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
+        let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
+            let place = self.place(stream).map_err(Failed::NotStarted)?;
+            staging::copy_in(&place, transfer, cut, &target, reached)
         });
-        if started.is_err() {
+        self.started(started, |worker| {
             // The bytes are on their way all the same.
-            self.discard(transfer, cut);
-        }
-        started
+            worker.discard(transfer, cut);
+        })
     }
 
     /// As [`Worker::start_copy_in`], with bytes that the client sends when it is asked to.
@@ -57,7 +75,8 @@ impl Worker {
             copies.tell(&replier);
             let _ = replier.order(SEND, ctx, &sizes.0.to_le_bytes());
         };
-        self.start_copy_in(stream, sizes, target, Some(send.clone())).inspect_err(|_| send())
+        // To be asked twice does no harm.
+        self.start_copy_in(stream, sizes, target, Some(Box::new(send.clone()))).inspect_err(|_| send())
     }
 
     /// Starts a large copy to the host.
@@ -68,17 +87,28 @@ impl Worker {
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let started = target(self).and_then(|target| {
-            let stream = self.stream(stream)?;
-            let (out, watcher) = staging::copy_out(&self.place(stream)?, transfer, cut, &target)?;
-            self.copies.add(out);
-            self.helpers.run(watcher);
-            Ok(())
+        let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
+        let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
+            let place = self.place(stream).map_err(Failed::NotStarted)?;
+            staging::copy_out(&place, transfer, cut, &target)
         });
-        if started.is_err() {
-            self.cancel(transfer);
-        }
-        started
+        let started = started.map(|out| self.copies.add(out));
+        self.started(started, |worker| worker.cancel(transfer))
+    }
+
+    /// What became of the start of a large copy; if nothing, `end` ends it on the client's side.
+    fn started(&self, started: Result<(), Failed>, end: impl FnOnce(&Worker)) -> Outcome {
+        started.map_err(|failed| match failed {
+            Failed::BrokeOff(error) => error,
+            Failed::NotStarted(error) => {
+                end(self);
+                error
+            }
+            Failed::Violation(error) => {
+                self.violated(&error);
+                CUresult::CUDA_ERROR_INVALID_VALUE
+            }
+        })
     }
 
     /// Throws away the bytes of a copy to the device that cannot be done.
@@ -120,7 +150,7 @@ impl CopyCommands for Worker {
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
         let target = |worker: &Worker| worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst));
-        self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None::<fn()>)
+        self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {

@@ -15,6 +15,7 @@ impl Worker {
         let mut address = 0;
         call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
         self.allocations.insert(address, bytes, self.ctx);
+        self.expect_copies(bytes);
         Ok(address)
     }
 
@@ -38,6 +39,7 @@ impl Worker {
         self.stream_ordered = true;
         call!(self.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
         self.allocations.insert(address, message.bytes, self.ctx);
+        self.expect_copies(message.bytes);
         Ok(address)
     }
 }

@@ -122,7 +122,7 @@ impl Inner {
 
     fn finish(&self, transfer: u64) {
         if lock(&self.table).finish(transfer) {
-            self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 0, len: 0 });
+            self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 1, len: 0 });
         }
     }
 

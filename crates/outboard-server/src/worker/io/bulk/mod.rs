@@ -132,10 +132,10 @@ impl Bulk {
         self.inner.say(LaneHeader { kind: LaneKind::Grant, transfer, index: granted, len: 0 });
     }
 
-    /// The staging memory of a transfer towards the worker is free again.
-    pub fn done(&self, transfer: u64) {
+    /// The staging memory of a transfer towards the worker is free again. `well`: all of its bytes are where they belong.
+    pub fn done(&self, transfer: u64, well: bool) {
         lock(&self.inner.table).release(transfer);
-        self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: 0, len: 0 });
+        self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: (!well).into(), len: 0 });
     }
 
     /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they have

@@ -1,0 +1,143 @@
+//! How the chunks of a transfer, which suit the link, are put together to groups, which suit the device.
+//!
+//! A chunk is what one lane carries at a time: small, so that all lanes work on what the device needs next. A group is what the device copies at
+//! a time: large, since each costs it about 6 µs beside the copy itself, and of each stream only so many operations fit.
+
+use std::ops::Range;
+
+use outboard_session::chunks::Cut;
+
+/// Groups are not larger, in bytes, unless a chunk is.
+const LARGEST: u64 = 2 << 20;
+/// A transfer has about so many groups, if they are not too large or smaller than a chunk.
+const PARTS: u64 = 8;
+
+/// The groups of one transfer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Groups {
+    cut: Cut,
+    /// Chunks of a group.
+    per: u32,
+    /// Groups that have a slot each.
+    slots: u32,
+}
+
+impl Groups {
+    pub(super) fn new(cut: Cut) -> Groups {
+        let chunk = u64::from(cut.chunk());
+        let window = cut.window().max(1);
+        let wanted = (cut.len() / PARTS).clamp(chunk, LARGEST.max(chunk)) / chunk;
+        // The staging memory must hold at least two, one for the link and one for the device, unless it holds all of the transfer.
+        let most = if cut.count() > window { window / 2 } else { window };
+        let per = (wanted as u32).clamp(1, most.max(1));
+        Groups { cut, per, slots: window.div_ceil(per) }
+    }
+
+    /// Bytes of staging memory: up to a group more than the window, which need not be whole groups.
+    pub(super) fn staging(&self) -> usize {
+        self.slots as usize * self.per as usize * self.cut.chunk() as usize
+    }
+
+    pub(super) fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        self.cut.count().div_ceil(self.per)
+    }
+
+    /// How many have a slot at the same time.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Its slot, and how many groups have used the slot up to and with it.
+    pub(super) fn place(&self, group: u32) -> (usize, u32) {
+        ((group % self.slots) as usize, group / self.slots + 1)
+    }
+
+    /// The group of a chunk.
+    pub(super) fn of(&self, chunk: u32) -> u32 {
+        chunk / self.per
+    }
+
+    /// Its chunks.
+    pub(super) fn chunks(&self, group: u32) -> Range<u32> {
+        let start = group * self.per;
+        start..(start + self.per).min(self.cut.count())
+    }
+
+    /// Where its bytes begin in the transfer, and how many there are.
+    pub(super) fn bytes(&self, group: u32) -> (u64, usize) {
+        let chunks = self.chunks(group);
+        let (start, last) = (self.cut.offset(chunks.start), chunks.end - 1);
+        (start, (self.cut.offset(last) + u64::from(self.cut.len_of(last)) - start) as usize)
+    }
+
+    /// Where a chunk lies in the staging memory.
+    pub(super) fn chunk_at(&self, chunk: u32) -> usize {
+        let (slot, _) = self.place(self.of(chunk));
+        (slot as u32 * self.per + chunk % self.per) as usize * self.cut.chunk() as usize
+    }
+
+    /// Where a group lies in the staging memory.
+    pub(super) fn group_at(&self, group: u32) -> usize {
+        self.chunk_at(self.chunks(group).start)
+    }
+
+    /// Chunks below this may come once `done` groups are done with.
+    pub(super) fn granted(&self, done: u32) -> u32 {
+        (u64::from(done) + u64::from(self.slots)).saturating_mul(self.per.into()).min(self.cut.count().into()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_wire::limits::WINDOW;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Groups cover the transfer once, what has a place at the same time does not overlap, and all places lie within the staging memory.
+        #[test]
+        fn groups_cover_the_transfer(len in 1u64..(200 << 20), chunk in (64u32 << 10)..(8 << 20)) {
+            let cut = Cut::new(len, chunk).unwrap();
+            let groups = Groups::new(cut);
+            let mut end = 0;
+            for group in 0..groups.count() {
+                let (start, bytes) = groups.bytes(group);
+                prop_assert_eq!(start, end);
+                end = start + bytes as u64;
+                prop_assert!(groups.group_at(group) + bytes <= groups.staging());
+                prop_assert!(groups.staging() < cut.staging().max(WINDOW) + (2 << 20));
+                for chunk in groups.chunks(group) {
+                    prop_assert_eq!(groups.of(chunk), group);
+                    let within = (cut.offset(chunk) - start) as usize;
+                    prop_assert_eq!(groups.chunk_at(chunk), groups.group_at(group) + within);
+                }
+                let (slot, round) = groups.place(group);
+                prop_assert!(slot < groups.slots() as usize && round >= 1);
+                prop_assert_eq!(groups.group_at(group), groups.group_at(slot as u32));
+            }
+            prop_assert_eq!(end, len);
+            prop_assert!(groups.slots() <= 512 && (groups.slots() >= 2 || groups.count() == 1));
+            prop_assert!(groups.granted(0) >= cut.window(), "the client counts on its window");
+            prop_assert_eq!(groups.granted(groups.count()), cut.count());
+        }
+    }
+
+    #[test]
+    fn groups_are_large_and_transfers_have_several() {
+        let of = |len: u64, chunk: u32| {
+            let groups = Groups::new(Cut::new(len, chunk).unwrap());
+            (groups.count(), groups.bytes(0).1)
+        };
+        assert_eq!(of(128 << 20, 256 << 10), (64, 2 << 20));
+        assert_eq!(of(1 << 20, 128 << 10), (8, 128 << 10));
+        assert_eq!(of(4 << 20, 256 << 10), (8, 512 << 10));
+        assert_eq!(of(100 << 10, 128 << 10), (1, 100 << 10));
+        assert_eq!(of(128 << 20, 8 << 20), (16, 8 << 20));
+    }
+}

@@ -1,0 +1,155 @@
+//! Copies to the device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use outboard_abi::CUresult;
+use outboard_session::chunks::Cut;
+
+use super::watch::{Step, Watched};
+use super::{Failed, Flag, Place, Target, Transfer};
+use crate::worker::io::Sink;
+
+/// What is run when a stream has come to a copy, or will not any more.
+pub(crate) type Reached = Box<dyn FnOnce() + Send>;
+
+/// A copy to the device, as lane threads see it.
+struct In {
+    transfer: Transfer,
+    /// For each slot, how many chunks of the group that has it have come.
+    come: Vec<AtomicU32>,
+    /// Queueing it broke off: its bytes go nowhere.
+    broken: AtomicBool,
+}
+
+// SAFETY: a chunk is granted once the device has emptied its group's slot, or will not touch it any more.
+unsafe impl Sink for In {
+    fn slot(&self, index: u32, _len: u32) -> *mut u8 {
+        self.transfer.piece.slot(self.transfer.groups.chunk_at(index))
+    }
+
+    fn filled(&self, index: u32) {
+        let t = &self.transfer;
+        let group = t.groups.of(index);
+        let (slot, round) = t.groups.place(group);
+        let come = &self.come[slot];
+        if come.fetch_add(1, Ordering::AcqRel) + 1 < t.groups.chunks(group).len() as u32 {
+            return;
+        }
+        // The slot's next chunks come only when the device has emptied it.
+        come.store(0, Ordering::Release);
+        if !self.broken.load(Ordering::Acquire) {
+            t.set(Flag::Full(slot), round);
+        }
+        t.watcher.nudge();
+    }
+}
+
+/// The watcher's part of it.
+struct Emptying {
+    copy: Arc<In>,
+    reached: Option<Reached>,
+    /// Groups that the device has taken.
+    taken: u32,
+    gave_up: bool,
+}
+
+impl Watched for Emptying {
+    fn step(&mut self) -> Step {
+        let t = &self.copy.transfer;
+        let broken = self.gave_up || self.copy.broken.load(Ordering::Acquire);
+        let mut moved = false;
+        if self.reached.is_some() {
+            if !broken && !t.is_set(Flag::Reached, 1) {
+                return Step::ForDevice;
+            }
+            if let Some(reached) = self.reached.take() {
+                t.watcher.helpers().run(reached);
+            }
+            moved = true;
+        }
+        if broken {
+            // The bytes still come, into slots that nobody reads.
+            t.bulk.grant(t.number, t.groups.cut().count());
+            t.bulk.done(t.number, false);
+            return Step::Ended;
+        }
+        let before = self.taken;
+        let is_taken = |group| {
+            let (slot, round) = t.groups.place(group);
+            t.is_set(Flag::Free(slot), round)
+        };
+        while self.taken < t.groups.count() && is_taken(self.taken) {
+            self.taken += 1;
+        }
+        if self.taken == t.groups.count() {
+            t.bulk.done(t.number, !self.copy.broken.load(Ordering::Acquire));
+            return Step::Ended;
+        }
+        if self.taken > before {
+            let granted = t.groups.granted(self.taken);
+            if granted > t.groups.granted(before) {
+                t.bulk.grant(t.number, granted);
+            }
+            moved = true;
+        }
+        let (slot, round) = t.groups.place(self.taken);
+        match moved {
+            true => Step::Moved,
+            false if t.is_set(Flag::Full(slot), round) => Step::ForDevice,
+            false => Step::ForBytes,
+        }
+    }
+
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.transfer.alive()
+    }
+
+    fn give_up(&mut self) {
+        self.gave_up = true;
+    }
+}
+
+/// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has come to it, or will not any more.
+pub(crate) fn copy_in(
+    place: &Place<'_>,
+    number: u64,
+    cut: Cut,
+    dst: &Target,
+    reached: Option<Reached>,
+) -> Result<(), Failed> {
+    let transfer = place.transfer(number, cut).map_err(Failed::NotStarted)?;
+    let come = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
+    let late = reached.is_some();
+    let copy = Arc::new(In { transfer, come, broken: AtomicBool::new(false) });
+    // Bytes may come while the copy is being queued.
+    place.bulk.receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
+    let queued = queue(&copy.transfer, dst, late);
+    if queued.is_err() {
+        copy.broken.store(true, Ordering::Release);
+        copy.transfer.let_pass();
+    }
+    place.watcher.add(Box::new(Emptying { copy, reached, taken: 0, gave_up: false }));
+    queued.map_err(Failed::BrokeOff)
+}
+
+fn queue(t: &Transfer, dst: &Target, late: bool) -> Result<(), CUresult> {
+    let full = |group| {
+        let (slot, round) = t.groups.place(group);
+        t.wait(Flag::Full(slot), round)
+    };
+    let last = t.groups.count() - 1;
+    if late {
+        t.queue(&[t.mark(Flag::Reached, 1), full(0)])?;
+    } else {
+        t.queue(&[full(0)])?;
+    }
+    for group in 0..=last {
+        dst.copy(t, group, true)?;
+        let (slot, round) = t.groups.place(group);
+        let free = t.mark(Flag::Free(slot), round);
+        // Both at once: each call costs the device a few microseconds.
+        if group < last { t.queue(&[free, full(group + 1)])? } else { t.queue(&[free])? }
+    }
+    Ok(())
+}

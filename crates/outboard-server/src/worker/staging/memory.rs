@@ -1,0 +1,216 @@
+//! Page-locked staging memory, in blocks that transfers take pieces of.
+//!
+//! Page-locking costs milliseconds for a block, mostly for finding the pages. So a context's first block is made ahead, by a helper thread, when
+//! the program allocates device memory that large copies may go to; the pages are huge ones where the system has them.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use outboard_abi::CUresult;
+use outboard_driver::{Table, call};
+use outboard_wire::limits::WINDOW;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::ranges::Ranges;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
+const REGISTER: u32 = 3;
+
+/// Bytes of flags in front of a piece's slots.
+pub(super) const FLAGS: usize = 4 << 10;
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes of a block: the largest transfer's piece, in huge pages.
+const BLOCK: usize = WINDOW + HUGE_PAGE;
+
+/// Memory mapped here and registered with a context, so that it outlives the context.
+struct Block {
+    memory: *mut u8,
+    /// By which the device knows `memory`.
+    device: u64,
+    free: Mutex<Ranges>,
+}
+
+// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by the flags.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Maps and registers a block. The context is current.
+    fn new(table: &Table) -> Result<Arc<Block>, CUresult> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe {
+            mmap_anonymous(core::ptr::null_mut(), BLOCK, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        let memory = memory.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mut block = Block { memory: memory.cast(), device: 0, free: Mutex::new(Ranges::new(BLOCK)) };
+        for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+            // A system without either finds the pages one by one, as they are registered.
+            // SAFETY: the mapping is ours, and nobody uses it yet; neither changes what it holds.
+            let _ = unsafe { madvise(memory, BLOCK, advice) };
+        }
+        call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
+        call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device, memory, 0))?;
+        Ok(Arc::new(block))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Ranges> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn piece(self: &Arc<Block>, bytes: usize) -> Option<Piece> {
+        let offset = self.free().take(bytes)?;
+        Some(Piece { block: Arc::clone(self), offset, bytes, lost: AtomicBool::new(false) })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever used it has let go of the block. The driver forgets its registration with the context.
+        let _ = unsafe { munmap(self.memory.cast(), BLOCK) };
+    }
+}
+
+/// Staging memory of one transfer: flags, and slots behind them. Dropped, it is free again.
+pub(super) struct Piece {
+    block: Arc<Block>,
+    offset: usize,
+    bytes: usize,
+    lost: AtomicBool,
+}
+
+impl Piece {
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.bytes);
+        // SAFETY: within the piece, which lies within the block: callers ask for flags and slots of their transfer.
+        unsafe { self.block.memory.add(self.offset + offset) }
+    }
+
+    pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
+        debug_assert!(index * 4 < FLAGS);
+        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic or by the device.
+        unsafe { AtomicU32::from_ptr(self.at(index * 4).cast()) }
+    }
+
+    /// Where the device finds a flag.
+    pub(super) fn device_flag(&self, index: usize) -> u64 {
+        self.block.device + (self.offset + index * 4) as u64
+    }
+
+    pub(super) fn slot(&self, offset: usize) -> *mut u8 {
+        self.at(FLAGS + offset)
+    }
+
+    /// The device may go on to use the piece: nobody else ever will.
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if self.lost.load(Ordering::Acquire) {
+            // The mapping must stay as well.
+            std::mem::forget(Arc::clone(&self.block));
+        } else {
+            self.block.free().give_back(self.offset, self.bytes);
+        }
+    }
+}
+
+/// The staging memory of one context.
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    /// Told when a block that was made ahead is there, or will not be.
+    warmed: Condvar,
+    /// The context is gone: its streams do not move any more.
+    closed: AtomicBool,
+}
+
+/// The right and duty to make a pool's first block; who wants memory meanwhile waits until this is dropped.
+pub(crate) struct Warming(Arc<Pool>);
+
+impl Warming {
+    /// Makes the block. The context is current.
+    pub(crate) fn run(self, table: &Table) {
+        // If that fails, the first copy tries again and says so.
+        if let Ok(block) = Block::new(table) {
+            self.0.state().blocks.push(block);
+        }
+    }
+}
+
+impl Drop for Warming {
+    fn drop(&mut self) {
+        self.0.state().warming = false;
+        self.0.warmed.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct State {
+    blocks: Vec<Arc<Block>>,
+    warming: bool,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Arc<Pool> {
+        Arc::new(Pool { state: Mutex::default(), warmed: Condvar::new(), closed: AtomicBool::new(false) })
+    }
+
+    /// The context is about to go.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.when_warm().blocks.clear();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What makes the first block on another thread, unless it is there or being made.
+    pub(crate) fn warming(self: &Arc<Pool>) -> Option<Warming> {
+        let mut state = self.state();
+        if !state.blocks.is_empty() || state.warming || self.is_closed() {
+            return None;
+        }
+        state.warming = true;
+        Some(Warming(Arc::clone(self)))
+    }
+
+    /// The state, once no block is being made ahead.
+    fn when_warm(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        while state.warming {
+            state = self.warmed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// A piece with room for `bytes` of slots, its flags cleared. The context is current.
+    pub(super) fn take(&self, table: &Table, bytes: usize) -> Result<Piece, CUresult> {
+        let bytes = FLAGS + bytes;
+        if bytes > BLOCK {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut state = self.when_warm();
+        let piece = match state.blocks.iter().find_map(|block| block.piece(bytes)) {
+            Some(piece) => piece,
+            None => {
+                let block = Block::new(table)?;
+                state.blocks.push(Arc::clone(&block));
+                block.piece(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?
+            }
+        };
+        for index in 0..FLAGS / 4 {
+            piece.flag(index).store(0, Ordering::Relaxed);
+        }
+        Ok(piece)
+    }
+}

@@ -1,0 +1,191 @@
+//! Large copies: page-locked staging slots that the device fills and empties in the application's own stream order.
+//!
+//! For each group of chunks three operations are queued in the stream at once, before its bytes are there: wait until the slot is full (or free),
+//! copy, mark the slot free (or full). What the application queues behind the copy is ordered behind it by the device; nothing is held back here,
+//! and a stream that does not move holds up no other. Lane threads and a watcher move the bytes meanwhile.
+
+mod groups;
+mod incoming;
+mod memory;
+mod outgoing;
+mod ranges;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use outboard_abi::{CUcontext, CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_session::chunks::{ChunkError, Cut};
+use outboard_wire::boxes::Extent;
+
+use super::boxes::{self, Placed};
+use super::io::Bulk;
+use super::memops::{self, Operation};
+use super::objects::Handle;
+use groups::Groups;
+pub(crate) use incoming::{Reached, copy_in};
+use memory::Piece;
+pub(crate) use memory::Pool;
+pub(crate) use outgoing::{Out, copy_out};
+pub(crate) use watch::Watcher;
+
+/// Where a copy runs.
+pub(crate) struct Place<'a> {
+    pub(crate) table: &'static Table,
+    pub(crate) context: CUcontext,
+    pub(crate) stream: CUstream,
+    pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) bulk: &'a Bulk,
+    pub(crate) watcher: &'a Arc<Watcher>,
+}
+
+/// Why a copy was not queued.
+pub(crate) enum Failed {
+    /// Nothing has been done: the client is still to be told, or its bytes taken.
+    NotStarted(CUresult),
+    /// It broke off, and what was begun is seen to.
+    BrokeOff(CUresult),
+    /// The client breaks the rules.
+    Violation(ChunkError),
+}
+
+/// What is common to transfers in both directions.
+struct Transfer {
+    number: u64,
+    groups: Groups,
+    bulk: Bulk,
+    watcher: Arc<Watcher>,
+    pool: Arc<Pool>,
+    piece: Piece,
+    table: &'static Table,
+    context: Handle<outboard_abi::CUctx_st>,
+    stream: Handle<outboard_abi::CUstream_st>,
+}
+
+// SAFETY: handles are names; see `Handle`.
+unsafe impl Sync for Transfer {}
+
+impl Place<'_> {
+    fn transfer(&self, number: u64, cut: Cut) -> Result<Transfer, CUresult> {
+        let groups = Groups::new(cut);
+        if (2 * groups.slots() as usize + 1) * 4 > memory::FLAGS {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Transfer {
+            number,
+            groups,
+            bulk: self.bulk.clone(),
+            watcher: Arc::clone(self.watcher),
+            pool: Arc::clone(self.pool),
+            piece: self.pool.take(self.table, groups.staging())?,
+            table: self.table,
+            context: Handle::new(self.context),
+            stream: Handle::new(self.stream),
+        })
+    }
+}
+
+/// A flag of a slot. The device and this process set each to the number of groups that have used the slot so far.
+#[derive(Clone, Copy)]
+enum Flag {
+    /// Its bytes are there.
+    Full(usize),
+    /// Its bytes are not needed any more.
+    Free(usize),
+    /// The stream has come to the transfer.
+    Reached,
+}
+
+impl Transfer {
+    fn index(&self, flag: Flag) -> usize {
+        let slots = self.groups.slots() as usize;
+        match flag {
+            Flag::Full(slot) => slot,
+            Flag::Free(slot) => slots + slot,
+            Flag::Reached => 2 * slots,
+        }
+    }
+
+    fn set(&self, flag: Flag, value: u32) {
+        // Never down again: see `let_pass`.
+        self.piece.flag(self.index(flag)).fetch_max(value, Ordering::AcqRel);
+    }
+
+    fn is_set(&self, flag: Flag, value: u32) -> bool {
+        self.piece.flag(self.index(flag)).load(Ordering::Acquire) >= value
+    }
+
+    /// An operation of the device: it waits until a flag is set.
+    fn wait(&self, flag: Flag, value: u32) -> Operation {
+        Operation::WaitAtLeast(self.piece.device_flag(self.index(flag)), value)
+    }
+
+    /// An operation of the device: it sets a flag, behind what was queued before.
+    fn mark(&self, flag: Flag, value: u32) -> Operation {
+        Operation::Write(self.piece.device_flag(self.index(flag)), value)
+    }
+
+    fn queue(&self, operations: &[Operation]) -> Result<(), CUresult> {
+        memops::queue(self.table, self.stream.get(), operations)
+    }
+
+    /// Where a group has its slot.
+    fn slot(&self, group: u32) -> *mut u8 {
+        self.piece.slot(self.groups.group_at(group))
+    }
+
+    /// Lets everything that was queued with the flags pass: queueing it broke off in the middle. The device may go on to use the piece.
+    fn let_pass(&self) {
+        self.piece.lose();
+        for flag in 0..2 * self.groups.slots() as usize {
+            self.piece.flag(flag).store(i32::MAX as u32, Ordering::Release);
+        }
+    }
+
+    /// What tells whether the stream may still move.
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        let (pool, table, context) = (Arc::clone(&self.pool), self.table, self.context);
+        Box::new(move || {
+            if pool.is_closed() {
+                return false;
+            }
+            // Any stream of a context with a fault says so. The copy's own may have been destroyed, while its work goes on.
+            let legacy = core::ptr::null_mut();
+            let outcome =
+                call!(table, cuCtxSetCurrent(context.get())).and_then(|()| call!(table, cuStreamQuery(legacy)));
+            matches!(outcome, Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY))
+        })
+    }
+}
+
+/// What a transfer's bytes go to or come from on the device.
+pub(crate) enum Target {
+    /// Memory in one piece.
+    Linear(u64),
+    /// A range of a box's packed bytes, from `from` on.
+    Box { region: Placed, extent: Extent, from: u64 },
+}
+
+impl Target {
+    /// Copies the bytes of a group from or to its slot, in the stream.
+    fn copy(&self, t: &Transfer, group: u32, to_device: bool) -> Result<(), CUresult> {
+        let ((at, len), slot) = (t.groups.bytes(group), t.slot(group));
+        let (stream, table) = (t.stream.get(), t.table);
+        match self {
+            Target::Linear(base) if to_device => {
+                call!(table, cuMemcpyHtoDAsync_v2(base + at, slot.cast(), len, stream))
+            }
+            Target::Linear(base) => call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base + at, len, stream)),
+            Target::Box { region, extent, from } => {
+                let start = from + at;
+                extent.parts(start..start + len as u64).try_for_each(|part| {
+                    let device = region.part(&part)?;
+                    let host = Placed::host(slot as u64 + (part.packed - start), part.extent);
+                    let (dst, src) = if to_device { (device, host) } else { (host, device) };
+                    boxes::copy(table, &dst, &src, part.extent, stream)
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Copies to the host.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use outboard_abi::CUresult;
+use outboard_session::chunks::Cut;
+
+use super::watch::{Step, Watched};
+use super::{Failed, Flag, Place, Target, Transfer};
+
+/// A copy to the host that has been queued.
+pub(crate) struct Out {
+    transfer: Transfer,
+    /// For each slot, how many chunks of the group that has it have been sent.
+    sent: Vec<AtomicU32>,
+    /// Queueing it broke off.
+    broken: AtomicBool,
+}
+
+impl Out {
+    /// The transfer's number.
+    pub(crate) fn number(&self) -> u64 {
+        self.transfer.number
+    }
+
+    /// Whether the device is done with it.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.is_full(self.transfer.groups.count() - 1)
+    }
+
+    fn is_full(&self, group: u32) -> bool {
+        let (slot, round) = self.transfer.groups.place(group);
+        self.transfer.is_set(Flag::Full(slot), round)
+    }
+
+    /// A chunk of the group has been read.
+    fn has_sent(&self, group: u32) {
+        let t = &self.transfer;
+        let (slot, round) = t.groups.place(group);
+        let sent = &self.sent[slot];
+        if sent.fetch_add(1, Ordering::AcqRel) + 1 < t.groups.chunks(group).len() as u32 {
+            return;
+        }
+        // The slot's next group is sent only when the device has filled it anew.
+        sent.store(0, Ordering::Release);
+        t.set(Flag::Free(slot), round);
+        if t.groups.count() > t.groups.slots() {
+            t.watcher.nudge();
+        }
+    }
+}
+
+/// The watcher's part of it.
+struct Filling {
+    copy: Arc<Out>,
+    /// Groups that were given to the lanes.
+    given: u32,
+    gave_up: bool,
+}
+
+impl Watched for Filling {
+    fn step(&mut self) -> Step {
+        let t = &self.copy.transfer;
+        if self.gave_up || self.copy.broken.load(Ordering::Acquire) {
+            t.bulk.cancel(t.number, t.groups.chunks(self.given).start);
+            return Step::Ended;
+        }
+        let before = self.given;
+        while self.given < t.groups.count() && self.copy.is_full(self.given) {
+            if self.copy.broken.load(Ordering::Acquire) {
+                // The flags say so only to let pass what was queued.
+                return Step::Moved;
+            }
+            let group = self.given;
+            for index in t.groups.chunks(group) {
+                let copy = Arc::clone(&self.copy);
+                let sent = move || copy.has_sent(group);
+                let (from, len) = (t.piece.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
+                // SAFETY: the slot is full, and the device writes it again only once all of the group has been sent; the closure keeps the
+                // piece.
+                unsafe { t.bulk.send(t.number, index, from, len, sent) };
+            }
+            self.given += 1;
+        }
+        let (slot, round) = t.groups.place(self.given);
+        match self.given {
+            given if given == t.groups.count() => Step::Ended,
+            given if given > before => Step::Moved,
+            _ if round > 1 && !t.is_set(Flag::Free(slot), round - 1) => Step::ForBytes,
+            _ => Step::ForDevice,
+        }
+    }
+
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.transfer.alive()
+    }
+
+    fn give_up(&mut self) {
+        self.gave_up = true;
+    }
+}
+
+/// Queues a copy to the host and starts to send its bytes.
+pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<Out>, Failed> {
+    let transfer = place.transfer(number, cut).map_err(Failed::NotStarted)?;
+    let sent = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
+    let copy = Arc::new(Out { transfer, sent, broken: AtomicBool::new(false) });
+    // Bytes may go while the copy is being queued.
+    let watched = Filling { copy: Arc::clone(&copy), given: 0, gave_up: false };
+    place.watcher.add(Box::new(watched));
+    if let Err(error) = queue(&copy.transfer, src) {
+        copy.broken.store(true, Ordering::Release);
+        copy.transfer.let_pass();
+        place.watcher.nudge();
+        return Err(Failed::BrokeOff(error));
+    }
+    Ok(copy)
+}
+
+fn queue(t: &Transfer, src: &Target) -> Result<(), CUresult> {
+    for group in 0..t.groups.count() {
+        src.copy(t, group, false)?;
+        let (slot, round) = t.groups.place(group);
+        let full = t.mark(Flag::Full(slot), round);
+        let next = group + 1;
+        let (slot, round) = t.groups.place(next);
+        if next < t.groups.count() && round > 1 {
+            t.queue(&[full, t.wait(Flag::Free(slot), round - 1)])?;
+        } else {
+            t.queue(&[full])?;
+        }
+    }
+    Ok(())
+}

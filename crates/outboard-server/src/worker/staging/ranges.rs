@@ -1,0 +1,87 @@
+//! Ranges of a block of memory that are free.
+
+use std::ops::Range;
+
+/// The smallest part that is handed out, in bytes; everything is a multiple of it.
+const GRAIN: usize = 4 << 10;
+
+/// What is free of a block, sorted, no two ranges touching.
+#[derive(Debug)]
+pub(super) struct Ranges(Vec<Range<usize>>);
+
+impl Ranges {
+    /// All of a block of `bytes`.
+    pub(super) fn new(bytes: usize) -> Ranges {
+        Ranges(vec![0..bytes / GRAIN * GRAIN])
+    }
+
+    /// Takes `bytes` out of the smallest range that has them: where they begin.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = rounded(bytes)?;
+        let fitting = (0..self.0.len()).filter(|index| self.0[*index].len() >= bytes);
+        let index = fitting.min_by_key(|index| self.0[*index].len())?;
+        let start = self.0[index].start;
+        self.0[index].start += bytes;
+        if self.0[index].is_empty() {
+            self.0.remove(index);
+        }
+        Some(start)
+    }
+
+    /// Gives back what was taken.
+    pub(super) fn give_back(&mut self, start: usize, bytes: usize) {
+        let Some(bytes) = rounded(bytes) else { return };
+        let mut range = start..start + bytes;
+        let index = self.0.partition_point(|free| free.end < range.start);
+        // What touches it on either side becomes one with it.
+        while let Some(free) = self.0.get(index).filter(|free| free.start <= range.end) {
+            range = range.start.min(free.start)..range.end.max(free.end);
+            self.0.remove(index);
+        }
+        self.0.insert(index, range);
+    }
+}
+
+fn rounded(bytes: usize) -> Option<usize> {
+    bytes.max(1).checked_next_multiple_of(GRAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is taken never overlaps, and once all is back there is one range again.
+        #[test]
+        fn nothing_is_handed_out_twice(steps in proptest::collection::vec((1usize..300_000, any::<bool>(), any::<usize>()), 1..200)) {
+            const BLOCK: usize = 1 << 20;
+            let mut ranges = Ranges::new(BLOCK);
+            let mut taken: Vec<(usize, usize)> = Vec::new();
+            for (bytes, give_back, which) in steps {
+                if give_back && !taken.is_empty() {
+                    let (start, bytes) = taken.swap_remove(which % taken.len());
+                    ranges.give_back(start, bytes);
+                } else if let Some(start) = ranges.take(bytes) {
+                    prop_assert!(start + bytes <= BLOCK && start.is_multiple_of(GRAIN));
+                    prop_assert!(taken.iter().all(|(other, len)| start + bytes <= *other || other + len <= start));
+                    taken.push((start, bytes));
+                }
+            }
+            for (start, bytes) in taken {
+                ranges.give_back(start, bytes);
+            }
+            prop_assert_eq!(&ranges.0, &vec![0..BLOCK]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut ranges = Ranges::new(3 * GRAIN);
+        assert_eq!(ranges.take(3 * GRAIN + 1), None);
+        assert_eq!(ranges.take(usize::MAX), None);
+        assert_eq!(ranges.take(2 * GRAIN), Some(0));
+        assert_eq!(ranges.take(2 * GRAIN), None);
+        assert_eq!(ranges.take(GRAIN), Some(2 * GRAIN));
+    }
+}

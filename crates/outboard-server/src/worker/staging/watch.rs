@@ -1,0 +1,209 @@
+//! The one thread that looks after the session's large copies.
+//!
+//! The device says by flags in staging memory how far it is, and nothing wakes a processor for that: somebody must look. While the device may
+//! make progress this thread looks at all copies in turn, without a pause at first, then ever more rarely, since a stream may stand still for
+//! hours. While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::worker::helpers::Helpers;
+
+/// How long it looks without a pause, and its pauses after that. The last is what a stream that stands still costs.
+const LOOK: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(20);
+const LONG_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// A copy that has not moved for this long is looked at more rarely, and its stream is asked now and then whether it is still alive.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// One that has not moved for this long is looked at more rarely still.
+const LONG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What has become of a copy since it was looked at last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It has moved on.
+    Moved,
+    /// It waits for the device.
+    ForDevice,
+    /// It waits for bytes to come or to go; whoever moves them calls [`Watcher::nudge`].
+    ForBytes,
+    /// It is over.
+    Ended,
+}
+
+/// A copy under way.
+pub(super) trait Watched: Send {
+    /// Looks, and does what can be done.
+    fn step(&mut self) -> Step;
+
+    /// What tells whether its stream may still move. Asked on another thread, since it may take long.
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send>;
+
+    /// Its stream will not move any more.
+    fn give_up(&mut self);
+}
+
+/// The thread, as others see it.
+pub(crate) struct Watcher {
+    state: Mutex<State>,
+    wake: Condvar,
+    helpers: Helpers,
+    started: Once,
+}
+
+#[derive(Default)]
+struct State {
+    new: Vec<Box<dyn Watched>>,
+    nudged: bool,
+}
+
+struct Entry {
+    copy: Box<dyn Watched>,
+    /// When it moved last.
+    moved: Instant,
+    /// When its stream was asked last, and the answer.
+    asked: Option<(Instant, Arc<AtomicU8>)>,
+    /// The stream is dead, and only what it did before is still to be seen.
+    dead: bool,
+}
+
+const UNKNOWN: u8 = 0;
+const ALIVE: u8 = 1;
+const DEAD: u8 = 2;
+
+impl Watcher {
+    pub(crate) fn new(helpers: Helpers) -> Arc<Watcher> {
+        Arc::new(Watcher { state: Mutex::default(), wake: Condvar::new(), helpers, started: Once::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a job elsewhere.
+    pub(super) fn helpers(&self) -> &Helpers {
+        &self.helpers
+    }
+
+    /// Looks after a copy until it has ended.
+    pub(super) fn add(self: &Arc<Watcher>, copy: Box<dyn Watched>) {
+        self.started.call_once(|| {
+            let watcher = Arc::clone(self);
+            let spawned = std::thread::Builder::new().name("copies".into()).spawn(move || watcher.run());
+            if let Err(error) = spawned {
+                tracing::error!(%error, "no thread to look after copies");
+            }
+        });
+        self.state().new.push(copy);
+        self.wake.notify_one();
+    }
+
+    /// Bytes have come or gone that a copy may wait for.
+    pub(super) fn nudge(&self) {
+        let mut state = self.state();
+        if !state.nudged {
+            state.nudged = true;
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        precise_pauses();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut moved = Instant::now();
+        loop {
+            {
+                let mut state = self.state();
+                state.nudged = false;
+                let now = Instant::now();
+                let new = state.new.drain(..).map(|copy| Entry { copy, moved: now, asked: None, dead: false });
+                let before = entries.len();
+                entries.extend(new);
+                if entries.len() > before {
+                    moved = now;
+                }
+            }
+            let (mut for_device, mut any) = (false, false);
+            entries.retain_mut(|entry| {
+                let step = entry.copy.step();
+                match step {
+                    Step::Moved => entry.progressed(),
+                    Step::ForDevice => {
+                        for_device = true;
+                        entry.ask(&self.helpers);
+                    }
+                    Step::ForBytes => entry.ask(&self.helpers),
+                    Step::Ended => {}
+                }
+                any |= matches!(step, Step::Moved | Step::Ended);
+                step != Step::Ended
+            });
+            if any {
+                moved = Instant::now();
+                continue;
+            }
+            let still = moved.elapsed();
+            if still < LOOK {
+                // Others may need the processor for what this one waits for. After the last copy, the next one may be near.
+                std::thread::yield_now();
+                continue;
+            }
+            let pause = match still {
+                _ if entries.is_empty() => None,
+                _ if !for_device => Some(PATIENCE),
+                _ if still < PATIENCE => Some(PAUSE),
+                _ if still < LONG_PATIENCE => Some(LONG_PAUSE),
+                _ => Some(LONGEST_PAUSE),
+            };
+            self.pause(pause);
+        }
+    }
+
+    /// Sleeps for as long, or until there is something new.
+    fn pause(&self, pause: Option<Duration>) {
+        let state = self.state();
+        if state.nudged || !state.new.is_empty() {
+            return;
+        }
+        match pause {
+            Some(pause) => drop(self.wake.wait_timeout(state, pause)),
+            None => drop(self.wake.wait(state)),
+        }
+    }
+}
+
+impl Entry {
+    fn progressed(&mut self) {
+        self.moved = Instant::now();
+        self.asked = None;
+    }
+
+    /// Asks a stream that has not moved for long whether it ever will, and takes its answer.
+    fn ask(&mut self, helpers: &Helpers) {
+        match &self.asked {
+            Some((_, answer)) if answer.load(Ordering::Acquire) == DEAD => {
+                if self.dead {
+                    self.copy.give_up();
+                }
+                self.dead = true;
+            }
+            Some((when, answer)) if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < PATIENCE => {}
+            _ if self.moved.elapsed() < PATIENCE => {}
+            _ => {
+                let answer = Arc::new(AtomicU8::new(UNKNOWN));
+                self.asked = Some((Instant::now(), Arc::clone(&answer)));
+                let alive = self.copy.alive();
+                helpers.run(move || answer.store(if alive() { ALIVE } else { DEAD }, Ordering::Release));
+            }
+        }
+    }
+}
+
+/// By default, Linux lets a thread sleep 50 µs longer than it asks for.
+fn precise_pauses() {
+    // SAFETY: sets a property of this thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
+}
