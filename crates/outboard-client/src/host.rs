@@ -2,7 +2,8 @@
 //!
 //! The device does not read it unless a kernel is given its address: until then plain pages do, and what matters is that the front knows them.
 //! Memory that is allocated here comes out of one range of addresses, so that a launch can tell by a comparison whether a parameter may be
-//! one of them.
+//! one of them. If the worker shares memory with this process, the range stands for a file that both have: what is allocated then is there for the
+//! device from the start, and a launch need not look for it.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -12,7 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use outboard_transport::Memory;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::pager::PAGE;
 
@@ -21,6 +25,8 @@ use crate::pager::PAGE;
 pub(crate) struct HostMemory {
     /// The range that allocations come from: its first address, or 0 while there is none, and its bytes.
     arena: (AtomicU64, AtomicU64),
+    /// The same for memory that the worker has, too.
+    shared: (AtomicU64, AtomicU64),
     /// From the first to the last address of other page-locked memory; bytes, 0 while there is none.
     others: (AtomicU64, AtomicU64),
     state: Mutex<State>,
@@ -41,6 +47,8 @@ pub(crate) struct Pinned {
     pub(crate) bytes: u64,
     /// Whether it was the program's before; if not, it was allocated here.
     pub(crate) registered: bool,
+    /// Whether its pages are the worker's, too.
+    pub(crate) shared: bool,
     /// The context in which the device was given it, if it was.
     pub(crate) mapped: Option<ContextId>,
 }
@@ -60,6 +68,7 @@ impl HostMemory {
     pub(crate) const fn new() -> HostMemory {
         HostMemory {
             arena: (AtomicU64::new(0), AtomicU64::new(0)),
+            shared: (AtomicU64::new(0), AtomicU64::new(0)),
             others: (AtomicU64::new(0), AtomicU64::new(0)),
             state: Mutex::new(State { tried: false, free: BTreeMap::new(), pinned: BTreeMap::new() }),
         }
@@ -88,15 +97,9 @@ impl HostMemory {
     pub(crate) fn alloc(&self, bytes: usize) -> Result<*mut u8> {
         let pages = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
-        if !state.tried {
-            state.tried = true;
-            if let Some((base, span)) = reserve() {
-                state.free.insert(base, span);
-                self.arena.0.store(base, Ordering::Relaxed);
-                self.arena.1.store(span, Ordering::Relaxed);
-            }
-        }
-        let place = state.take(pages);
+        self.reserve(&mut state, &self.arena);
+        // Where there is memory to share, the range is for that.
+        let place = if self.shared.1.load(Ordering::Relaxed) == 0 { state.take(pages) } else { None };
         let (at, flags) = match place {
             Some(address) => (address as *mut c_void, MapFlags::PRIVATE | MapFlags::FIXED),
             None => (core::ptr::null_mut(), MapFlags::PRIVATE),
@@ -105,7 +108,7 @@ impl HostMemory {
         let memory = unsafe { mmap_anonymous(at, pages as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
         match memory {
             Ok(memory) => {
-                let pinned = Pinned { bytes: bytes as u64, registered: false, mapped: None };
+                let pinned = Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
                 state.pinned.insert(memory as u64, pinned);
                 if place.is_none() {
                     self.widen(memory as u64, pages);
@@ -119,6 +122,79 @@ impl HostMemory {
                 Err(out_of_memory(error))
             }
         }
+    }
+
+    /// Reserves the range of addresses, the first time, and notes it there.
+    fn reserve(&self, state: &mut State, range: &(AtomicU64, AtomicU64)) {
+        if !state.tried {
+            state.tried = true;
+            if let Some((base, span)) = reserve() {
+                state.free.insert(base, span);
+                range.0.store(base, Ordering::Relaxed);
+                range.1.store(span, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Allocates zeroed pages, `bytes` of them at least, of a file that the worker shares, and returns where in it they are, too.
+    pub(crate) fn alloc_shared(&self, bytes: usize, memory: &Memory) -> Result<(*mut u8, u64)> {
+        let pages = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mut state = self.state();
+        self.reserve(&mut state, &self.shared);
+        let (base, span) = (self.shared.0.load(Ordering::Relaxed), self.shared.1.load(Ordering::Relaxed));
+        if span == 0 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let address = state.take(pages).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let offset = address - base;
+        let made = if offset + pages <= memory.pinned_bytes() {
+            populate(memory, offset, pages).and_then(|()| {
+                let (flags, access) = (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+                // SAFETY: a new mapping in a free part of the range that we have reserved.
+                unsafe { mmap(address as *mut c_void, pages as usize, access, flags, memory.pinned(), offset) }
+            })
+        } else {
+            Err(Errno::NOMEM)
+        };
+        if let Err(error) = made {
+            // What was made of it, the system takes back.
+            let _ = fallocate(memory.pinned(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, pages);
+            state.give(address, pages);
+            return Err(out_of_memory(error));
+        }
+        let pinned = Pinned { bytes: bytes as u64, registered: false, shared: true, mapped: None };
+        state.pinned.insert(address, pinned);
+        Ok((address as *mut u8, offset))
+    }
+
+    /// Whether these bytes lie in one piece of memory that the device has by its address.
+    #[inline]
+    pub(crate) fn is_shared(&self, address: u64, bytes: u64) -> bool {
+        if address.wrapping_sub(self.shared.0.load(Ordering::Relaxed)) >= self.shared.1.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.find(address).is_some_and(|(base, pinned)| {
+            pinned.shared && pinned.mapped.is_some() && bytes <= pinned.bytes - (address - base)
+        })
+    }
+
+    /// Frees what [`HostMemory::alloc_shared`] gave, and the worker no longer has.
+    ///
+    /// # Safety
+    /// `memory` is of one such allocation, which nobody uses any more.
+    pub(crate) unsafe fn free_shared(&self, address: *mut u8, memory: &Memory) -> Result<()> {
+        let mut state = self.state();
+        let pinned = state.pinned.remove(&(address as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (at, pages) = (address as u64, pinned.bytes.next_multiple_of(PAGE));
+        let offset = at - self.shared.0.load(Ordering::Relaxed);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: nobody uses the memory any more; its addresses stay ours.
+        unsafe { mmap_anonymous(address.cast(), pages as usize, ProtFlags::empty(), flags) }.map_err(out_of_memory)?;
+        // If this fails, its pages are lost, and it must not be used again: it would not be zeros.
+        if fallocate(memory.pinned(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, pages).is_ok() {
+            state.give(at, pages);
+        }
+        Ok(())
     }
 
     /// Frees what [`HostMemory::alloc`] gave.
@@ -142,7 +218,7 @@ impl HostMemory {
 
     /// Takes in memory of the program.
     pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
-        let pinned = Pinned { bytes: bytes as u64, registered: true, mapped: None };
+        let pinned = Pinned { bytes: bytes as u64, registered: true, shared: false, mapped: None };
         self.state().pinned.insert(memory as u64, pinned);
         self.widen(memory as u64, bytes as u64);
     }
@@ -186,6 +262,19 @@ impl HostMemory {
         base.store(start, Ordering::Relaxed);
         span.store(end - start, Ordering::Relaxed);
     }
+}
+
+/// Has the file its pages now: to find out later that there is no memory would end the process.
+fn populate(memory: &Memory, offset: u64, bytes: u64) -> core::result::Result<(), Errno> {
+    // A signal may interrupt it, and then it begins anew.
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        match fallocate(memory.pinned(), FallocateFlags::empty(), offset, bytes) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::INTR)
 }
 
 impl State {

@@ -1,7 +1,7 @@
 //! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
+use outboard_front::backend::{BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
@@ -29,7 +29,7 @@ impl BoxCopies for Remote {
         let copy = BoxCopy { dst: dst.unwrap_or(copy.dst), src: src.unwrap_or(copy.src), ..*copy };
         // SAFETY: by the contract of this method.
         self.work(ctx, stream, || unsafe { self.queue_box(ctx, &copy, stream, mode) })?;
-        if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
+        self.after_copy(ctx, stream, mode)
     }
 }
 
@@ -64,6 +64,9 @@ impl Remote {
     fn tracked_side(&self, side: &Side, copy: &BoxCopy) -> Result<Option<Side>> {
         let (Memory::Host(address) | Memory::Device(address)) = side.memory else { return Ok(None) };
         let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if let Some(pinned) = self.pinned_side(side, span) {
+            return Ok(Some(pinned));
+        }
         match self.tracked(address, span) {
             Tracked::None => Ok(None),
             // Page-locked memory of which the device has only a part.

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Graphs, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
-use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams, Place};
+use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams, Place, Rows};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
@@ -12,15 +12,23 @@ use super::{Remote, wire};
 /// A function that only stands in a stream until the stream comes to it.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
+/// From the first to behind the last byte of a box.
+fn span(rows: Rows, [width, height, depth]: [u64; 3]) -> u64 {
+    let above = rows.height.saturating_mul(depth.saturating_sub(1)).saturating_add(height.saturating_sub(1));
+    rows.pitch.saturating_mul(above).saturating_add(width)
+}
+
 impl Remote {
-    /// Parameters of a node as the worker may know them. What the program and the device both use is the device's here.
-    fn graph_params(&self, mut params: NodeParams) -> Result<NodeParams> {
+    /// Parameters of a node of a graph, or an executable, as the worker may know them. What the program and the device both use is the device's here.
+    fn graph_params(&self, graph: u64, mut params: NodeParams) -> Result<NodeParams> {
         match &mut params {
             NodeParams::Kernel(kernel) => self.map_parameters(ContextId(kernel.ctx), &kernel.params)?,
             NodeParams::Copy(copy) => {
+                let [width, height, depth] = copy.extent;
                 for place in [&mut copy.dst, &mut copy.src] {
                     if let Place::Host(rows) = *place
-                        && self.is_tracked(rows.address, 1)
+                        && (self.is_tracked(rows.address, 1)
+                            || self.host.is_shared(rows.address, span(rows, [width, height, depth])))
                     {
                         *place = Place::Device(rows);
                     }
@@ -28,7 +36,9 @@ impl Remote {
             }
             _ => {}
         }
-        self.session()?.graph_params(params)
+        let session = self.session()?;
+        session.graphs().note(graph, &params);
+        session.graph_params(params)
     }
 }
 
@@ -38,16 +48,12 @@ impl Graphs for Remote {
     }
 
     fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
-        let session = self.session()?;
         let known = |edit| {
-            if let GraphEdit::Add { params, .. } | GraphEdit::Set { params, .. } = &edit {
-                session.graphs().note(graph.0, params);
-            }
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
-                    GraphEdit::Add { node, dependencies, params: self.graph_params(params)? }
+                    GraphEdit::Add { node, dependencies, params: self.graph_params(graph.0, params)? }
                 }
-                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: self.graph_params(params)? },
+                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: self.graph_params(graph.0, params)? },
                 edit => edit,
             })
         };
@@ -105,8 +111,7 @@ impl Graphs for Remote {
     }
 
     fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
-        self.session()?.graphs().note(exec.0, &params);
-        let params = self.graph_params(params)?;
+        let params = self.graph_params(exec.0, params)?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 

@@ -230,7 +230,9 @@ impl Remote {
         let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else { return };
         let Some(ctx) = pinned.mapped else { return };
         let range = extent(start, &pinned);
-        self.pager.remove(&range, keep);
+        if !pinned.shared {
+            self.pager.remove(&range, keep);
+        }
         self.host.set_mapped(base, None);
         // The context may be gone or faulted; then so is the memory there.
         let _ = self.call(ctx, &msg::MappedClose { address: base, bytes: range.end - range.start }, |_| ());

@@ -10,6 +10,7 @@ mod ipc;
 mod link;
 mod managed;
 mod peer;
+mod pinned;
 mod pool;
 mod reference;
 mod stream;
@@ -273,15 +274,15 @@ impl Backend for Remote {
         self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream: wire(stream) })
     }
 
-    fn host_alloc(&self, _ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
-        self.host.alloc(bytes)
+    fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
+        self.alloc_host(ctx, bytes)
     }
 
     unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.finish_copies(memory, bytes);
         self.unmap_host(memory as u64, false);
         // SAFETY: by the contract of this method.
-        unsafe { self.host.free(memory) }
+        unsafe { self.free_host(memory) }
     }
 
     fn host_register(&self, _ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
@@ -312,6 +313,9 @@ impl Backend for Remote {
         stream: Stream,
         mode: CopyMode,
     ) -> Result<()> {
+        if self.host.is_shared(src as u64, bytes) {
+            return self.copy_pinned(ctx, (dst, src as u64), bytes, stream, mode);
+        }
         // SAFETY: by the contract of this method.
         let plain = || unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, wire(stream), mode) };
         if !self.pager.is_active() {
@@ -332,6 +336,9 @@ impl Backend for Remote {
         stream: Stream,
         mode: CopyMode,
     ) -> Result<()> {
+        if self.host.is_shared(dst as u64, bytes) {
+            return self.copy_pinned(ctx, (dst as u64, src), bytes, stream, mode);
+        }
         // SAFETY: by the contract of this method.
         let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
         if !self.pager.is_active() {

@@ -217,6 +217,8 @@ pub(crate) trait ManagedCommands {
     fn mapped_read(&mut self, message: MappedRead, answer: Answer<MappedRead>);
     /// Does `mapped_write`.
     fn mapped_write(&mut self, message: MappedWrite<'_>) -> Outcome;
+    /// Does `mapped_share` and answers, at once or later.
+    fn mapped_share(&mut self, message: MappedShare, answer: Answer<MappedShare>);
 }
 
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1227,6 +1229,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.memory_free_idle(message)
+        }
+        145 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_share(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

@@ -15,7 +15,7 @@ pub(crate) struct Placed {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Staging memory of this process.
+    /// Memory of this process.
     Host,
     Device,
     Array(Handle<outboard_abi::CUarray_st>),
@@ -25,6 +25,11 @@ impl Placed {
     /// Packed in staging memory of this process.
     pub(crate) fn host(address: u64, extent: Extent) -> Placed {
         let region = Region { storage: Storage::Linear(address), layout: Layout::packed(extent), at: (0, 0, 0) };
+        Placed { kind: Kind::Host, region }
+    }
+
+    /// Page-locked memory of the client's that this process has too, whose range has been checked.
+    pub(crate) fn shared(region: Region) -> Placed {
         Placed { kind: Kind::Host, region }
     }
 

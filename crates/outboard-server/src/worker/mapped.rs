@@ -1,15 +1,17 @@
-//! Page-locked memory of the client's program that kernels use: this process has pages of its own under the same addresses, which the device
-//! can reach. The client sends what its program writes and asks for what kernels have written.
+//! Page-locked memory of the client's program that kernels use: this process has pages under the same addresses, which the device can reach. They
+//! are its own, and the client sends what its program writes and asks for what kernels have written; or, of a client on this machine, the client's.
 //!
 //! Its addresses are the client's choice, so they are only ever taken where nothing else is.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use outboard_transport::Memory;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 const PAGE: u64 = 4096;
 const WORD: usize = 4;
@@ -25,6 +27,15 @@ pub(crate) struct Mapped {
     /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
     runs: BTreeMap<u64, (u64, u32)>,
     bytes: u64,
+}
+
+/// Where pages come from.
+#[derive(Clone, Copy)]
+enum Pages<'a> {
+    /// Fresh ones, zeroed.
+    Own,
+    /// Those of a file, from a byte on.
+    Of(BorrowedFd<'a>, u64),
 }
 
 /// Pages that nobody uses any more.
@@ -45,6 +56,34 @@ fn limit() -> u64 {
 impl Mapped {
     /// Gives the device pages under these addresses, zeroed. The context is current.
     pub(crate) fn open(&mut self, table: &Table, ctx: u32, address: u64, bytes: u64) -> Result<(), CUresult> {
+        self.add(table, ctx, address, bytes, Pages::Own)
+    }
+
+    /// Gives the device the client's own pages under these addresses: those of its file from `offset` on. The context is current.
+    pub(crate) fn share(
+        &mut self,
+        table: &Table,
+        ctx: u32,
+        (address, bytes): (u64, u64),
+        memory: &Memory,
+        offset: u64,
+    ) -> Result<(), CUresult> {
+        let range = pages(address, bytes)?;
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.pinned_bytes());
+        // Beyond its end, the file has no pages; a part of a page of its own would be two memories at once.
+        let whole = range == (address..address + bytes) && offset.is_multiple_of(PAGE);
+        if !inside || !whole || self.missing(&range) != std::slice::from_ref(&range) {
+            return Err(INVALID);
+        }
+        self.add(table, ctx, address, bytes, Pages::Of(memory.pinned(), offset))
+    }
+
+    /// Whether an address lies in memory that is open.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        self.check(address, 1).is_ok()
+    }
+
+    fn add(&mut self, table: &Table, ctx: u32, address: u64, bytes: u64, source: Pages<'_>) -> Result<(), CUresult> {
         let range = pages(address, bytes)?;
         let clash = self.open.range(..address + bytes).next_back().is_some_and(|(base, (len, _))| base + len > address);
         if clash {
@@ -57,7 +96,7 @@ impl Mapped {
         }
         let mut made = Vec::new();
         for run in missing {
-            if let Err(error) = map(table, &run) {
+            if let Err(error) = map(table, &run, source) {
                 unmap(table, &Unused(made));
                 return Err(error);
             }
@@ -157,12 +196,19 @@ impl Mapped {
     }
 }
 
-/// Maps fresh pages where nothing is, and gives them to the device under the same addresses.
-fn map(table: &Table, run: &Range<u64>) -> Result<(), CUresult> {
+/// Maps pages where nothing is, and gives them to the device under the same addresses.
+fn map(table: &Table, run: &Range<u64>, source: Pages<'_>) -> Result<(), CUresult> {
     let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the flag leaves alone whatever is there, and the call fails then.
-    let got = unsafe { mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE) };
+    let got = unsafe {
+        match source {
+            Pages::Own => mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE),
+            Pages::Of(file, offset) => {
+                mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE, file, offset)
+            }
+        }
+    };
     let got = got.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
     let outcome = if got == at { register(table, at, bytes) } else { Err(CUresult::CUDA_ERROR_MAP_FAILED) };
     if outcome.is_err() {

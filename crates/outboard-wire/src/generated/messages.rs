@@ -6278,6 +6278,53 @@ impl Message for MemoryFreeIdle {
     const OP: u16 = 144;
 }
 
+/// The message `mapped_share`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedShare {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+}
+
+impl Encode for MappedShare {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.bytes);
+        writer.put(&self.offset);
+    }
+}
+
+impl<'a> Decode<'a> for MappedShare {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedShare { address: reader.get()?, bytes: reader.get()?, offset: reader.get()? })
+    }
+}
+
+impl Message for MappedShare {
+    const OP: u16 = 145;
+}
+
+/// The answer to [`MappedShare`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedShareReply {}
+
+impl Encode for MappedShareReply {
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MappedShareReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedShareReply {})
+    }
+}
+
+impl Call for MappedShare {
+    type Reply<'a> = MappedShareReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6425,6 +6472,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         142 => "surface_reference_find",
         143 => "surface_reference_set",
         144 => "memory_free_idle",
+        145 => "mapped_share",
         _ => return None,
     })
 }
@@ -6578,6 +6626,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         142 => writer.put(&reader.get::<SurfaceReferenceFind<'_>>()?),
         143 => writer.put(&reader.get::<SurfaceReferenceSet>()?),
         144 => writer.put(&reader.get::<MemoryFreeIdle>()?),
+        145 => writer.put(&reader.get::<MappedShare>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -19,7 +19,7 @@ impl Worker {
         match region.storage {
             Storage::Linear(address) => {
                 self.allocations.check_box(address, region.layout, extent)?;
-                Ok(Placed::device(region))
+                Ok(if self.mapped.has(address) { Placed::shared(region) } else { Placed::device(region) })
             }
             Storage::Array(name) => Ok(Placed::array(self.objects.arrays.get(name)?.handle, region)),
         }

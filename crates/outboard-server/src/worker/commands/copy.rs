@@ -1,6 +1,8 @@
 //! Copies and fills.
 
-use outboard_abi::{CUresult, CUstream};
+use core::ffi::c_void;
+
+use outboard_abi::{CUmemorytype, CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_wire::messages::*;
@@ -180,21 +182,30 @@ impl CopyCommands for Worker {
         let stream = self.stream(m.stream)?;
         self.allocations.check_rows(m.dst, m.width, m.height, m.dst_pitch)?;
         self.allocations.check_rows(m.src, m.width, m.height, m.src_pitch)?;
+        let width = m.width as usize;
+        let on_host = (self.mapped.has(m.dst), self.mapped.has(m.src));
         if m.height == 1 {
-            return call!(self.table, cuMemcpyDtoDAsync_v2(m.dst, m.src, m.width as usize, stream));
+            return match on_host {
+                (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(m.dst, m.src, width, stream)),
+                (false, true) => call!(self.table, cuMemcpyHtoDAsync_v2(m.dst, m.src as *const c_void, width, stream)),
+                (true, false) => call!(self.table, cuMemcpyDtoHAsync_v2(m.dst as *mut c_void, m.src, width, stream)),
+                (true, true) => call!(self.table, cuMemcpyAsync(m.dst, m.src, width, stream)),
+            };
         }
+        let kind =
+            |on_host| if on_host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE };
         let copy = outboard_abi::CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
-            srcMemoryType: outboard_abi::CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            srcHost: core::ptr::null(),
+            srcMemoryType: kind(on_host.1),
+            srcHost: m.src as *const c_void,
             srcDevice: m.src,
             srcArray: core::ptr::null_mut(),
             srcPitch: m.src_pitch as usize,
             dstXInBytes: 0,
             dstY: 0,
-            dstMemoryType: outboard_abi::CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            dstHost: core::ptr::null_mut(),
+            dstMemoryType: kind(on_host.0),
+            dstHost: m.dst as *mut c_void,
             dstDevice: m.dst,
             dstArray: core::ptr::null_mut(),
             dstPitch: m.dst_pitch as usize,

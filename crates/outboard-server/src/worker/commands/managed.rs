@@ -37,6 +37,15 @@ impl Worker {
         Ok(())
     }
 
+    fn share_mapped(&mut self, m: &MappedShare) -> Result<(), CUresult> {
+        self.enter()?;
+        let memory = self.replier.as_ref().and_then(|replier| replier.memory().cloned());
+        let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        self.mapped.share(self.table, self.ctx, (m.address, m.bytes), &memory, m.offset)?;
+        self.allocations.insert(m.address, m.bytes, self.ctx);
+        Ok(())
+    }
+
     fn close_mapped(&mut self, m: &MappedClose) -> Result<(Context, Unused), CUresult> {
         let context = self.enter()?;
         let unused = self.mapped.close(m.address, m.bytes)?;
@@ -54,6 +63,11 @@ impl ManagedCommands for Worker {
     fn mapped_open(&mut self, m: MappedOpen, answer: Answer<MappedOpen>) {
         let outcome = self.open_mapped(&m);
         answer.result(outcome.map(|()| MappedOpenReply {}));
+    }
+
+    fn mapped_share(&mut self, m: MappedShare, answer: Answer<MappedShare>) {
+        let outcome = self.share_mapped(&m);
+        answer.result(outcome.map(|()| MappedShareReply {}));
     }
 
     fn mapped_close(&mut self, m: MappedClose, answer: Answer<MappedClose>) {

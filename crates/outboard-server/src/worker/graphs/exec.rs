@@ -58,7 +58,15 @@ impl Worker {
                 let (read, write) = (number(&copy.src), number(&copy.dst));
                 if read.is_none() && write.is_none() {
                     let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
-                    return call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx));
+                    call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))?;
+                    // The client's memory is no longer asked for.
+                    for asks in [first, last].into_iter().filter(|asks| *asks != node) {
+                        let part = self.idle_part()?;
+                        let p = part.params();
+                        call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
+                        self.keep(exec, vec![part])?;
+                    }
+                    return Ok(());
                 }
                 let [width, height, depth] = copy.extent;
                 let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;

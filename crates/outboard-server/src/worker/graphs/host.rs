@@ -41,6 +41,8 @@ impl Memory {
 
 /// What is to be done.
 enum Task {
+    /// Nothing.
+    Nothing,
     /// Call a function of the program.
     Call(u64),
     /// Fetch the bytes of the client's first box, if there is one, and bring them to its second, if there is one.
@@ -71,6 +73,7 @@ impl HostPart {
         self.output.forward(&self.replier);
         self.copies.tell(&self.replier);
         match &self.task {
+            Task::Nothing => {}
             Task::Call(number) => {
                 let mut body = Writer::new();
                 body.u64(*number);
@@ -149,6 +152,11 @@ impl Worker {
     /// For a host node.
     pub(super) fn host_call_part(&self, node: &HostNode) -> Result<Arc<HostPart>, CUresult> {
         self.host_part(self.ctx, Task::Call(node.function))
+    }
+
+    /// For a copy that has no need of the client any more.
+    pub(super) fn idle_part(&self) -> Result<Arc<HostPart>, CUresult> {
+        self.host_part(self.ctx, Task::Nothing)
     }
 
     /// For a copy of `bytes` from or to the client's memory, through memory of its own.

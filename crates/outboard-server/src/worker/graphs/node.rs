@@ -329,7 +329,12 @@ impl Worker {
                 let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
                 let all = above.checked_add(height).ok_or(INVALID)?;
                 self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
-                Ok((CUmemorytype::CU_MEMORYTYPE_DEVICE, *rows, core::ptr::null_mut(), [0; 3]))
+                let kind = if self.mapped.has(rows.address) {
+                    CUmemorytype::CU_MEMORYTYPE_HOST
+                } else {
+                    CUmemorytype::CU_MEMORYTYPE_DEVICE
+                };
+                Ok((kind, *rows, core::ptr::null_mut(), [0; 3]))
             }
             Place::Host(_) => {
                 let address = memory.ok_or(INVALID)?.address();

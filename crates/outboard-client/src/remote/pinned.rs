@@ -1,0 +1,81 @@
+//! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it are the device's own, and nothing travels.
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, CopyMode, Memory, Rect, Result, Side, Stream};
+use outboard_wire::messages as msg;
+
+use super::Remote;
+use crate::host::Pinned;
+use crate::pager::PAGE;
+
+impl Remote {
+    /// Allocates page-locked memory: shared, if the worker is on this machine and can have it.
+    pub(super) fn alloc_host(&self, ctx: ContextId, bytes: usize) -> Result<*mut u8> {
+        let shared = match self.session()?.link().memory() {
+            Some(memory) => self.host.alloc_shared(bytes, memory),
+            None => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        };
+        // What cannot be shared is memory all the same.
+        let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
+        let (address, bytes_there) = (memory as u64, (bytes as u64).next_multiple_of(PAGE));
+        if self.call_idle(ctx, &msg::MappedShare { address, bytes: bytes_there, offset }, |_| ()).is_ok() {
+            self.host.set_mapped(address, Some(ctx));
+            return Ok(memory);
+        }
+        // SAFETY: just allocated, and nobody has it.
+        unsafe { self.free_shared(memory) }?;
+        self.host.alloc(bytes)
+    }
+
+    /// Frees page-locked memory that was allocated, which the device has no more.
+    ///
+    /// # Safety
+    /// As of `Backend::host_free`.
+    pub(super) unsafe fn free_host(&self, memory: *mut u8) -> Result<()> {
+        // SAFETY: by the contract above.
+        unsafe {
+            match self.host.find(memory as u64) {
+                Some((_, Pinned { shared: true, .. })) => self.free_shared(memory),
+                _ => self.host.free(memory),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As of `HostMemory::free_shared`.
+    unsafe fn free_shared(&self, memory: *mut u8) -> Result<()> {
+        let file = self.session()?.link().memory().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: by the contract above.
+        unsafe { self.host.free_shared(memory, file) }
+    }
+
+    /// A copy one side of which is such memory.
+    pub(super) fn copy_pinned(
+        &self,
+        ctx: ContextId,
+        (dst, src): (u64, u64),
+        bytes: u64,
+        stream: Stream,
+        mode: CopyMode,
+    ) -> Result<()> {
+        let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
+        self.work(ctx, stream, || self.post_copy(ctx, dst, src, rect, stream))?;
+        self.after_copy(ctx, stream, mode)
+    }
+
+    /// Waits for a copy that was queued, unless the program does so itself.
+    pub(super) fn after_copy(&self, ctx: ContextId, stream: Stream, mode: CopyMode) -> Result<()> {
+        use outboard_front::backend::Backend as _;
+        if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
+    }
+
+    /// Such memory as one side of the copy of a box, as the device knows it; `span` is from its first to behind its last byte.
+    pub(super) fn pinned_side(&self, side: &Side, span: u64) -> Option<Side> {
+        match side.memory {
+            Memory::Host(address) if self.host.is_shared(address, span) => {
+                Some(Side { memory: Memory::Device(address), ..*side })
+            }
+            _ => None,
+        }
+    }
+}
