@@ -56,7 +56,8 @@ int main() {
             CHECK(cudaStreamSynchronize(stream));
             int status = -1;
             CHECK(cudaMemcpy(&status, outcome, sizeof status, cudaMemcpyDeviceToHost));
-            require(status == 0, "the kernel's launch succeeded");
+            if (status != 0) printf("the kernel's launch: %d\n", status);
+        require(status == 0, "the kernel's launch succeeded");
         }
         CHECK(cudaGraphExecDestroy(launcher));
         CHECK(cudaMemcpy(host.data(), values, n * sizeof(int), cudaMemcpyDeviceToHost));
