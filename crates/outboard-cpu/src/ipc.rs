@@ -1,15 +1,12 @@
 //! Memory and events shared among processes of one machine.
 //!
-//! All of it lies in files that exist only as open descriptors. A token names the process, its descriptor and a part of the file; whoever opens
-//! it finds the file under `/proc`, which the system allows to processes of the same user. A descriptor that is passed on is a file itself,
-//! and its name says what is in it.
+//! All of it lies in files that exist only as open descriptors. A token says which process offers the file ([`crate::offers`]), and which part
+//! of it is meant. A descriptor that is passed on is a file itself, and its name says what is in it.
 
-use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
@@ -20,6 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::backend::Cpu;
 use crate::event::Event;
+use crate::offers::{self, Offer};
 use crate::sched::Lane;
 use crate::vmm::Physical;
 use crate::work::{Condition, Word, Work};
@@ -30,26 +28,18 @@ const MEMORY: u64 = u64::from_le_bytes(*b"OBcpuMem");
 const EVENT: u64 = u64::from_le_bytes(*b"OBcpuEvt");
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// A part of a file of some process.
+/// A part of a file that a process offers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Part {
-    process: u64,
-    descriptor: u64,
-    /// So that another file under the same descriptor is not taken for it.
-    inode: u64,
+    offer: Offer,
     offset: u64,
     bytes: u64,
 }
 
 impl Part {
-    fn of(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Part> {
-        let descriptor = file.as_raw_fd() as u64;
-        let inode = rustix::fs::fstat(file).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?.st_ino;
-        Ok(Part { process: std::process::id().into(), descriptor, inode, offset, bytes })
-    }
-
     fn encode(&self, kind: u64) -> Token {
-        let words = [kind, self.process, self.descriptor, self.inode, self.offset, self.bytes];
+        let Offer { process, socket, secret } = self.offer;
+        let words = [kind, process, socket, secret, self.offset, self.bytes];
         let mut token = [0; 64];
         for (chunk, word) in token.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_le_bytes());
@@ -62,27 +52,17 @@ impl Part {
         for (word, chunk) in words.iter_mut().zip(token.chunks_exact(8)) {
             *word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
-        let [_, process, descriptor, inode, offset, bytes, ..] = words;
-        let part = Part { process, descriptor, inode, offset, bytes };
+        let [_, process, socket, secret, offset, bytes, ..] = words;
+        let part = Part { offer: Offer { process, socket, secret }, offset, bytes };
         if *token == part.encode(kind) { Ok(part) } else { Err(INVALID) }
     }
 
     /// The file, if it is there still and has such a part.
-    fn open(&self) -> Result<File> {
-        // Natively a process cannot open what it has exported itself, since it is there already.
-        if self.process == u64::from(std::process::id()) {
-            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-        }
-        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
-        // Anything may be under that name, even something that waits when it is opened: look first.
-        let name = std::fs::read_link(&path).map_err(|_| INVALID)?;
-        if !name.to_string_lossy().starts_with("/memfd:outboard-") {
-            return Err(INVALID);
-        }
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|_| INVALID)?;
-        let about = file.metadata().map_err(|_| INVALID)?;
-        let fits = self.offset.checked_add(self.bytes).is_some_and(|end| end <= about.size());
-        if about.ino() != self.inode || !fits || self.bytes == 0 { Err(INVALID) } else { Ok(file) }
+    fn open(&self) -> Result<OwnedFd> {
+        let file = self.offer.take()?;
+        let len = rustix::fs::fstat(&file).map_err(|_| INVALID)?.st_size as u64;
+        let fits = self.offset.checked_add(self.bytes).is_some_and(|end| end <= len);
+        if fits && self.bytes > 0 { Ok(file) } else { Err(INVALID) }
     }
 }
 
@@ -139,6 +119,8 @@ impl OpenedMemory {
 pub(crate) struct SharedEvent {
     file: OwnedFd,
     address: u64,
+    /// Once it has been asked for.
+    offer: OnceLock<Offer>,
 }
 
 impl SharedEvent {
@@ -152,7 +134,7 @@ impl SharedEvent {
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that holds no Rust values.
         let address = unsafe { mmap(std::ptr::null_mut(), PAGE as usize, access, MapFlags::SHARED, &file, 0) }
             .map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
-        Ok(Arc::new(SharedEvent { file, address: address as u64 }))
+        Ok(Arc::new(SharedEvent { file, address: address as u64, offer: OnceLock::new() }))
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
@@ -187,17 +169,29 @@ impl SharedEvent {
 
 impl Drop for SharedEvent {
     fn drop(&mut self) {
+        if let Some(offer) = self.offer.get() {
+            offers::withdraw(offer);
+        }
         // SAFETY: our own mapping, which nobody uses any more.
         let _ = unsafe { munmap(self.address as *mut std::ffi::c_void, PAGE as usize) };
     }
 }
+
+/// Offers of the devices' arenas, by their first addresses; they stay as long as the process.
+static ARENAS: Mutex<BTreeMap<u64, Offer>> = Mutex::new(BTreeMap::new());
 
 impl Cpu {
     fn share_range(&self, engine: &Engine, address: u64, bytes: u64) -> Result<Token> {
         let memory = engine.memory();
         let file = memory.file().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let offset = address.checked_sub(memory.base()).filter(|_| memory.check(address, bytes)).ok_or(INVALID)?;
-        Ok(Part::of(file, offset, bytes)?.encode(MEMORY))
+        let mut arenas = ARENAS.lock();
+        let offer = match arenas.get(&memory.base()) {
+            Some(offer) if offer.process == u64::from(std::process::id()) => *offer,
+            _ => offers::offer(file)?,
+        };
+        arenas.insert(memory.base(), offer);
+        Ok(Part { offer, offset, bytes }.encode(MEMORY))
     }
 }
 
@@ -289,11 +283,23 @@ impl Sharing for Cpu {
     fn share_event(&self, _ctx: ContextId, event: ObjectId) -> Result<Token> {
         let event = self.event(event)?;
         let shared = event.shared.as_ref().ok_or(INVALID)?;
-        Ok(Part::of(shared.file.as_fd(), 0, PAGE)?.encode(EVENT))
+        let offer = match shared.offer.get() {
+            Some(offer) => *offer,
+            None => {
+                let made = offers::offer(shared.file.as_fd())?;
+                let kept = *shared.offer.get_or_init(|| made);
+                if kept != made {
+                    // Another thread was first.
+                    offers::withdraw(&made);
+                }
+                kept
+            }
+        };
+        Ok(Part { offer, offset: 0, bytes: PAGE }.encode(EVENT))
     }
 
     fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
-        let shared = SharedEvent::map(Part::decode(EVENT, token)?.open()?.into())?;
+        let shared = SharedEvent::map(Part::decode(EVENT, token)?.open()?)?;
         self.insert_event(event, Event::of(ctx, shared));
         Ok(())
     }
@@ -343,18 +349,17 @@ mod tests {
     #[test]
     fn tokens_of_anybody_are_refused_without_harm() {
         let file = outboard_simt::memory_file(2 * PAGE).expect("a file");
-        let own = Part::of(file.as_fd(), 0, PAGE).expect("a part");
+        let offer = offers::offer(file.as_fd()).expect("an offer");
+        let own = Part { offer, offset: 0, bytes: PAGE };
         assert_eq!(Part::decode(MEMORY, &own.encode(MEMORY)), Ok(own));
         assert_eq!(own.open().err(), Some(CUresult::CUDA_ERROR_INVALID_CONTEXT));
         assert!(Part::decode(EVENT, &own.encode(MEMORY)).is_err() && Part::decode(MEMORY, &[0; 64]).is_err());
         let mut longer = own.encode(MEMORY);
         longer[63] = 1;
         assert!(Part::decode(MEMORY, &longer).is_err());
-        // Processes that are not there, or that have other files.
+        // Processes that are not there, or that offer nothing.
         for process in [0, 1, u64::MAX] {
-            for descriptor in [0, 1, u64::MAX] {
-                assert!(Part { process, descriptor, ..own }.open().is_err());
-            }
+            assert_eq!(Part { offer: Offer { process, ..offer }, ..own }.open().err(), Some(INVALID));
         }
     }
 }

@@ -24,6 +24,7 @@ mod link;
 mod managed;
 mod memory;
 mod module;
+mod offers;
 mod output;
 mod peer;
 mod pool;

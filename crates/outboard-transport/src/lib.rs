@@ -10,7 +10,7 @@ mod descriptor;
 pub mod host;
 pub mod lane;
 mod memory;
-mod passing;
+pub mod passing;
 pub mod pipe;
 mod ring;
 pub mod segment;

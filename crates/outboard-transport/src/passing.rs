@@ -13,10 +13,10 @@ use rustix::net::{
 };
 
 /// Descriptors that one message can bring.
-pub(crate) const MOST: usize = 8;
+pub const MOST: usize = 8;
 
 /// Sends a short message with descriptors. It fits into the socket's empty buffer, so this does not wait.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -33,7 +33,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
 }
 
 /// Receives a message of that length with its descriptors, before the deadline.
-pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
+pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     loop {
         wait_until(socket, deadline)?;
