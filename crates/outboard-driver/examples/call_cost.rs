@@ -37,10 +37,15 @@ const BATCH: usize = 2_000;
 type Result<T> = std::result::Result<T, CUresult>;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let threads: usize = std::env::args().nth(1).map_or(Ok(8), |text| text.parse())?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     // SAFETY: a driver library, or the loader finds none.
     let library = unsafe { Library::load(Path::new("libcuda.so.1")) }?;
-    measure(library.table, threads).map_err(|error| format!("a call failed with error {}", error.0))?;
+    let outcome = match arguments.as_slice() {
+        // For `cargo xtask counts`: makes calls, and measures nothing.
+        [count, wanted, calls] if count == "--count" => repeat(library.table, wanted, calls.parse()?),
+        _ => measure(library.table, arguments.first().map_or(Ok(8), |text| text.parse())?),
+    };
+    outcome.map_err(|error| format!("a call failed with error {}", error.0))?;
     Ok(())
 }
 
@@ -54,6 +59,7 @@ struct Objects {
     kernel: CUkernel,
     memory: CUdeviceptr,
     first: CUdeviceptr,
+    allocations: u64,
 }
 
 // SAFETY: handles, which all threads may use.
@@ -107,7 +113,7 @@ fn cases() -> Vec<Case> {
             let mut out: [*mut c_void; 3] =
                 [(&raw mut kind).cast(), (&raw mut ordinal).cast(), (&raw mut managed).cast()];
             // All over the allocations.
-            let address = o.first + (index as u64).wrapping_mul(7919) % ALLOCATIONS as u64 * 512;
+            let address = o.first + (index as u64).wrapping_mul(7919) % o.allocations * 512;
             call!(t, cuPointerGetAttributes(3, wanted.as_mut_ptr(), out.as_mut_ptr(), address))
         }),
         ("cuLaunchKernel, 8 parameters", true, |t, o, _| launch(t, o.function, o.stream)),
@@ -130,7 +136,19 @@ fn launch(t: &Table, function: CUfunction, stream: CUstream) -> Result<()> {
     call!(t, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params.as_mut_ptr(), null_mut()))
 }
 
-fn objects(t: &Table) -> Result<Objects> {
+/// Makes each call whose name begins with one of those wanted, some times.
+fn repeat(t: Table, wanted: &str, calls: usize) -> Result<()> {
+    let o = objects(&t, calls)?;
+    for (name, _, run) in cases() {
+        if wanted.split(',').any(|wanted| name.split([' ', ',']).next() == Some(wanted)) {
+            (0..calls).try_for_each(|index| run(&t, &o, index))?;
+            call!(t, cuStreamSynchronize(o.stream))?;
+        }
+    }
+    Ok(())
+}
+
+fn objects(t: &Table, allocations: usize) -> Result<Objects> {
     let mut o = Objects {
         context: null_mut(),
         stream: null_mut(),
@@ -139,6 +157,7 @@ fn objects(t: &Table) -> Result<Objects> {
         kernel: null_mut(),
         memory: 0,
         first: 0,
+        allocations: allocations as u64,
     };
     call!(t, cuInit(0))?;
     call!(t, cuDevicePrimaryCtxRetain(&mut o.context, 0))?;
@@ -153,8 +172,8 @@ fn objects(t: &Table) -> Result<Objects> {
     call!(t, cuLibraryGetKernel(&mut o.kernel, library, c"eight".as_ptr()))?;
     call!(t, cuMemAlloc_v2(&mut o.memory, 4096))?;
     // Small allocations lie next to each other; one that is cut in pieces would not do, as it is one allocation.
-    let mut all = Vec::with_capacity(ALLOCATIONS);
-    for _ in 0..ALLOCATIONS {
+    let mut all = Vec::with_capacity(allocations);
+    for _ in 0..allocations {
         let mut address = 0;
         call!(t, cuMemAlloc_v2(&mut address, 512))?;
         all.push(address);
@@ -211,7 +230,7 @@ fn time(t: &Table, all: &[Objects], posted: bool, run: fn(&Table, &Objects, usiz
 
 #[allow(clippy::print_stdout)]
 fn measure(t: Table, threads: usize) -> Result<()> {
-    let shared = objects(&t)?;
+    let shared = objects(&t, ALLOCATIONS)?;
     let mut all = Vec::new();
     for _ in 0..threads.max(1) {
         let mut own = shared;
