@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "outboard-ptx",
     "outboard-simt",
     "outboard-cpu",
+    "outboard-bench",
     "outboard-cli",
 ];
 

@@ -1,5 +1,6 @@
 //! The command `outboard`.
 
+mod bench;
 mod devices;
 mod driver;
 mod environment;
@@ -30,6 +31,11 @@ enum Command {
     Devices(devices::Args),
     /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
     Profile(profile::Args),
+    /// Measure how far from native a server on this machine is.
+    Bench(bench::Args),
+    /// Measure for `bench`, which starts it.
+    #[command(hide = true)]
+    BenchParticipant,
     /// Serve one client; started by `serve`.
     #[command(hide = true)]
     Worker(serve::WorkerArgs),
@@ -47,6 +53,8 @@ fn main() -> miette::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
         Command::Profile(args) => profile::profile(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
         Command::CheckDriver => serve::check_driver(),
     }

@@ -1,0 +1,152 @@
+//! A participant as the program that measures sees it: a process that answers requests.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::BenchError;
+use crate::protocol::{Answer, Request};
+
+/// A running participant; killed when dropped.
+pub(crate) struct Participant {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: Receiver<Answer>,
+    log: PathBuf,
+    alive: bool,
+}
+
+impl Participant {
+    /// Starts it. What it says on standard error goes to the file `log`.
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Participant, BenchError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let errors = File::create(log).map_err(BenchError::system(format!("cannot write {}", log.display())))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().map_err(BenchError::system(format!("cannot start {name}")))?;
+        let requests = child.stdin.take();
+        let (send, answers) = channel();
+        if let Some(output) = child.stdout.take() {
+            std::thread::spawn(move || {
+                // Other lines are what libraries print.
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                for answer in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
+                    if send.send(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Participant { child, requests, answers, log: log.to_owned(), alive: true })
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it can be asked.
+    pub(crate) fn alive(&self) -> bool {
+        self.alive
+    }
+
+    /// Sends a request; the answer is to be received.
+    pub(crate) fn send(&mut self, request: &Request) {
+        let line = serde_json::to_string(request).unwrap_or_default() + "\n";
+        // If it has ended, receiving finds that out.
+        if let Some(requests) = &mut self.requests {
+            let _ = requests.write_all(line.as_bytes()).and_then(|()| requests.flush());
+        }
+    }
+
+    /// Its next answer; one that it failed when none comes in time, and then it is no longer alive.
+    pub(crate) fn receive(&mut self, limit: Duration) -> Answer {
+        match self.answers.recv_timeout(limit) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.alive = false;
+                let reason = match error {
+                    RecvTimeoutError::Timeout => format!("no answer within {} s", limit.as_secs()),
+                    RecvTimeoutError::Disconnected => self.end_told(),
+                };
+                let _ = self.child.kill();
+                Answer::Failed { reason }
+            }
+        }
+    }
+
+    /// Sends a request and waits for the answer.
+    pub(crate) fn ask(&mut self, request: &Request, limit: Duration) -> Answer {
+        self.send(request);
+        self.receive(limit)
+    }
+
+    /// Lets it end by itself, as programs do, and waits for that.
+    pub(crate) fn finish(mut self, limit: Duration) {
+        self.requests = None;
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// How it ended, with the last that it said.
+    fn end_told(&mut self) -> String {
+        let how = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log).into_owned();
+        match log.lines().map(str::trim).rfind(|line| !line.is_empty()) {
+            Some(line) => format!("the process ended ({how}): {line}"),
+            None => format!("the process ended ({how})"),
+        }
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str, test: &str) -> Participant {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let log = std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
+        let participant = Participant::start(command, &log).unwrap();
+        assert!(participant.id() > 0);
+        participant
+    }
+
+    #[test]
+    fn answers_are_read_and_other_lines_are_not() {
+        let mut participant = shell(r#"read line; echo noise; echo '{"is": "ready"}'; read line"#, "answers");
+        assert_eq!(participant.ask(&Request::Run, LIMIT), Answer::Ready);
+        participant.finish(LIMIT);
+    }
+
+    #[test]
+    fn an_end_is_told_with_the_last_line() {
+        let mut participant = shell("echo 'out of luck' >&2; exit 3", "end");
+        let Answer::Failed { reason } = participant.ask(&Request::Run, LIMIT) else { panic!("it answered") };
+        assert!(reason.contains("out of luck") && reason.contains('3'), "{reason}");
+        assert!(!participant.alive());
+    }
+
+    #[test]
+    fn silence_is_a_failure() {
+        let mut participant = shell("sleep 60", "silence");
+        let answer = participant.ask(&Request::Run, Duration::from_millis(20));
+        assert!(matches!(answer, Answer::Failed { .. }));
+        assert!(!participant.alive());
+    }
+}

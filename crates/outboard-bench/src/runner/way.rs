@@ -1,0 +1,105 @@
+//! A way to the device: natively, or over a transport through a server of its own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Setup;
+use crate::BenchError;
+use crate::participant::Participant;
+use crate::processor::{self, Family};
+use crate::results::NATIVE;
+use crate::servers::Server;
+
+/// Where the client's statistics go.
+const STATISTICS: &str = "OUTBOARD_STATS_FILE";
+
+pub(super) struct Way {
+    /// `native`, or the transport.
+    pub(super) name: String,
+    server: Option<Server>,
+    folder: PathBuf,
+    started: u32,
+}
+
+/// A participant with the file that its statistics will be in.
+pub(super) struct Seat {
+    pub(super) participant: Participant,
+    statistics: PathBuf,
+}
+
+/// CPU time used so far by a participant and its server.
+pub(super) struct Used {
+    client: f64,
+    server: Family,
+}
+
+impl Way {
+    /// The native one.
+    pub(super) fn native(setup: &Setup) -> Result<Way, BenchError> {
+        Way::with(setup, NATIVE, None)
+    }
+
+    /// One with a new server.
+    pub(super) fn through(setup: &Setup, transport: &str) -> Result<Way, BenchError> {
+        let folder = setup.scratch.join(transport);
+        let server = Server::start(&setup.outboard, &setup.driver.to_string_lossy(), &folder)?;
+        Way::with(setup, transport, Some(server))
+    }
+
+    fn with(setup: &Setup, name: &str, server: Option<Server>) -> Result<Way, BenchError> {
+        let folder = setup.scratch.join(name);
+        fs::create_dir_all(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
+        Ok(Way { name: name.to_owned(), server, folder, started: 0 })
+    }
+
+    /// Starts a program this way.
+    pub(super) fn start(&mut self, setup: &Setup, program: &Path, args: &[OsString]) -> Result<Seat, BenchError> {
+        self.started += 1;
+        let statistics = self.folder.join(format!("statistics-{}.json", self.started));
+        let mut command;
+        if let Some(server) = &self.server {
+            command = Command::new(&setup.outboard);
+            command.args(["run", "--server", server.address(), "--"]).arg(program);
+            command.env("OUTBOARD_TRANSPORT", &self.name).env(STATISTICS, &statistics);
+        } else {
+            command = Command::new(program);
+            command.env_remove("OUTBOARD_SERVER");
+            if let Some(native) = &setup.native {
+                let mut path = native.clone().into_os_string();
+                if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
+                    path.push(":");
+                    path.push(others);
+                }
+                command.env("LD_LIBRARY_PATH", path);
+            }
+        }
+        command.args(args);
+        let log = self.folder.join(format!("participant-{}.log", self.started));
+        Ok(Seat { participant: Participant::start(command, &log)?, statistics })
+    }
+
+    /// CPU time now.
+    pub(super) fn used(&self, seat: &Seat) -> Used {
+        Used {
+            client: processor::used(seat.participant.id()).unwrap_or(0.0),
+            server: self.server.as_ref().map(|server| Family::of(server.id())).unwrap_or_default(),
+        }
+    }
+}
+
+impl Used {
+    /// CPU time used since then, of the participant and of the server.
+    pub(super) fn since(&self, earlier: &Used) -> (f64, f64) {
+        ((self.client - earlier.client).max(0.0), self.server.since(&earlier.server).max(0.0))
+    }
+}
+
+impl Seat {
+    /// Lets the participant end and reads the statistics that its client library then writes.
+    pub(super) fn finish(self) -> Option<serde_json::Value> {
+        self.participant.finish(std::time::Duration::from_secs(20));
+        serde_json::from_slice(&fs::read(self.statistics).ok()?).ok()
+    }
+}

@@ -1,0 +1,224 @@
+//! Targets, which `benches/targets.toml` holds, and whether a run meets them.
+
+use serde::Deserialize;
+
+use crate::BenchError;
+use crate::numbers;
+use crate::results::{Measured, Results, Unit};
+
+/// The file of targets, which travels inside the program.
+const FILE: &str = include_str!("../../../benches/targets.toml");
+
+/// A measure with targets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The measure's name.
+    pub measure: String,
+    /// Targets by way: `shm`, `tcp`.
+    pub ways: Vec<(String, Target)>,
+}
+
+/// What is to be reached: all of some comparisons.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target(Vec<Limit>);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Limit {
+    at_most: bool,
+    number: f64,
+    of: Of,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Of {
+    /// The figure itself, in base units.
+    Figure(Unit),
+    /// The ratio to native.
+    Native,
+    /// The part of what plain TCP streams carry.
+    Streams,
+}
+
+/// What a target says of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// Reached.
+    Met,
+    /// Not reached: how many times the target, or which part of it.
+    Missed(f64),
+    /// There is no figure, or it was not measured on the device that the target is for.
+    Open,
+}
+
+#[derive(Deserialize)]
+struct File {
+    row: Vec<FileRow>,
+}
+
+#[derive(Deserialize)]
+struct FileRow {
+    measure: String,
+    #[serde(flatten)]
+    ways: std::collections::BTreeMap<String, String>,
+}
+
+/// The rows of the file, in its order.
+pub fn rows() -> Result<Vec<Row>, BenchError> {
+    let wrong = |reason: String| BenchError::File { file: "benches/targets.toml".to_owned(), reason };
+    let file: File = toml::from_str(FILE).map_err(|error| wrong(error.to_string()))?;
+    let row = |row: FileRow| {
+        let FileRow { measure, ways } = row;
+        let ways = ways.into_iter().map(|(way, text)| {
+            let target = Target::parse(&text);
+            let target = target.ok_or_else(|| wrong(format!("the target \"{text}\" of {measure} cannot be read")));
+            Ok((way, target?))
+        });
+        let ways = ways.collect::<Result<_, BenchError>>()?;
+        Ok(Row { measure, ways })
+    };
+    file.row.into_iter().map(row).collect()
+}
+
+impl Row {
+    /// The target of a way.
+    pub fn target(&self, way: &str) -> Option<&Target> {
+        self.ways.iter().find(|(name, _)| name == way).map(|(_, target)| target)
+    }
+}
+
+impl Target {
+    fn parse(text: &str) -> Option<Target> {
+        text.split(" and ").map(Limit::parse).collect::<Option<_>>().map(Target)
+    }
+
+    /// Whether the medians of a run meet it.
+    pub fn judge(&self, results: &Results, measured: &Measured, way: &str) -> Verdict {
+        let mut verdict = Verdict::Met;
+        for limit in &self.0 {
+            let Some(seen) = limit.seen(results, measured, way) else { return Verdict::Open };
+            let reached = if limit.at_most { seen <= limit.number } else { seen >= limit.number };
+            let part = if limit.number == 0.0 { f64::INFINITY } else { seen / limit.number };
+            verdict = match verdict {
+                Verdict::Met if !reached => Verdict::Missed(part),
+                Verdict::Missed(other) if !reached => {
+                    Verdict::Missed(if limit.at_most { other.max(part) } else { other.min(part) })
+                }
+                other => other,
+            };
+        }
+        verdict
+    }
+}
+
+impl Limit {
+    fn parse(text: &str) -> Option<Limit> {
+        let (at_most, rest) = match text.trim().strip_prefix("<=") {
+            Some(rest) => (true, rest),
+            None => (false, text.trim().strip_prefix(">=")?),
+        };
+        let (number, unit) = rest.trim().split_once(' ')?;
+        let number: f64 = number.parse().ok()?;
+        let (factor, of) = match unit.trim() {
+            "ns" => (1e-9, Of::Figure(Unit::Time)),
+            "us" => (1e-6, Of::Figure(Unit::Time)),
+            "ms" => (1e-3, Of::Figure(Unit::Time)),
+            "GB/s" => (1e9, Of::Figure(Unit::Rate)),
+            "B" => (1.0, Of::Figure(Unit::Bytes)),
+            "x" => (1.0, Of::Native),
+            "% of streams" => (0.01, Of::Streams),
+            _ => return None,
+        };
+        Some(Limit { at_most, number: number * factor, of })
+    }
+
+    /// The median that the limit is about. `None` if there is none to judge.
+    fn seen(&self, results: &Results, measured: &Measured, way: &str) -> Option<f64> {
+        match self.of {
+            Of::Figure(unit) if unit == measured.unit => {
+                // Counted bytes are the same everywhere.
+                let same_device = results.machine.get("device").is_some_and(|device| device.contains("H200"));
+                if same_device || unit == Unit::Bytes { Some(measured.summary(way)?.median) } else { None }
+            }
+            Of::Figure(_) => None,
+            Of::Native => Some(measured.ratio(way)?.median),
+            Of::Streams => Some(measured.summary(way)?.median / results.same_streams()?.median),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, limit) in self.0.iter().enumerate() {
+            let (and, sign) = (if index == 0 { "" } else { ", " }, if limit.at_most { "≤" } else { "≥" });
+            let size = match limit.of {
+                Of::Figure(unit) => numbers::plain(unit, limit.number),
+                Of::Native => format!("{} ×", limit.number),
+                Of::Streams => format!("{:.0} % of plain streams", limit.number * 100.0),
+            };
+            write!(out, "{and}{sign} {size}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Group, NATIVE, Round, Series, Streams};
+    use std::collections::BTreeMap;
+
+    fn measured(unit: Unit, native: f64, tcp: f64) -> Measured {
+        let series = |value| {
+            let round = Round { value, ..Round::default() };
+            Series { rounds: vec![round], missing: None }
+        };
+        let ways = BTreeMap::from([(NATIVE.to_owned(), series(native)), ("tcp".to_owned(), series(tcp))]);
+        Measured { id: "x".into(), title: "x".into(), unit, group: Group::Calls, ways }
+    }
+
+    fn on(device: &str) -> Results {
+        let machine = BTreeMap::from([("device".to_owned(), device.to_owned())]);
+        Results { machine, lanes: 2, streams: vec![Streams { streams: 2, rounds: vec![20e9] }], ..Results::default() }
+    }
+
+    fn judge(target: &str, results: &Results, measured: &Measured) -> Verdict {
+        Target::parse(target).unwrap().judge(results, measured, "tcp")
+    }
+
+    #[test]
+    fn every_target_can_be_read_and_names_a_measure() {
+        let mut known: Vec<String> = crate::measures::catalogue(false).into_iter().map(|measure| measure.id).collect();
+        known.extend(
+            crate::apps::STEADY.iter().chain([&crate::apps::FIRST]).flat_map(crate::apps::measures).map(|m| m.id),
+        );
+        known.push("upload.later".to_owned());
+        for row in rows().unwrap() {
+            assert!(known.contains(&row.measure), "{}", row.measure);
+            assert!(row.target("shm").is_some() && row.target("tcp").is_some() && row.ways.len() == 2, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn figures_are_judged_on_their_device_only() {
+        let call = measured(Unit::Time, 2e-6, 0.4e-6);
+        assert_eq!(judge("<= 0.5 us", &on("NVIDIA H200"), &call), Verdict::Met);
+        assert_eq!(judge("<= 0.2 us", &on("NVIDIA H200"), &call), Verdict::Missed(2.0));
+        assert_eq!(judge("<= 0.2 us", &on("another"), &call), Verdict::Open);
+        assert_eq!(judge("<= 0.25 x", &on("another"), &call), Verdict::Met);
+    }
+
+    #[test]
+    fn both_of_two_limits_are_to_be_met() {
+        let target = ">= 80 % of streams and >= 12 GB/s";
+        assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 17e9)), Verdict::Met);
+        assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 8e9)), Verdict::Missed(0.5));
+        assert_eq!(Target::parse(target).unwrap().to_string(), "≥ 80 % of plain streams, ≥ 12 GB/s");
+    }
+
+    #[test]
+    fn nothing_may_be_a_target() {
+        assert_eq!(judge("<= 0 B", &on("x"), &measured(Unit::Bytes, 0.0, 0.0)), Verdict::Met);
+        assert_eq!(judge("<= 0 B", &on("x"), &measured(Unit::Bytes, 0.0, 5.0)), Verdict::Missed(f64::INFINITY));
+        assert!(Target::parse("less").is_none());
+    }
+}
