@@ -26,11 +26,17 @@ fn remote(results: &Results) -> impl Iterator<Item = &str> {
 fn figure(measured: &Measured, way: &str) -> String {
     match (measured.summary(way), measured.ways.get(way)) {
         (Some(summary), _) => numbers::spread(measured.unit, &summary),
-        (None, Some(series)) => {
-            series.missing.clone().map_or_else(|| "–".to_owned(), |reason| reason.replace('|', "/"))
-        }
+        (None, Some(_)) => failure(measured, way).unwrap_or_else(|| "–".to_owned()),
         (None, None) => "–".to_owned(),
     }
+}
+
+/// Why a way has no figure.
+fn failure(measured: &Measured, way: &str) -> Option<String> {
+    let series = measured.ways.get(way).filter(|series| series.rounds.is_empty())?;
+    let reason = series.missing.as_ref()?.replace('|', "/");
+    let words: Vec<&str> = reason.split_whitespace().take(16).collect();
+    Some(words.join(" "))
 }
 
 fn ratio(measured: &Measured, way: &str) -> String {
@@ -59,6 +65,7 @@ pub(super) fn targets(results: &Results, rows: &[Row]) -> String {
         let _ = write!(table, "| {} | {} |", measured.title, figure(measured, NATIVE));
         for way in remote(results) {
             let (goal, judged) = match row.target(way) {
+                Some(target) if failure(measured, way).is_some() => (target.to_string(), "**failed**"),
                 Some(target) => (target.to_string(), verdict(target.judge(results, measured, way))),
                 None => ("–".to_owned(), "–"),
             };
@@ -77,10 +84,13 @@ pub(super) fn missed(results: &Results, texts: &Texts) -> String {
         let Some(measured) = results.measure(&row.measure) else { continue };
         for way in remote(results) {
             let judged = row.target(way).map(|target| target.judge(results, measured, way));
-            let Some(Verdict::Missed(part)) = judged else { continue };
-            let by = match part.is_finite() {
-                true => format!("{} times the target", numbers::digits(part)),
-                false => "not nothing".to_owned(),
+            let by = match (failure(measured, way), judged) {
+                (Some(reason), _) => format!("failed ({reason})"),
+                (None, Some(Verdict::Missed(part))) if part.is_finite() => {
+                    format!("{} times the target", numbers::digits(part))
+                }
+                (None, Some(Verdict::Missed(_))) => "not nothing".to_owned(),
+                _ => continue,
             };
             let why = match texts.note(&row.measure, way) {
                 Some(note) => format!("{} {}", note.why, note.closes),

@@ -16,6 +16,8 @@ fn example() -> Results {
     let copy = |id: &str, rate: f64| {
         measured(id, Unit::Rate, Group::Copies, [rate, rate, rate * 1.1], [rate / 2.0, rate / 2.5, rate / 3.0])
     };
+    let mut failing = measured("copy.tiny.d2h", Unit::Time, Group::Copies, [7e-6; 3], [7e-6; 3]);
+    failing.ways.insert("tcp".into(), Series { rounds: Vec::new(), missing: Some("it | fell over".into()) });
     Results {
         outboard: "0.1.0".into(),
         revision: Some("abc".into()),
@@ -34,6 +36,7 @@ fn example() -> Results {
             copy("copy.pinned.h2d.16M", 54e9),
             copy("copy.pinned.h2d.64M", 54e9),
             copy("copy.pageable.d2h.64M", 18e9),
+            failing,
             measured("app.linear_eager", Unit::Time, Group::Applications, [0.3e-3; 3], [0.29e-3; 3]),
         ],
     }
@@ -58,6 +61,8 @@ fn the_page_judges_and_explains() {
     assert!(row("launch.sync").contains("| **missed** |"), "{page}");
     // 21 µs where 17 are the target.
     assert!(page.contains("1.24 times the target. It takes long. Less of it."), "{page}");
+    assert!(row("copy.tiny.d2h").contains("| it / fell over | – | **failed** |"), "{page}");
+    assert!(page.contains("- what copy.tiny.d2h is, TCP: failed (it / fell over). Not explained yet."), "{page}");
     assert!(!page.contains("All take long"));
     assert!(page.contains("![Copies](performance/copies.svg)"));
     assert!(page.contains("The transport shm was left out"));

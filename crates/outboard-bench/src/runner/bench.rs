@@ -15,8 +15,11 @@ use crate::protocol::{Answer, Request};
 use crate::results::{Group, Measured, Results, Round, Unit};
 use crate::{BenchError, statistics};
 
-/// What is waited for an answer; setting up an application includes imports and compiling.
-const LIMIT: Duration = Duration::from_secs(100);
+/// How long setting up may take: of an application, with imports and compiling.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a turn may take. None is meant to take more than 2 s.
+const TURN_LIMIT: Duration = Duration::from_secs(20);
 
 /// The subcommand of `outboard` that is a participant.
 const PARTICIPANT: &str = "bench-participant";
@@ -233,7 +236,7 @@ impl<'a> Bench<'a> {
         for seat in seats.iter_mut() {
             // What failed starts anew for the next measure.
             if let Some(living) = seat.as_mut().filter(|seat| seat.participant.alive()) {
-                living.participant.ask(&Request::Release, LIMIT);
+                living.participant.ask(&Request::Release, TURN_LIMIT);
             } else {
                 *seat = None;
             }
@@ -357,7 +360,7 @@ fn hello(participant: &mut Participant) -> Result<(), String> {
 /// One turn, noted with every entry that it has samples for.
 fn take(way: &Way, seat: &mut Seat, entries: &mut [Measured]) {
     let before = way.used(seat);
-    let answer = seat.participant.ask(&Request::Run, LIMIT);
+    let answer = seat.participant.ask(&Request::Run, TURN_LIMIT);
     let (client_cpu, server_cpu) = way.used(seat).since(&before);
     for entry in entries {
         match &answer {
