@@ -21,11 +21,16 @@ int main() {
     int active = 99;
     CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
     EXPECT(active == 0);
+    // Flags that are set while it is not active are those that it has.
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxSetFlags)(device, CU_CTX_SCHED_YIELD));
+    CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT(active == 0 && (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_YIELD);
     CUcontext primary, again;
     CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&primary, device));
     CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxRetain)(&again, device));
     EXPECT(primary == again);
     CHECK_DRIVER(DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active));
+    EXPECT((flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_YIELD);
     EXPECT(active == 1 && current() == nullptr);  // retaining makes nothing current
 
     // A context that is made becomes the top of the stack.

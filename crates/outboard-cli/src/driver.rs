@@ -8,7 +8,7 @@ use std::str::FromStr;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use outboard_client::target::VARIABLE;
 use outboard_driver::{Library, call};
-use outboard_server::worker::{self, Worker};
+use outboard_server::worker::{self, Setup};
 
 use crate::install;
 
@@ -94,17 +94,19 @@ pub(crate) fn check() -> String {
     }
 }
 
-/// Serves one client with a driver library, and an NVML library if it is not the usual one.
-pub(crate) fn work(driver: &Path, nvml: Option<&Path>) -> ! {
+/// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images.
+pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u64)>) -> ! {
     let file = driver.file_name().and_then(|name| name.to_str());
     let name = match file {
         Some(install::CPU_DRIVER) => "software device".to_owned(),
         Some(NVIDIA) => "NVIDIA's driver".to_owned(),
         _ => driver.display().to_string(),
     };
-    worker::run(|start| {
-        // SAFETY: the supervisor's user chose the file as a CUDA driver library.
-        let worker = unsafe { Worker::new(driver, &name, start) }?.with_nvml(nvml.map(Path::to_owned));
-        Ok(if file == Some(install::CPU_DRIVER) { worker.showing_memory() } else { worker })
+    // SAFETY: the supervisor's user chose the file as a CUDA driver library.
+    let setup = unsafe { Setup::new(driver, name) };
+    let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(file == Some(install::CPU_DRIVER));
+    worker::run(match images {
+        Some((folder, limit)) => setup.with_image_cache(folder, limit),
+        None => setup,
     })
 }

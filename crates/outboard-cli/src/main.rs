@@ -4,6 +4,7 @@ mod bench;
 mod devices;
 mod driver;
 mod environment;
+mod images;
 mod install;
 mod probe;
 mod profile;

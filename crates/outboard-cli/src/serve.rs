@@ -30,6 +30,20 @@ pub(crate) struct Args {
     /// Who may connect to the socket: the server's own user and root, its group too, or every user of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
+    /// How many workers wait for clients with the driver started and a context made, which spares a client most of its start-up. Each holds
+    /// some memory of its device: about 530 MB on an H200.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
+    warm: u32,
+    /// The devices on which waiting workers hold a context, by index, or `none`. A session that does not use one gives it back.
+    #[arg(long, default_value = "0", value_name = "INDEX,…|none")]
+    warm_devices: Indices,
+    /// Where images (the code that clients load) are kept, so that no later client needs to send them again; `off` keeps none. Without it,
+    /// `outboard/images` in the user's folder for caches.
+    #[arg(long, value_name = "DIR|off")]
+    image_cache: Option<PathBuf>,
+    /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
+    #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
+    image_cache_limit: u64,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -48,6 +62,22 @@ enum SocketAccess {
     All,
 }
 
+/// Indices of devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Indices(Vec<u32>);
+
+impl std::str::FromStr for Indices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Indices, String> {
+        if text == "none" {
+            return Ok(Indices(Vec::new()));
+        }
+        let index = |text: &str| text.trim().parse().map_err(|_| format!("`{text}` is not the index of a device"));
+        text.split(',').map(index).collect::<Result<_, _>>().map(Indices)
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct WorkerArgs {
     /// The driver library.
@@ -56,6 +86,12 @@ pub(crate) struct WorkerArgs {
     /// The NVML library.
     #[arg(long)]
     nvml: Option<PathBuf>,
+    /// Where images are kept.
+    #[arg(long)]
+    image_cache: Option<PathBuf>,
+    /// The most bytes that they may take.
+    #[arg(long, default_value_t = 0)]
+    image_cache_limit: u64,
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
@@ -68,6 +104,11 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.into()];
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
+    }
+    if let Some(folder) = crate::images::folder(args.image_cache) {
+        let limit = args.image_cache_limit.to_string();
+        arguments.extend([OsString::from("--image-cache"), folder.into()]);
+        arguments.extend([OsString::from("--image-cache-limit"), limit.into()]);
     }
     let worker = WorkerCommand::this_program(arguments);
     let mut config = Config::new(with_port(&args.listen), worker);
@@ -82,12 +123,15 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         SocketAccess::Group => Access::Group,
         SocketAccess::All => Access::All,
     };
+    config.warm = args.warm as usize;
+    config.warm_contexts = args.warm_devices.0;
     supervisor::serve(config).into_diagnostic()
 }
 
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
-    crate::driver::work(&args.driver, args.nvml.as_deref())
+    let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
+    crate::driver::work(&args.driver, args.nvml.as_deref(), images)
 }
 
 pub(crate) fn check_driver() -> Result<()> {
@@ -110,6 +154,15 @@ fn with_port(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_listed_or_none() {
+        assert_eq!("2, 0".parse(), Ok(Indices(vec![2, 0])));
+        assert_eq!("none".parse(), Ok(Indices(vec![])));
+        for text in ["", "0,", "gpu", "-1"] {
+            assert!(text.parse::<Indices>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn an_address_gets_the_usual_port() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,9 +47,22 @@ pub(crate) struct Session {
     upload: Mutex<()>,
     progress: Progress,
     reuse: Reuse,
+    images: ImageCounters,
     device: String,
     server: String,
     started: Instant,
+}
+
+/// What became of the images that the program loaded.
+#[derive(Debug, Default)]
+pub(crate) struct ImageCounters {
+    /// Loads of an image that the server had.
+    pub(crate) known: AtomicU64,
+    /// Loads of an image of which something was sent, and its bytes.
+    pub(crate) sent: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    /// Whether the server has said that it keeps no images.
+    pub(crate) not_kept: AtomicBool,
 }
 
 /// The failure of a posted command that nobody has been told of; 0 for none.
@@ -238,6 +251,11 @@ impl Session {
     /// Held while the pieces of an image are on their way.
     pub(crate) fn upload(&self) -> MutexGuard<'_, ()> {
         self.upload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of images.
+    pub(crate) fn images(&self) -> &ImageCounters {
+        &self.images
     }
 
     /// Waits until no copy reads or writes these bytes of page-locked memory.
@@ -434,6 +452,9 @@ impl Session {
             ("sends", stats.sends.to_string()),
             ("bytes_to_device", (stats.sent + stats.bulk_sent).to_string()),
             ("bytes_from_device", (stats.received + stats.bulk_received).to_string()),
+            ("images_known", self.images.known.load(Ordering::Relaxed).to_string()),
+            ("images_sent", self.images.sent.load(Ordering::Relaxed).to_string()),
+            ("image_bytes_sent", self.images.bytes.load(Ordering::Relaxed).to_string()),
             ("seconds_waiting", format!("{:.6}", stats.waited.as_secs_f64())),
             ("seconds", format!("{:.6}", self.started.elapsed().as_secs_f64())),
         ]
@@ -540,6 +561,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (link, platform, server) = open_link(config, notices)?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
+    let images = ImageCounters::default();
     let (upload, progress, reuse, started) = (Mutex::new(()), Progress::default(), Reuse::default(), Instant::now());
     let session = Session {
         link,
@@ -552,6 +574,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         upload,
         progress,
         reuse,
+        images,
         device,
         server,
         started,

@@ -153,7 +153,7 @@ impl Linking for Cpu {
         let texts: Vec<&str> = inputs.units.iter().map(|unit| unit.text.as_str()).collect();
         let image = outboard_image::linked_image(&texts, device::SM);
         // Loaded once and dropped: what does not link is an error now, not when the image is loaded.
-        let trial = Image { parts: &[&image], options: &link.options };
+        let trial = Image { parts: &[&image], options: &link.options, sm: device::SM };
         module::load(&context, trial, log).inspect_err(|_| self.log(&log.error))?;
         Ok(image)
     }

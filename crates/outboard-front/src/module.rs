@@ -4,7 +4,10 @@ use core::ffi::{c_char, c_uint, c_void};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outboard_abi::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult};
+use outboard_abi::{
+    CUdevice_attribute as A, CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult,
+};
+use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
 use crate::Driver;
@@ -78,7 +81,8 @@ pub(crate) fn load<D: Driver>(
         names: Mutex::new(None),
     };
     let module = MODULES.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = here.note(D::get().module_load(here.id, module.id(), Image { parts, options }, log)) {
+    let sm = architecture(here.device()?);
+    if let Err(error) = here.note(D::get().module_load(here.id, module.id(), Image { parts, options, sm }, log)) {
         MODULES.remove(module.handle);
         if !log.error.is_empty() {
             crate::logs::because(log.error.clone());
@@ -86,6 +90,12 @@ pub(crate) fn load<D: Driver>(
         return Err(error);
     }
     Ok(module)
+}
+
+/// The architecture of a device, such as 90.
+fn architecture(device: &Device) -> u32 {
+    let value = |attribute: A| device.attribute(attribute.0).unwrap_or(0) as u32;
+    value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
 }
 
 /// Unloads a module and ends its functions' handles.

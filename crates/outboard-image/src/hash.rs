@@ -12,13 +12,11 @@ impl ImageHash {
         ImageHash(*blake3::hash(image).as_bytes())
     }
 
-    /// Hash of an image in several parts, such as containers before a link. Where the parts are cut matters, so that
-    /// different lists never share a hash.
-    pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> ImageHash {
+    /// Hash of an image in pieces that follow one another: the same as of the whole.
+    pub fn of_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> ImageHash {
         let mut hasher = blake3::Hasher::new();
-        for part in parts {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
+        for piece in pieces {
+            hasher.update(piece);
         }
         ImageHash(*hasher.finalize().as_bytes())
     }

@@ -25,6 +25,7 @@ mod kernels;
 mod linkable;
 mod locate;
 mod memory;
+mod narrow;
 mod ptx;
 
 pub use error::Error;
@@ -37,4 +38,5 @@ pub use kernels::{Kernel, Param, from_elf as elf_kernels, kernels};
 pub use linkable::{archive_members, is_archive, linked_image, linked_texts, object_containers};
 pub use locate::{Extent, Format, Located, MAX_IMAGE, MAX_PTX, WRAPPER_MAGIC, format_of, locate};
 pub use memory::Memory;
+pub use narrow::{Narrowed, narrowed};
 pub use ptx::kernels as ptx_kernels;

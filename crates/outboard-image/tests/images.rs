@@ -2,7 +2,7 @@
 
 use outboard_image::{
     Compression, Error, Extent, Format, ImageHash, Kernel, Kind, Memory, Param, Specificity, best_elf, best_ptx,
-    elf_kernels, entries, format_of, kernels, locate,
+    elf_kernels, entries, format_of, kernels, locate, narrowed,
 };
 use proptest::prelude::*;
 
@@ -145,13 +145,49 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
-fn hashes_tell_contents_and_cuts_apart() {
+fn hashes_tell_contents_apart() {
     let elsewhere = ZSTD.to_vec();
     assert_eq!(ImageHash::of(ZSTD), ImageHash::of(&elsewhere));
     assert_ne!(ImageHash::of(ZSTD), ImageHash::of(LZ4));
-    let parts = |list: &[&[u8]]| ImageHash::of_parts(list.iter().copied());
-    assert_ne!(parts(&[b"ab", b"c"]), parts(&[b"a", b"bc"]));
+    assert_eq!(ImageHash::of_pieces([&ZSTD[..100], &[], &ZSTD[100..]]), ImageHash::of(ZSTD));
     assert_eq!(ImageHash::of(b"").to_string().len(), 64);
+}
+
+/// What is left of an image for a device, whole.
+fn for_device(image: &[u8], sm: u32) -> Option<Vec<u8>> {
+    let narrowed = narrowed(image, sm)?;
+    let whole: Vec<u8> = narrowed.pieces().flatten().copied().collect();
+    assert_eq!(whole.len(), narrowed.len());
+    Some(whole)
+}
+
+#[test]
+fn what_a_device_cannot_use_is_left_out() {
+    let kept = |sm| {
+        let image = for_device(ZSTD, sm)?;
+        // It is a container like any other.
+        assert_eq!(locate(&image[..], 0).unwrap().image.len, image.len() as u64);
+        assert_eq!(sorted(kernels(&image, sm).unwrap()), expected());
+        assert_eq!(for_device(&image, sm), None, "nothing is left to leave out");
+        let originals: Vec<_> = entries(ZSTD).map(Result::unwrap).collect();
+        let entries: Vec<_> = entries(&image).map(Result::unwrap).collect();
+        assert!(entries.iter().all(|entry| originals.iter().any(|original| original.raw == entry.raw)));
+        Some(entries.iter().map(|entry| (entry.kind, entry.sm)).collect::<Vec<_>>())
+    };
+    assert_eq!(kept(75), Some(vec![(Kind::Ptx, 75), (Kind::Elf, 75)]));
+    // The machine code of 9.0 is for that very architecture.
+    assert_eq!(kept(90), Some(vec![(Kind::Ptx, 90), (Kind::Elf, 90)]));
+    assert_eq!(kept(100), Some(vec![(Kind::Ptx, 90)]));
+    assert_eq!(kept(89), Some(vec![(Kind::Ptx, 75)]));
+    // Nothing for the device: the driver is to say so.
+    assert_eq!(kept(60), None);
+}
+
+#[test]
+fn what_is_no_single_container_stays_whole() {
+    for image in [LARGE, PTX, &[], &ZSTD[..ZSTD.len() - 1], &[ZSTD, LZ4].concat()] {
+        assert_eq!(narrowed(image, 90), None);
+    }
 }
 
 /// Every way into an image, as a caller would use it. Results do not matter: nothing may panic.
@@ -162,6 +198,7 @@ fn exercise(image: &[u8]) {
         let _ = kernels(whole, 90);
     }
     let _ = format_of(image);
+    let _ = for_device(image, 90);
     let _ = kernels(image, 75);
     for entry in entries(image).flatten() {
         if let Ok(contents) = entry.contents() {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use outboard_client::link::bulk::Direction;
 use outboard_client::link::{Config as LinkConfig, Link};
 use outboard_server::supervisor::{self, Config, WorkerCommand};
-use outboard_server::worker::{self, Bulk, Command, Handler, Replier, Sink};
+use outboard_server::worker::{self, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
 use outboard_session::chunks::Cut;
 use outboard_transport::tcp::Tcp;
 use outboard_wire::Reader;
-use outboard_wire::handshake::{Hello, Purpose, VERSION};
+use outboard_wire::handshake::{Hello, Purpose, Refusal, VERSION};
 use outboard_wire::limits::{STAGING, WINDOW};
 
 const UPLOAD: u16 = 1;
@@ -87,12 +87,29 @@ impl Handler for Taker {
     }
 }
 
+struct Taking;
+
+impl Build for Taking {
+    type Prepared = ();
+    type Handler = Taker;
+
+    fn prepare(self, _: Option<&Warm>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn snapshot((): &()) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn build((): (), _: &Start) -> Result<Taker, Refusal> {
+        let memory = vec![1; WINDOW].leak();
+        Ok(Taker { memory: Memory(memory.as_mut_ptr()) })
+    }
+}
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("worker") => worker::run(|_| {
-            let memory = vec![1; WINDOW].leak();
-            Ok(Taker { memory: Memory(memory.as_mut_ptr()) })
-        }),
+        Some("worker") => worker::run(Taking),
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
             config.lanes = std::env::args().nth(2).and_then(|lanes| lanes.parse().ok()).unwrap_or(4);

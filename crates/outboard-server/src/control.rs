@@ -16,6 +16,8 @@ use rustix::net::{
 /// Supervisor to worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToWorker {
+    /// Get ready for a client that comes later; the start follows then.
+    Warm(Warm),
     /// Serve the client whose connection comes along.
     Start(Start),
     /// The board comes along; it follows the start.
@@ -26,6 +28,15 @@ pub(crate) enum ToWorker {
     Memory,
     /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
     Answer { request: u64, payload: Option<Vec<u8>> },
+}
+
+/// What a worker is to have ready before it has a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warm {
+    /// Ordinals of the devices whose primary context it is to hold.
+    pub contexts: Vec<u32>,
+    /// The supervisor's process.
+    pub supervisor: u32,
 }
 
 /// What a worker is to do.
@@ -54,6 +65,8 @@ pub struct Start {
 /// Worker to supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToSupervisor {
+    /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message.
+    Ready { snapshot: Vec<u8> },
     /// The client has been welcomed and is the worker's from now on.
     Welcomed,
     /// The client cannot be served.
@@ -67,7 +80,7 @@ pub(crate) enum ToSupervisor {
 }
 
 /// A message is never longer.
-const LONGEST: usize = 128 << 10;
+pub(crate) const LONGEST: usize = 128 << 10;
 
 /// The two ends. Both close on exec and block.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -138,6 +151,11 @@ impl Encode for ToWorker {
                 writer.u64(*request);
                 writer.put(payload);
             }
+            ToWorker::Warm(warm) => {
+                writer.u8(5);
+                writer.put(&warm.contexts);
+                writer.u32(warm.supervisor);
+            }
         }
     }
 }
@@ -160,6 +178,7 @@ impl<'a> Decode<'a> for ToWorker {
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
+            5 => Ok(ToWorker::Warm(Warm { contexts: reader.get()?, supervisor: reader.u32()? })),
             value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
         }
     }
@@ -191,6 +210,10 @@ impl Encode for ToSupervisor {
                 writer.u128(*token);
                 writer.u8(*kind);
             }
+            ToSupervisor::Ready { snapshot } => {
+                writer.u8(5);
+                writer.bytes(snapshot);
+            }
         }
     }
 }
@@ -208,6 +231,7 @@ impl<'a> Decode<'a> for ToSupervisor {
             }),
             3 => Ok(ToSupervisor::Unshare { token: reader.u128()? }),
             4 => Ok(ToSupervisor::Find { request: reader.u64()?, token: reader.u128()?, kind: reader.u8()? }),
+            5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec() }),
             value => Err(DecodeError::Invalid { what: "message to the supervisor", value: value.into() }),
         }
     }
@@ -235,12 +259,15 @@ mod tests {
         };
         send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();
         send(here.as_fd(), &ToWorker::Lane, None).unwrap();
+        let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
+        send(here.as_fd(), &warm, None).unwrap();
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
         assert_eq!(message, ToWorker::Start(start));
         let descriptor = descriptor.expect("a descriptor came along");
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
         assert_eq!((message, descriptor.is_none()), (ToWorker::Lane, true));
+        assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, warm);
 
         let failed = ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() };
         send(there.as_fd(), &failed, None).unwrap();
@@ -248,7 +275,8 @@ mod tests {
 
         let share = ToSupervisor::Share { request: 3, token: u128::MAX, kind: 4, payload: vec![1, 2] };
         let find = ToSupervisor::Find { request: 5, token: 6, kind: 7 };
-        for message in [share, find, ToSupervisor::Unshare { token: 8 }] {
+        let ready = ToSupervisor::Ready { snapshot: vec![7; 100] };
+        for message in [share, find, ToSupervisor::Unshare { token: 8 }, ready] {
             send(there.as_fd(), &message, None).unwrap();
             assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
         }

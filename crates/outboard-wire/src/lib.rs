@@ -11,6 +11,7 @@ pub mod codec;
 pub mod frame;
 pub mod graph;
 pub mod handshake;
+pub mod image;
 pub mod jit;
 pub mod lane;
 pub mod launch;

@@ -3,6 +3,7 @@
 pub use crate::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
 pub use crate::boxes::{Extent, Region};
 pub use crate::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
+pub use crate::image::ImageName;
 pub use crate::jit::{JitLog, JitOptions};
 pub use crate::platform::KernelInfo;
 pub use crate::references::ReferenceSetting;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,18 @@ impl Program {
     /// Runs it through a server with `outboard run`.
     pub fn through(&self, server: &Server) -> Outcome {
         self.start_through(server).finish()
+    }
+
+    /// Runs it through a server, and returns what the client library counted.
+    pub fn statistics(&self, server: &Server) -> serde_json::Value {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("outboard-statistics-{}-{run}.json", std::process::id()));
+        let file = path.to_str().expect("a plain path");
+        self.clone().env("OUTBOARD_PROFILE", file).through(server).expect_success(&self.name);
+        let text = std::fs::read(&path).expect("the client library wrote its statistics");
+        std::fs::remove_file(&path).expect("the file can be removed");
+        serde_json::from_slice(&text).expect("the statistics are JSON")
     }
 
     /// Starts it on the device itself.

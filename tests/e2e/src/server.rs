@@ -3,7 +3,9 @@
 use crate::{Driver, dist, within};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -16,7 +18,12 @@ pub struct Server {
     child: Child,
     address: String,
     log: Arc<Mutex<Vec<String>>>,
+    /// Where it keeps images, unless it was told otherwise.
+    caches: PathBuf,
 }
+
+/// Servers started by this process, for names.
+static STARTED: AtomicU32 = AtomicU32::new(0);
 
 impl Server {
     /// Starts a server for the device under test.
@@ -24,11 +31,17 @@ impl Server {
         Server::start_with(&["--driver", Driver::chosen().name()], &[])
     }
 
-    /// Starts a server with these arguments and variables, on a free port.
+    /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, and images are kept
+    /// for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
+        let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
         let mut child = Command::new(dist().join("bin/outboard"))
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
             .args(args)
+            .args(warm)
+            .env("XDG_CACHE_HOME", &caches)
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -54,7 +67,7 @@ impl Server {
                 log.lock().expect("no thread panics with the log").join("\n")
             );
         };
-        Server { child, address, log }
+        Server { child, address, log, caches }
     }
 
     /// Where it listens, HOST:PORT.
@@ -101,6 +114,8 @@ impl Drop for Server {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+        // It is there only if images were loaded.
+        let _ = fs::remove_dir_all(&self.caches);
     }
 }
 

@@ -19,13 +19,7 @@ fn sixty_four_clients_at_once_all_get_their_right_result() {
 
 /// What the client library counted in a run of a program that is told how much to do.
 fn statistics(server: &Server, program: &str, amount: &str) -> Value {
-    let path = std::env::temp_dir().join(format!("outboard-{program}-{}-{amount}.json", std::process::id()));
-    let file = path.to_str().expect("a plain path");
-    let outcome = Program::new(program).arg(amount).env("OUTBOARD_PROFILE", file).through(server);
-    outcome.expect_success(program);
-    let text = std::fs::read(&path).expect("the client library wrote its statistics");
-    std::fs::remove_file(&path).expect("the file can be removed");
-    serde_json::from_slice(&text).expect("the statistics are JSON")
+    Program::new(program).arg(amount).statistics(server)
 }
 
 #[test]

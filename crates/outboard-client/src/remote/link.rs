@@ -4,7 +4,8 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result};
 use outboard_wire::messages as msg;
 
-use super::{IMAGE_PIECE, Remote, succeed};
+use super::image::PIECE;
+use super::{Remote, succeed};
 
 impl Linking for Remote {
     fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
@@ -15,7 +16,7 @@ impl Linking for Remote {
         let session = self.session()?;
         // The pieces of two images must not mix.
         let _one_at_a_time = session.upload();
-        for data in input.data.chunks(IMAGE_PIECE) {
+        for data in input.data.chunks(PIECE) {
             self.post(ctx, &msg::ImageData { data })?;
         }
         let options = input.options.clone();

@@ -6,6 +6,7 @@ mod device;
 mod graph;
 mod green;
 mod host_call;
+mod image;
 mod ipc;
 mod link;
 mod managed;
@@ -190,8 +191,6 @@ fn succeed(status: u32) -> Result<()> {
 const NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_INTERPROCESS`.
 const INTERPROCESS: u32 = 4;
-/// Bytes of an image that travel in one message.
-const IMAGE_PIECE: usize = 1 << 20;
 
 /// No function differs from the front's yet.
 impl outboard_front::Driver for Remote {}
@@ -487,22 +486,7 @@ impl Backend for Remote {
     }
 
     fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
-        let session = self.session()?;
-        let status = {
-            // The pieces of two images must not mix.
-            let _one_at_a_time = session.upload();
-            for part in image.parts {
-                for data in part.chunks(IMAGE_PIECE) {
-                    self.post(ctx, &msg::ImageData { data })?;
-                }
-            }
-            let parts = image.parts.iter().map(|part| part.len() as u64).collect();
-            let message = msg::ModuleLoad { module: id.0, parts, options: image.options.clone() };
-            let (status, said) = self.call(ctx, &message, |reply| (reply.status, reply.log))?;
-            *log = said;
-            status
-        };
-        succeed(status)
+        self.load_image(ctx, id, &image, log)
     }
 
     fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {

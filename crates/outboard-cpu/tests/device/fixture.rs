@@ -78,7 +78,7 @@ impl Context {
 
     pub(crate) fn load_parts(&self, parts: &[&[u8]]) -> std::result::Result<ObjectId, (CUresult, String)> {
         let (id, mut log) = (fresh(), JitLog::default());
-        match self.cpu.module_load(self.id, id, Image { parts, options: &JitOptions::default() }, &mut log) {
+        match self.cpu.module_load(self.id, id, Image { parts, options: &JitOptions::default(), sm: 90 }, &mut log) {
             Ok(()) => Ok(id),
             Err(error) => Err((error, log.error)),
         }

@@ -189,7 +189,7 @@ fn variables_that_the_program_gives_addresses_to() {
     let word = ctx.word();
     let (id, mut log) = (fresh(), JitLog::default());
     let options = JitOptions { symbols: vec![("given".into(), word)], ..JitOptions::default() };
-    let image = outboard_front::backend::Image { parts: &[text.as_bytes()], options: &options };
+    let image = outboard_front::backend::Image { parts: &[text.as_bytes()], options: &options, sm: 90 };
     ctx.cpu.module_load(ctx.id, id, image, &mut log).unwrap();
     ctx.launch(&ctx.function(id, "k"), 1, &[], Stream::Legacy).unwrap();
     assert_eq!(ctx.read(word, 1, Stream::Legacy), [1]);

@@ -155,6 +155,8 @@ pub struct Image<'a> {
     pub parts: &'a [&'a [u8]],
     /// What the compiler and the linker are told.
     pub options: &'a JitOptions,
+    /// The architecture of the device that it is for, such as 90.
+    pub sm: u32,
 }
 
 /// A driver library's device side. One value serves the process; calls come from any thread.

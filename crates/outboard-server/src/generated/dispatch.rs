@@ -251,6 +251,10 @@ pub(crate) trait ModuleCommands {
     fn module_load(&mut self, message: ModuleLoad, answer: Answer<ModuleLoad>);
     /// Does `module_unload` and answers, at once or later.
     fn module_unload(&mut self, message: ModuleUnload, answer: Answer<ModuleUnload>);
+    /// Does `image_complete`.
+    fn image_complete(&mut self, message: ImageComplete) -> Outcome;
+    /// Does `module_load_named` and answers, at once or later.
+    fn module_load_named(&mut self, message: ModuleLoadNamed, answer: Answer<ModuleLoadNamed>);
 }
 
 /// What a worker does for the messages of api/wire/nvml.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1234,6 +1238,17 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.mapped_share(message, incoming.answer());
+            Ok(())
+        }
+        146 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.image_complete(message)
+        }
+        147 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.module_load_named(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

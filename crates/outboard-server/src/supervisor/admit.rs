@@ -1,15 +1,17 @@
 //! From a new connection to a worker that serves it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use outboard_wire::handshake::{
-    HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION,
+    HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::workers::{Order, Worker};
+use super::sessions::Unwelcome;
+use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor};
 use crate::control::{Start, ToWorker};
 
@@ -18,6 +20,9 @@ use crate::control::{Start, ToWorker};
 enum Failure {
     #[error("{0}")]
     Refused(Refusal),
+    /// The worker has ended without a word to the client, which is to be told this.
+    #[error("{0}")]
+    Lost(Refusal),
     #[error("{0}")]
     Broken(#[from] io::Error),
 }
@@ -49,13 +54,13 @@ pub(super) async fn admit(
     };
     drop(permit);
     let result = match hello {
-        Ok(hello) => go_on(supervisor, hello, &stream, peer).await,
+        Ok(hello) => go_on(supervisor, hello, &mut stream, peer).await,
         Err(failure) => Err(failure),
     };
     match result {
         Ok(()) => {}
         Err(Failure::Broken(error)) => tracing::debug!(%peer, %error, "a connection came to nothing"),
-        Err(Failure::Refused(refusal)) => {
+        Err(Failure::Refused(refusal) | Failure::Lost(refusal)) => {
             tracing::info!(%peer, code = ?refusal.code, reason = refusal.sentence, "refused");
             // The client may be gone; it was to be turned away in any case.
             let _ = timeout(supervisor.config.hello_timeout, turn_away(&mut stream, &refusal)).await;
@@ -82,7 +87,7 @@ async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Resul
     Ok(())
 }
 
-async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &impl Connection, peer: Peer) -> Result<(), Failure> {
+async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connection, peer: Peer) -> Result<(), Failure> {
     let client = (hello.client, hello.process);
     match hello.purpose {
         Purpose::Lane { session, key } => {
@@ -98,38 +103,85 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &impl Connection, 
             tracing::debug!(session, %peer, "shared memory");
             Ok(())
         }
-        Purpose::Session { devices } => start(supervisor, false, devices, client, stream, peer).await,
-        Purpose::Probe => start(supervisor, true, Vec::new(), client, stream, peer).await,
+        Purpose::Session { devices } => {
+            start(supervisor, Order { probe: false, devices, client, stream: stream.as_fd(), peer }).await
+        }
+        Purpose::Probe => match supervisor.warm.snapshot() {
+            Some(snapshot) => tell(supervisor, snapshot, stream).await,
+            None => {
+                let order = Order { probe: true, devices: Vec::new(), client, stream: stream.as_fd(), peer };
+                start(supervisor, order).await
+            }
+        },
     }
 }
 
-/// Starts a worker and waits until it has welcomed the client.
-async fn start(
-    supervisor: &Supervisor,
+/// Welcomes a client that only wants to know of the platform.
+async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Connection) -> Result<(), Failure> {
+    let (software, lanes) = (env!("CARGO_PKG_VERSION").to_owned(), supervisor.config.lanes);
+    let local = supervisor.local.clone();
+    let welcome = Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local }.encode();
+    // The client need not read it.
+    let _ = timeout(supervisor.config.hello_timeout, stream.write_all(&welcome)).await;
+    Ok(())
+}
+
+/// What a new session is to be, and whose.
+struct Order<'a> {
     probe: bool,
     devices: Vec<u32>,
-    (client, process): (String, Process),
-    stream: &impl Connection,
+    client: (String, Process),
+    stream: BorrowedFd<'a>,
     peer: Peer,
-) -> Result<(), Failure> {
+}
+
+/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client.
+async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure> {
     let config = &supervisor.config;
-    if supervisor.sessions.len() >= config.max_sessions {
-        let sentence = format!("the server is at its limit of {} sessions; try again later", config.max_sessions);
-        return Err(refuse(RefusalCode::Busy, sentence));
+    let room = || {
+        let sentence = || format!("the server is at its limit of {} sessions; try again later", config.max_sessions);
+        let full = supervisor.sessions.len() >= config.max_sessions;
+        if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
+    };
+    room()?;
+    if !order.probe
+        && let Some(worker) = supervisor.warm.take().await
+    {
+        // Others may have come meanwhile.
+        room()?;
+        match hand_over(supervisor, &order, worker, true).await {
+            // It may have died before anybody noticed; the client has not heard from it.
+            Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
+            outcome => return outcome,
+        }
+        room()?;
     }
-    let (session, key) = identity()?;
-    let order = Order { command: &config.worker, log_format: config.log_format };
-    let worker = Worker::spawn(&order).map_err(|error| {
+    let command = workers::Order { command: &config.worker, log_format: config.log_format };
+    let worker = Worker::spawn(&command).map_err(|error| {
         tracing::error!(%error, program = %config.worker.program.display(), "cannot start a worker");
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
-    tracing::info!(session, %peer, client, probe, worker = worker.id(), "session starts");
+    hand_over(supervisor, &order, worker, false).await
+}
+
+/// Hands the client to a worker and waits until it has been welcomed.
+async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, warm: bool) -> Result<(), Failure> {
+    let config = &supervisor.config;
+    let (session, key) = identity()?;
+    let (client, process) = order.client.clone();
+    tracing::info!(session, peer = %order.peer, client, probe = order.probe, warm, worker = worker.id(), "session starts");
+    let (probe, devices) = (order.probe, order.devices.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let start = Start { session, key, lanes, probe, devices, client, process, supervisor: std::process::id(), local };
-    let welcomed = supervisor.sessions.open(worker, start, stream.as_fd())?;
+    let lost = |reason: String| {
+        let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
+        Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
+    };
+    let welcomed = supervisor.sessions.open(worker, start, order.stream).map_err(|error| lost(error.to_string()))?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(()),
-        Ok(Ok(Err(refusal))) => Err(Failure::Refused(refusal)),
+        Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),
+        Ok(Ok(Err(Unwelcome::Ended(reason)))) => Err(lost(reason)),
         // The session's task ended without a word: the server is stopping.
         Ok(Err(_)) => Err(refuse(RefusalCode::Stopping, "the server is stopping")),
         Err(_) => {

@@ -7,6 +7,7 @@ mod admit;
 mod local;
 mod sessions;
 mod shares;
+mod warm;
 mod workers;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 use local::Door;
 pub use local::{Access, Socket};
 use sessions::Sessions;
+use warm::Warm;
 
 /// What a supervisor needs to know.
 pub struct Config {
@@ -49,6 +51,10 @@ pub struct Config {
     pub max_sessions: usize,
     /// Bulk lanes that clients are advised to open.
     pub lanes: u32,
+    /// Workers that wait for a client with the driver started.
+    pub warm: usize,
+    /// Ordinals of the devices whose primary context those workers hold.
+    pub warm_contexts: Vec<u32>,
     /// How the workers log.
     pub log_format: crate::logs::Format,
     /// Called once clients can connect, with the address.
@@ -95,6 +101,8 @@ impl Config {
             max_hellos: 256,
             max_sessions: 1024,
             lanes: usual_lanes(),
+            warm: 0,
+            warm_contexts: vec![0],
             log_format: crate::logs::Format::default(),
             on_ready: None,
         }
@@ -134,6 +142,7 @@ struct Supervisor {
     /// What clients are told of the socket for those on this machine.
     local: Option<Local>,
     sessions: Sessions,
+    warm: std::rc::Rc<Warm>,
     hellos: Arc<Semaphore>,
 }
 
@@ -164,8 +173,11 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     }
     let sessions = Sessions::new(config.max_sessions)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
-    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, hellos });
+    let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
+    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos });
     let tasks = tokio::task::LocalSet::new();
+    let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
+    tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
     let reason = tasks
         .run_until(async {
             loop {
@@ -186,7 +198,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         .await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
     drop((listener, door));
-    tasks.run_until(supervisor.sessions.stop_all()).await;
+    tasks.run_until(async { tokio::join!(supervisor.sessions.stop_all(), supervisor.warm.stop()) }).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -38,7 +38,16 @@ struct Entry {
 }
 
 /// The client's welcome, or why there was none.
-pub(super) type Welcomed = oneshot::Receiver<Result<(), Refusal>>;
+pub(super) type Welcomed = oneshot::Receiver<Result<(), Unwelcome>>;
+
+/// Why a client was not welcomed.
+#[derive(Debug)]
+pub(super) enum Unwelcome {
+    /// The worker says so.
+    Refused(Refusal),
+    /// The worker's process has ended, in this way.
+    Ended(String),
+}
 
 /// Connections that may be on their way to a worker.
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
@@ -149,12 +158,12 @@ async fn look_after(
     shares: &Shares,
     mut further: mpsc::Receiver<(ToWorker, OwnedFd)>,
     mut stop: mpsc::Receiver<()>,
-    welcome: oneshot::Sender<Result<(), Refusal>>,
+    welcome: oneshot::Sender<Result<(), Unwelcome>>,
 ) {
     let started = Instant::now();
     let mut welcome = Some(welcome);
     let mut stopped = false;
-    let mut answer = |result: Result<(), Refusal>| {
+    let mut answer = |result: Result<(), Unwelcome>| {
         if let Some(welcome) = welcome.take() {
             // Whoever asked may have given up.
             let _ = welcome.send(result);
@@ -168,7 +177,11 @@ async fn look_after(
                     tracing::debug!(session, ms = started.elapsed().as_millis() as u64, "welcomed");
                     answer(Ok(()));
                 }
-                Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => answer(Err(Refusal { code, sentence })),
+                // It was still getting ready when it was given its client.
+                Ok(Some((ToSupervisor::Ready { .. }, _))) => {}
+                Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => {
+                    answer(Err(Unwelcome::Refused(Refusal { code, sentence })));
+                }
                 Ok(Some((ToSupervisor::Share { request, token, kind, payload }, descriptor))) => {
                     let taken = shares.add(session, token, kind, payload, descriptor);
                     reply(&worker, session, request, taken.then_some((&[], None)));
@@ -178,6 +191,8 @@ async fn look_after(
                     shares.find(token, kind, |found| reply(&worker, session, request, found));
                 }
                 Ok(None) => break,
+                // It was killed with messages unread.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => {
                     tracing::error!(session, %error, "a worker talks nonsense");
                     worker.kill();
@@ -205,6 +220,5 @@ async fn look_after(
         Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
     }
     let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-    let sentence = format!("the server's worker ended before it could serve ({ended}); its log has the reason");
-    answer(Err(Refusal { code: RefusalCode::WorkerFailed, sentence }));
+    answer(Err(Unwelcome::Ended(ended)));
 }

@@ -1,11 +1,12 @@
 //! Kernels of images and their parameters, read from the images themselves: for drivers of before CUDA 12.4, which do not tell.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use outboard_driver::Table;
 use outboard_image::Kernel;
 
-use super::modules::Part;
+use super::part::Part;
 
 /// The kernels of each module, by the client's name for the module.
 #[derive(Default)]
@@ -18,9 +19,10 @@ impl Layouts {
     }
 
     /// Reads the images of a module, as a device of architecture `sm` would choose among their entries.
-    pub(crate) fn learn(&mut self, module: u64, parts: &[Part], sm: u32) {
+    pub(crate) fn learn<P: Borrow<Part>>(&mut self, module: u64, parts: &[P], sm: u32) {
         // What cannot be read has no kernels that the driver could have loaded.
-        let kernels = parts.iter().flat_map(|part| outboard_image::kernels(part.bytes(), sm).unwrap_or_default());
+        let kernels_of = |part: &P| outboard_image::kernels(part.borrow().bytes(), sm).unwrap_or_default();
+        let kernels = parts.iter().flat_map(kernels_of);
         self.0.insert(module, kernels.collect());
     }
 

@@ -9,8 +9,8 @@ use outboard_driver::{Table, call};
 use outboard_wire::jit::{JitLog, JitOptions};
 
 use super::jit::{self, Options};
-use super::modules::Part;
 use super::objects::{Context, current};
+use super::part::Part;
 
 /// Bytes of what was linked that travel in one answer.
 const PIECE: usize = 1 << 20;

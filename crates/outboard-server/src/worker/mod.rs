@@ -11,6 +11,7 @@ mod copies;
 mod graphs;
 mod helpers;
 mod host_calls;
+mod images;
 pub mod io;
 mod jit;
 mod launch;
@@ -23,26 +24,30 @@ mod memory;
 mod modules;
 mod objects;
 mod output;
+pub(crate) mod part;
 mod partitions;
+mod prepared;
 mod shares;
 mod space;
 mod staging;
 mod waits;
+mod warm;
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_driver::{Library, Table, call};
+use outboard_driver::{Table, call};
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
+use crate::image_cache::ONE_OWNER;
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
+use images::Images;
 use layouts::Layouts;
 use management::Management;
 use mapped::Mapped;
@@ -55,13 +60,16 @@ use shares::Shared;
 use space::Space;
 use staging::{Pool, Watcher};
 use waits::Waits;
+use warm::Kept;
 
-pub use io::{Bulk, Command, Handler, Replier, Sink, Start, run};
+pub use io::{Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
+pub use prepared::{Prepared, Setup};
 
 /// The worker's state: one client's session with the driver library.
 pub struct Worker {
     table: &'static Table,
     platform: Platform,
+    kept: Kept,
     objects: Objects,
     allocations: Allocations,
     space: Space,
@@ -77,6 +85,7 @@ pub struct Worker {
     textures: HashSet<(u32, u64)>,
     surfaces: HashSet<(u32, u64)>,
     upload: Upload,
+    images: Images,
     layouts: Layouts,
     partitions: Partitions,
     helpers: Helpers,
@@ -97,37 +106,28 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Loads the driver library and finds the devices that the client may see.
-    ///
-    /// # Safety
-    /// The file at `driver` is a CUDA driver library.
-    pub unsafe fn new(driver: &Path, name: &str, start: &Start) -> Result<Worker, Refusal> {
-        let failed = |error: &dyn std::fmt::Display| Refusal {
-            code: RefusalCode::WorkerFailed,
-            sentence: format!("the worker cannot use its driver library: {error}"),
-        };
-        // SAFETY: by the contract above.
-        let library = unsafe { Library::load(driver) }.map_err(|error| failed(&error))?;
-        let output = Output::catch().map_err(|error| failed(&error))?;
-        let table: &'static Table = Box::leak(Box::new(library.table));
-        let mut platform = outboard_driver::platform(table, name).map_err(|error| failed(&error))?;
-        let no_device = |sentence| Refusal { code: RefusalCode::NoDevice, sentence };
-        if platform.devices.is_empty() {
-            return Err(no_device("the server has no device".to_owned()));
-        }
+    /// Serves a client with the devices that it may see.
+    fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
+        let Prepared { setup, table, mut platform, output, mut kept } = prepared;
         if !start.devices.is_empty() {
             let pick = |index: &u32| {
                 let has = platform.devices.len();
-                let missing = || no_device(format!("the server has no device {index}: it has {has}, numbered from 0"));
-                platform.devices.get(*index as usize).cloned().ok_or_else(missing)
+                platform.devices.get(*index as usize).cloned().ok_or_else(|| Refusal {
+                    code: RefusalCode::NoDevice,
+                    sentence: format!("the server has no device {index}: it has {has}, numbered from 0"),
+                })
             };
             platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
         }
-        mask_what_is_local(&mut platform);
         let helpers = Helpers::new();
+        kept.give_back(table, |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal));
+        let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(ONE_OWNER));
+        let mut management = Management::new(setup.driver);
+        management.use_library(setup.nvml);
         Ok(Worker {
             table,
             platform,
+            kept,
             objects: Objects::new(),
             allocations: Allocations::default(),
             space: Space::default(),
@@ -141,6 +141,7 @@ impl Worker {
             textures: HashSet::new(),
             surfaces: HashSet::new(),
             upload: Upload::default(),
+            images: Images::new(cache),
             layouts: Layouts::default(),
             partitions: Partitions::default(),
             watcher: Watcher::new(helpers.clone()),
@@ -148,25 +149,13 @@ impl Worker {
             waits: Waits::new(io::spin()),
             graphs: Graphs::default(),
             output: Arc::new(output),
-            management: Management::new(driver.to_owned()),
-            shows_memory: false,
+            management,
+            shows_memory,
             stream_ordered: false,
             current: 0,
             ctx: 0,
             replier: None,
         })
-    }
-
-    /// Answers NVML's questions with this library instead of the usual one.
-    pub fn with_nvml(mut self, library: Option<PathBuf>) -> Worker {
-        self.management.use_library(library);
-        self
-    }
-
-    /// Shows other sessions how much memory this one uses: for a driver library whose devices no NVML knows, and for which the question is cheap.
-    pub fn showing_memory(mut self) -> Worker {
-        self.shows_memory = true;
-        self
     }
 
     /// Brings what stands of this session on the board up to date.
@@ -261,6 +250,10 @@ impl Handler for Worker {
 
     fn look(&mut self) -> bool {
         self.look_after_waits()
+    }
+
+    fn closed(&mut self) {
+        self.images.flush();
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {

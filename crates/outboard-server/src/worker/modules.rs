@@ -10,9 +10,10 @@ use outboard_wire::platform::KernelInfo;
 
 use super::jit::Options;
 use super::objects::Handle;
+use super::part::Part;
 
 /// The largest image that is accepted, all parts together.
-const MAX_IMAGE: usize = 2 << 30;
+pub(super) const MAX_IMAGE: usize = 2 << 30;
 /// `CU_FUNC_ATTRIBUTE_MAX` and some room.
 const ATTRIBUTES: u32 = 16;
 /// More parameters than a kernel can have.
@@ -29,7 +30,7 @@ struct Wrapper {
 
 /// An image on its way in.
 #[derive(Default)]
-pub(crate) struct Upload(Vec<u8>);
+pub(crate) struct Upload(Part);
 
 /// A loaded image.
 #[derive(Clone, Copy)]
@@ -63,17 +64,20 @@ impl Upload {
     /// Adds a piece.
     pub(crate) fn extend(&mut self, data: &[u8]) -> Result<(), CUresult> {
         if self.0.len() + data.len() > MAX_IMAGE {
-            self.0 = Vec::new();
+            self.0 = Part::default();
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        self.0.extend_from_slice(data);
+        self.0.extend(data);
         Ok(())
     }
 
     /// Cuts what has come into parts of the sizes given, and starts anew.
     pub(crate) fn take(&mut self, sizes: &[u64]) -> Result<Vec<Part>, CUresult> {
-        let bytes = std::mem::take(&mut self.0);
-        let mut rest: &[u8] = &bytes;
+        let whole = std::mem::take(&mut self.0);
+        if matches!(sizes, [size] if *size == whole.len() as u64) {
+            return Ok(vec![whole]);
+        }
+        let mut rest: &[u8] = whole.bytes();
         let mut parts = Vec::new();
         for size in sizes {
             let size = usize::try_from(*size).ok().filter(|size| *size <= rest.len());
@@ -86,56 +90,26 @@ impl Upload {
 
     /// All that has come, as one part, and starts anew.
     pub(crate) fn take_all(&mut self) -> Result<Part, CUresult> {
-        let bytes = std::mem::take(&mut self.0);
-        if bytes.is_empty() { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) } else { Ok(Part::new(&bytes)) }
-    }
-}
-
-/// One image, aligned as drivers want it and with a zero after it, as PTX needs.
-pub(crate) struct Part {
-    words: Vec<u64>,
-    len: usize,
-}
-
-impl Part {
-    pub(crate) fn new(bytes: &[u8]) -> Part {
-        let words = bytes.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_ne_bytes(word)
-        });
-        Part { words: words.chain([0]).collect(), len: bytes.len() }
-    }
-
-    pub(crate) fn pointer(&self) -> *const c_void {
-        self.words.as_ptr().cast()
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the words hold that many bytes, which any may be read as.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
-    }
-
-    /// Bytes, without the zero.
-    pub(crate) fn len(&self) -> usize {
-        self.len
+        let whole = std::mem::take(&mut self.0);
+        if whole.len() == 0 { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) } else { Ok(whole) }
     }
 }
 
 /// Loads an image into the current context.
-pub(crate) fn load(table: &Table, parts: &[Part], options: &JitOptions) -> Loaded {
+pub(crate) fn load<P: std::borrow::Borrow<Part>>(table: &Table, parts: &[P], options: &JitOptions) -> Loaded {
+    let pointer = |part: &P| part.borrow().pointer();
     let mut options = match Options::with_logs(options) {
         Ok(options) => options,
         Err(error) => return Loaded { outcome: Err(error), log: JitLog::default() },
     };
     let outcome = if parts.len() > 1 {
-        let others: Vec<*const c_void> = parts.iter().skip(1).map(Part::pointer).chain([core::ptr::null()]).collect();
-        let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: parts[0].pointer(), others: others.as_ptr() };
+        let others: Vec<*const c_void> = parts.iter().skip(1).map(pointer).chain([core::ptr::null()]).collect();
+        let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: pointer(&parts[0]), others: others.as_ptr() };
         // Containers that the device linker has yet to join: only libraries take them.
         link(table, (&raw const wrapper).cast(), &mut options)
     } else {
         let mut module = core::ptr::null_mut();
-        let (image, count) = (parts[0].pointer(), options.count());
+        let (image, count) = (pointer(&parts[0]), options.count());
         call!(table, cuModuleLoadDataEx(&raw mut module, image, count, options.keys(), options.values()))
             .map(|()| Module { module: Handle::new(module), library: None })
     };

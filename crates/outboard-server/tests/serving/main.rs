@@ -6,6 +6,7 @@ mod copies;
 mod device;
 mod parts;
 mod scenarios;
+mod warm;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -13,8 +14,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("worker") => parts::worker(),
-        Some("supervisor") => parts::supervisor(),
+        Some("worker") => parts::worker(args[1..] == ["dies"]),
+        Some("supervisor") => {
+            let warm = args.get(1).map_or(0, |count| count.parse().expect("a count"));
+            parts::supervisor(warm, args[1..].contains(&"dies".to_owned()))
+        }
         Some("client") => parts::client(&args[1]),
         _ => run(&args),
     }
@@ -24,7 +28,7 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut failed = 0;
-    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL) {
+    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL) {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);
             println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });

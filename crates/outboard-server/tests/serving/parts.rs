@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::device::Device;
 use outboard_client::link::{Config as LinkConfig, ConnectError, Link};
 use outboard_server::supervisor::{self, Config, WorkerCommand};
-use outboard_server::worker::{self, Command, Handler, Replier, Start};
+use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::tcp::Tcp;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 
@@ -66,9 +66,25 @@ impl Handler for TestHandler {
     }
 }
 
-pub(crate) fn worker() -> ExitCode {
-    outboard_server::logs::init_from_env();
-    worker::run(|start: &Start| {
+/// How this program starts as a worker; with `true`, it dies when it is to get warm.
+struct TestWorker(bool);
+
+impl Build for TestWorker {
+    type Prepared = ();
+    type Handler = TestHandler;
+
+    fn prepare(self, warm: Option<&Warm>) -> Result<(), Refusal> {
+        if self.0 && warm.is_some() {
+            std::process::exit(9);
+        }
+        Ok(())
+    }
+
+    fn snapshot((): &()) -> Vec<u8> {
+        TestHandler::default().snapshot()
+    }
+
+    fn build((): (), start: &Start) -> Result<TestHandler, Refusal> {
         if start.devices.contains(&NO_SUCH_DEVICE) {
             return Err(Refusal { code: RefusalCode::NoDevice, sentence: "there is no device 99".to_owned() });
         }
@@ -79,12 +95,20 @@ pub(crate) fn worker() -> ExitCode {
             std::thread::park();
         }
         Ok(TestHandler::default())
-    })
+    }
 }
 
-pub(crate) fn supervisor() -> ExitCode {
+pub(crate) fn worker(dies_warm: bool) -> ExitCode {
+    outboard_server::logs::init_from_env();
+    worker::run(TestWorker(dies_warm))
+}
+
+/// `warm` workers wait; if `dies_warm`, they only try to.
+pub(crate) fn supervisor(warm: usize, dies_warm: bool) -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
-    let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
+    let mut config =
+        Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]));
+    config.warm = warm;
     config.hello_timeout = HELLO_TIMEOUT;
     config.start_timeout = Duration::from_secs(20);
     config.max_hellos = MAX_HELLOS;
@@ -127,6 +151,18 @@ impl Part {
         Part { child, first_line: first_line.trim().to_owned(), _out: out }
     }
 
+    /// The living processes that it has started.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let parent = self.child.id().to_string();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let is_child = |process: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+            fields.next() != Some("Z") && fields.next() == Some(parent.as_str())
+        };
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+    }
+
     pub(crate) fn signal(&self, signal: i32) {
         kill(self.child.id(), signal);
     }
@@ -141,6 +177,11 @@ impl Drop for Part {
 
 pub(crate) fn serve() -> Part {
     Part::start(&["supervisor"])
+}
+
+/// A server that keeps workers ready.
+pub(crate) fn serve_warm(warm: usize) -> Part {
+    Part::start(&["supervisor", &warm.to_string()])
 }
 
 pub(crate) fn hello(purpose: Purpose) -> Hello {

@@ -38,7 +38,7 @@ scenarios! {
     workers_die_with_a_killed_supervisor
 }
 
-fn works(link: &Link) {
+pub(crate) fn works(link: &Link) {
     let reply = link.call(ECHO, 0, |writer| writer.str("hello")).unwrap();
     assert_eq!((reply.status, &reply.payload[4..]), (5, &b"hello"[..]));
 }

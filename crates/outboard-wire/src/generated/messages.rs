@@ -6325,6 +6325,95 @@ impl Call for MappedShare {
     type Reply<'a> = MappedShareReply;
 }
 
+/// The message `image_complete`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageComplete {
+    /// `name`, see `api/wire/`.
+    pub name: ImageName,
+}
+
+impl Encode for ImageComplete {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.name);
+    }
+}
+
+impl<'a> Decode<'a> for ImageComplete {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ImageComplete { name: reader.get()? })
+    }
+}
+
+impl Message for ImageComplete {
+    const OP: u16 = 146;
+}
+
+/// The message `module_load_named`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleLoadNamed {
+    /// `module`, see `api/wire/`.
+    pub module: u64,
+    /// `parts`, see `api/wire/`.
+    pub parts: Vec<ImageName>,
+    /// `options`, see `api/wire/`.
+    pub options: JitOptions,
+}
+
+impl Encode for ModuleLoadNamed {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+        writer.put(&self.parts);
+        writer.put(&self.options);
+    }
+}
+
+impl<'a> Decode<'a> for ModuleLoadNamed {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ModuleLoadNamed { module: reader.get()?, parts: reader.get()?, options: reader.get()? })
+    }
+}
+
+impl Message for ModuleLoadNamed {
+    const OP: u16 = 147;
+}
+
+/// The answer to [`ModuleLoadNamed`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleLoadNamedReply {
+    /// `status`, see `api/wire/`.
+    pub status: u32,
+    /// `log`, see `api/wire/`.
+    pub log: JitLog,
+    /// `missing`, see `api/wire/`.
+    pub missing: Vec<u32>,
+    /// `kept`, see `api/wire/`.
+    pub kept: bool,
+}
+
+impl Encode for ModuleLoadNamedReply {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.status);
+        writer.put(&self.log);
+        writer.put(&self.missing);
+        writer.put(&self.kept);
+    }
+}
+
+impl<'a> Decode<'a> for ModuleLoadNamedReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ModuleLoadNamedReply {
+            status: reader.get()?,
+            log: reader.get()?,
+            missing: reader.get()?,
+            kept: reader.get()?,
+        })
+    }
+}
+
+impl Call for ModuleLoadNamed {
+    type Reply<'a> = ModuleLoadNamedReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6473,6 +6562,8 @@ pub fn name(op: u16) -> Option<&'static str> {
         143 => "surface_reference_set",
         144 => "memory_free_idle",
         145 => "mapped_share",
+        146 => "image_complete",
+        147 => "module_load_named",
         _ => return None,
     })
 }
@@ -6627,6 +6718,8 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         143 => writer.put(&reader.get::<SurfaceReferenceSet>()?),
         144 => writer.put(&reader.get::<MemoryFreeIdle>()?),
         145 => writer.put(&reader.get::<MappedShare>()?),
+        146 => writer.put(&reader.get::<ImageComplete>()?),
+        147 => writer.put(&reader.get::<ModuleLoadNamed>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -18,11 +18,16 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         let mut real: CUcontext = core::ptr::null_mut();
-        if message.primary {
+        let ahead = if message.primary { self.kept.take(self.table, device, message.flags) } else { None };
+        if let Some(ahead) = ahead {
+            real = ahead.get();
+        } else if message.primary {
             // Flags can be set while it is inactive; a failure leaves the default ones, which do.
             let _ = call!(self.table, cuDevicePrimaryCtxSetFlags_v2(device, message.flags));
             call!(self.table, cuDevicePrimaryCtxRetain(&raw mut real, device))?;
         } else {
+            // Who makes contexts of its own has no use for the primary one.
+            self.kept.give_back(self.table, |_| false);
             call!(self.table, cuCtxCreate_v2(&raw mut real, message.flags, device))?;
             let mut popped = core::ptr::null_mut();
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;

@@ -1,25 +1,33 @@
 //! Images.
 
+use std::borrow::Borrow;
+
 use outboard_abi::{CUdevice_attribute as A, CUresult};
 use outboard_wire::messages::*;
+use outboard_wire::types::{JitLog, JitOptions};
 
 use super::{Handle, Worker};
 use crate::generated::dispatch::ModuleCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::layouts::Layouts;
 use crate::worker::modules;
+use crate::worker::part::Part;
 
 impl Worker {
-    fn load(&mut self, message: &ModuleLoad) -> Result<modules::Loaded, CUresult> {
-        let parts = self.upload.take(&message.parts)?;
+    fn load<P: Borrow<Part>>(
+        &mut self,
+        module: u64,
+        parts: &[P],
+        options: &JitOptions,
+    ) -> Result<modules::Loaded, CUresult> {
         let context = self.enter()?;
-        self.objects.modules.check_new(message.module)?;
-        let loaded = modules::load(self.table, &parts, &message.options);
-        if let Ok(module) = loaded.outcome {
-            self.objects.modules.insert(message.module, self.ctx, module);
+        self.objects.modules.check_new(module)?;
+        let loaded = modules::load(self.table, parts, options);
+        if let Ok(handle) = loaded.outcome {
+            self.objects.modules.insert(module, self.ctx, handle);
             if Layouts::are_needed(self.table) {
                 let sm = self.architecture(context.device);
-                self.layouts.learn(message.module, &parts, sm);
+                self.layouts.learn(module, parts, sm);
             }
         }
         Ok(loaded)
@@ -41,13 +49,41 @@ impl ModuleCommands for Worker {
     }
 
     fn module_load(&mut self, m: ModuleLoad, answer: Answer<ModuleLoad>) {
-        match self.load(&m) {
+        let parts = self.upload.take(&m.parts);
+        match parts.and_then(|parts| self.load(m.module, &parts, &m.options)) {
             Ok(loaded) => {
                 let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
                 answer.ok(&ModuleLoadReply { status, log: loaded.log });
             }
             Err(error) => answer.error(error),
         }
+    }
+
+    fn module_load_named(&mut self, m: ModuleLoadNamed, answer: Answer<ModuleLoadNamed>) {
+        let kept = self.images.are_kept();
+        if m.parts.is_empty() {
+            return answer.error(CUresult::CUDA_ERROR_INVALID_IMAGE);
+        }
+        let parts = match self.images.find(&m.parts) {
+            Ok(parts) => parts,
+            Err(missing) => {
+                return answer.ok(&ModuleLoadNamedReply { status: 0, log: JitLog::default(), missing, kept });
+            }
+        };
+        let outcome = self.load(m.module, &parts, &m.options);
+        self.images.forget();
+        match outcome {
+            Ok(loaded) => {
+                let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
+                answer.ok(&ModuleLoadNamedReply { status, log: loaded.log, missing: Vec::new(), kept });
+            }
+            Err(error) => answer.error(error),
+        }
+    }
+
+    fn image_complete(&mut self, m: ImageComplete) -> Outcome {
+        let image = self.upload.take_all()?;
+        self.images.arrived(m.name, image)
     }
 
     fn module_unload(&mut self, m: ModuleUnload, answer: Answer<ModuleUnload>) {

@@ -5,6 +5,7 @@
 //! [`Replier`]. When the client or the supervisor goes, the process ends at once: the system and the driver clean up
 //! better than any code here could.
 
+mod arrival;
 pub mod bulk;
 mod moving;
 mod registry;
@@ -21,9 +22,10 @@ use outboard_session::server::Incoming;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_all};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
 
-use crate::control::{self, ToSupervisor, ToWorker};
+use crate::control::{self, ToSupervisor};
+use arrival::Arrival;
 
-pub use crate::control::Start;
+pub use crate::control::{Start, Warm};
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
 pub use outboard_session::server::Command;
@@ -68,10 +70,25 @@ const REFUSED: i32 = 3;
 const BROKEN: i32 = 4;
 const PANICKED: i32 = 101;
 
+/// What a worker process makes of itself.
+pub trait Build {
+    /// What can be there before there is a client.
+    type Prepared;
+    /// What serves the client.
+    type Handler: Handler;
+
+    /// Prepares for any client; with `warm`, so that a later one finds most of a start-up done.
+    fn prepare(self, warm: Option<&Warm>) -> Result<Self::Prepared, Refusal>;
+
+    /// What a welcome would say of the platform to a client that sees all devices.
+    fn snapshot(prepared: &Self::Prepared) -> Vec<u8>;
+
+    /// Makes the handler; a refusal is what the client gets to read.
+    fn build(prepared: Self::Prepared, start: &Start) -> Result<Self::Handler, Refusal>;
+}
+
 /// The main function of a worker process: serves the client that the supervisor hands over, and ends the process.
-///
-/// `build` makes the handler; a refusal from it is what the client gets to read.
-pub fn run<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> ! {
+pub fn run(build: impl Build) -> ! {
     end_with_any_panic();
     let code = match serve(build) {
         Ok(code) => code,
@@ -83,25 +100,14 @@ pub fn run<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> ! {
     exit(code)
 }
 
-fn serve<H: Handler>(build: impl FnOnce(&Start) -> Result<H, Refusal>) -> io::Result<i32> {
+fn serve<B: Build>(build: B) -> io::Result<i32> {
     let control = take_standard_input()?;
     watch::die_with_the_supervisor()?;
-    let (start, connection) = match control::receive(control.as_fd())? {
-        Some((ToWorker::Start(start), Some(connection))) => (start, connection),
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
-        None => return Ok(SERVED),
-    };
-    if std::os::unix::process::parent_id() != start.supervisor {
-        // It died before its death could be watched.
+    let Some(Arrival { prepared, start, connection }) = arrival::wait(build, &control)? else {
         return Ok(SERVED);
-    }
-    match control::receive(control.as_fd())? {
-        Some((ToWorker::Board, Some(memory))) => crate::board::join(memory.as_fd(), start.process)?,
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the second message brings no board")),
-        None => return Ok(SERVED),
-    }
+    };
     let session = start.session;
-    let mut handler = match build(&start) {
+    let mut handler = match prepared.and_then(|prepared| B::build(prepared, &start)) {
         Ok(handler) => handler,
         Err(Refusal { code, sentence }) => {
             control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;

@@ -67,7 +67,7 @@ fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_we
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
             (ToWorker::Lane | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
-            (ToWorker::Start(_) | ToWorker::Board, _) => {
+            (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");
             }
         }

@@ -1,0 +1,91 @@
+//! Images on the server's disk, by content: what one session has sent, no later one needs to send again.
+//!
+//! Each owner of sessions has a folder of its own, so that nobody learns from an answer what somebody else has loaded. A file is named after the
+//! hash of what is in it, and is checked against its name whenever it is read. Whatever goes wrong costs time only: a session whose server
+//! cannot read or write sends its images.
+
+mod store;
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outboard_image::ImageHash;
+use outboard_wire::types::ImageName;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
+
+use crate::worker::part::Part;
+use store::Store;
+
+/// All sessions belong to whoever runs the server.
+pub const ONE_OWNER: &str = "all";
+
+/// The images that one owner's sessions have sent.
+pub struct ImageCache {
+    folder: PathBuf,
+    store: Store,
+}
+
+impl ImageCache {
+    /// The cache in a folder, of at most `limit` bytes for each owner. What is missing is made.
+    ///
+    /// # Errors
+    /// If nothing can be read or written there.
+    pub fn open(root: &Path, owner: &str, limit: u64) -> io::Result<ImageCache> {
+        let folder = root.join(owner);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        rustix::fs::access(&folder, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)?;
+        Ok(ImageCache { store: Store::new(folder.clone(), limit), folder })
+    }
+
+    /// The image of that name, if it is here and sound.
+    pub(crate) fn find(&self, name: &ImageName) -> Option<Part> {
+        let path = self.folder.join(file_name(name));
+        let mut file = File::open(&path).ok()?;
+        let read = read(&mut file, name);
+        match &read {
+            Ok(Some(_)) => {
+                // The time says what has not been used for longest.
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                let _ = futimens(file.as_fd(), &Timestamps { last_access: now, last_modification: now });
+            }
+            Ok(None) => {
+                tracing::warn!(file = %path.display(), "an image in the cache is damaged; it is removed");
+                let _ = std::fs::remove_file(&path);
+            }
+            Err(error) => tracing::debug!(file = %path.display(), %error, "an image in the cache cannot be read"),
+        }
+        read.ok().flatten()
+    }
+
+    /// Keeps an image, whose name is known to be right, in the background.
+    pub(crate) fn keep(&self, name: &ImageName, image: Arc<Part>) {
+        self.store.add(file_name(name), image);
+    }
+
+    /// Waits until all that was to be kept is on disk, but not for long.
+    pub(crate) fn flush(&self, patience: Duration) {
+        self.store.flush(patience);
+    }
+}
+
+fn file_name(name: &ImageName) -> String {
+    ImageHash(name.hash).to_string()
+}
+
+/// What is in the file; `None` if it is not what its name says.
+fn read(file: &mut File, name: &ImageName) -> io::Result<Option<Part>> {
+    if file.metadata()?.len() != name.bytes {
+        return Ok(None);
+    }
+    let mut part = Part::zeroed(usize::try_from(name.bytes).map_err(io::Error::other)?);
+    file.read_exact(part.bytes_mut())?;
+    Ok((ImageHash::of(part.bytes()).0 == name.hash).then_some(part))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What a worker has done before its client is there.
+
+use std::path::PathBuf;
+
+use outboard_abi::CUdevice_attribute as A;
+use outboard_driver::{Library, Table};
+use outboard_wire::handshake::{Refusal, RefusalCode};
+use outboard_wire::platform::Platform;
+use outboard_wire::{Encode, Writer};
+
+use crate::image_cache::ImageCache;
+
+use super::io::{Build, Start, Warm};
+use super::output::Output;
+use super::warm::{self, Kept};
+use super::{Worker, mask_what_is_local};
+
+/// Which libraries a worker uses, and how.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub(super) driver: PathBuf,
+    name: String,
+    pub(super) nvml: Option<PathBuf>,
+    pub(super) shows_memory: bool,
+    images: Option<(PathBuf, u64)>,
+}
+
+impl Setup {
+    /// A worker for the driver library at `driver`, which is called `name`.
+    ///
+    /// # Safety
+    /// The file is a CUDA driver library, whose initialisers [`run`](super::run) runs.
+    pub unsafe fn new(driver: impl Into<PathBuf>, name: impl Into<String>) -> Setup {
+        Setup { driver: driver.into(), name: name.into(), nvml: None, shows_memory: false, images: None }
+    }
+
+    /// Answers NVML's questions with this library instead of the usual one.
+    pub fn with_nvml(mut self, library: Option<PathBuf>) -> Setup {
+        self.nvml = library;
+        self
+    }
+
+    /// Shows other sessions how much memory this one uses: for a driver library whose devices no NVML knows, and for which the question is cheap.
+    pub fn showing_memory(mut self, shows: bool) -> Setup {
+        self.shows_memory = shows;
+        self
+    }
+
+    /// Keeps what clients load in this folder, so many bytes of it for each owner.
+    pub fn with_image_cache(mut self, folder: impl Into<PathBuf>, limit: u64) -> Setup {
+        self.images = Some((folder.into(), limit));
+        self
+    }
+
+    /// The cache of one owner's images, if there is to be one.
+    pub(super) fn image_cache(&self, owner: &str) -> Option<ImageCache> {
+        let (folder, limit) = self.images.as_ref()?;
+        let opened = ImageCache::open(folder, owner, *limit);
+        opened.inspect_err(|error| tracing::warn!(%error, folder = %folder.display(), "images are not kept")).ok()
+    }
+}
+
+/// The driver library, started, and what it offers.
+pub struct Prepared {
+    pub(super) setup: Setup,
+    pub(super) table: &'static Table,
+    pub(super) platform: Platform,
+    pub(super) output: Output,
+    pub(super) kept: Kept,
+}
+
+/// The value of `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE` that lets several processes have contexts.
+const SHARED_MODE: i32 = 0;
+
+impl Prepared {
+    /// Loads the driver library and looks at its devices.
+    fn new(setup: Setup) -> Result<Prepared, Refusal> {
+        let failed = |error: &dyn std::fmt::Display| Refusal {
+            code: RefusalCode::WorkerFailed,
+            sentence: format!("the worker cannot use its driver library: {error}"),
+        };
+        // SAFETY: whoever made the setup said that this is a driver library.
+        let library = unsafe { Library::load(&setup.driver) }.map_err(|error| failed(&error))?;
+        let output = Output::catch().map_err(|error| failed(&error))?;
+        let table: &'static Table = Box::leak(Box::new(library.table));
+        let mut platform = outboard_driver::platform(table, &setup.name).map_err(|error| failed(&error))?;
+        if platform.devices.is_empty() {
+            let sentence = "the server has no device".to_owned();
+            return Err(Refusal { code: RefusalCode::NoDevice, sentence });
+        }
+        mask_what_is_local(&mut platform);
+        Ok(Prepared { setup, table, platform, output, kept: Kept::default() })
+    }
+
+    /// Makes contexts ahead, on those of the devices that processes may share.
+    fn warm(&mut self, wanted: &[u32]) {
+        let shared = |ordinal: &&u32| {
+            let device = self.platform.devices.iter().find(|device| device.ordinal == **ordinal);
+            device.is_some_and(|device| device.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0) == Some(SHARED_MODE))
+        };
+        let devices: Vec<i32> = wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();
+        self.kept = warm::contexts(self.table, &devices);
+    }
+}
+
+impl Build for Setup {
+    type Prepared = Prepared;
+    type Handler = Worker;
+
+    fn prepare(self, warm: Option<&Warm>) -> Result<Prepared, Refusal> {
+        let mut prepared = Prepared::new(self)?;
+        if let Some(warm) = warm {
+            prepared.warm(&warm.contexts);
+        }
+        Ok(prepared)
+    }
+
+    fn snapshot(prepared: &Prepared) -> Vec<u8> {
+        let mut writer = Writer::new();
+        prepared.platform.encode(&mut writer);
+        writer.into_vec()
+    }
+
+    fn build(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
+        Worker::new(prepared, start)
+    }
+}

@@ -1,0 +1,143 @@
+//! Primary contexts made before there is a client.
+//!
+//! The client learns nothing of them: what it asks about primary contexts, its own driver library answers. Whether one was there already
+//! shows in the time that its first use takes, and in nothing else.
+
+use outboard_abi::{CUcontext, CUctx_flags, CUctx_st, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
+use outboard_driver::{Table, call};
+
+use super::objects::Handle;
+
+/// Contexts that were made ahead and that no client has opened yet.
+#[derive(Default)]
+pub(super) struct Kept {
+    contexts: Vec<(i32, Handle<CUctx_st>)>,
+    /// Gives back contexts that nobody will open.
+    release: Option<std::thread::JoinHandle<()>>,
+}
+
+/// A kernel that does nothing, for devices of any age.
+const KERNEL: &std::ffi::CStr =
+    c".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nothing() {\n    ret;\n}\n";
+
+/// Retains the primary contexts of these devices, and does once in each what is slow the first time. What fails is left to the client's first
+/// use, which can say why.
+pub(super) fn contexts(table: &Table, devices: &[i32]) -> Kept {
+    let mut kept = Kept::default();
+    for device in devices {
+        let mut context: CUcontext = core::ptr::null_mut();
+        if let Err(error) = call!(table, cuDevicePrimaryCtxRetain(&raw mut context, *device)) {
+            tracing::warn!(device, error = error.0, "no context could be made ahead");
+            continue;
+        }
+        if let Err(error) = use_once(table, context) {
+            tracing::warn!(device, error = error.0, "a context made ahead could not be tried");
+        }
+        kept.contexts.push((*device, Handle::new(context)));
+    }
+    kept
+}
+
+/// Does in a context what is slow the first time: loading code, launching, a stream's first operations, memory.
+fn use_once(table: &Table, context: CUcontext) -> Result<(), CUresult> {
+    call!(table, cuCtxPushCurrent_v2(context))?;
+    let outcome = load_and_launch(table).and_then(|()| copy_and_fill(table));
+    let mut popped = core::ptr::null_mut();
+    call!(table, cuCtxPopCurrent_v2(&raw mut popped))?;
+    outcome
+}
+
+fn load_and_launch(table: &Table) -> Result<(), CUresult> {
+    let (mut module, mut function): (CUmodule, CUfunction) = (core::ptr::null_mut(), core::ptr::null_mut());
+    let none = core::ptr::null_mut();
+    call!(table, cuModuleLoadData(&raw mut module, KERNEL.as_ptr().cast()))?;
+    call!(table, cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()))?;
+    call!(table, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none.cast()))?;
+    call!(table, cuCtxSynchronize())?;
+    call!(table, cuModuleUnload(module))
+}
+
+fn copy_and_fill(table: &Table) -> Result<(), CUresult> {
+    const BYTES: usize = 4096;
+    let mut stream: CUstream = core::ptr::null_mut();
+    let mut memory: CUdeviceptr = 0;
+    let mut host = [0u8; BYTES];
+    call!(table, cuStreamCreate(&raw mut stream, 1))?;
+    call!(table, cuMemAlloc_v2(&raw mut memory, BYTES))?;
+    let at = host.as_mut_ptr().cast();
+    let outcome = call!(table, cuMemsetD8Async(memory, 1, BYTES, stream))
+        .and_then(|()| call!(table, cuMemcpyHtoDAsync_v2(memory, at, BYTES, stream)))
+        .and_then(|()| call!(table, cuMemcpyDtoHAsync_v2(at, memory, BYTES, stream)));
+    // A device need not have these; then nobody uses them.
+    let _ = call!(table, cuStreamWriteValue32_v2(stream, memory, 1, 0))
+        .and_then(|()| call!(table, cuStreamWaitValue32_v2(stream, memory, 1, 0)));
+    call!(table, cuStreamSynchronize(stream))?;
+    call!(table, cuMemFree_v2(memory))?;
+    call!(table, cuStreamDestroy_v2(stream))?;
+    outcome
+}
+
+/// Flags that make a difference to what a program sees. Host memory is mapped with or without the flag for it.
+const TELLING_FLAGS: u32 = 0xff & !CUctx_flags::CU_CTX_MAP_HOST.0;
+
+impl Kept {
+    /// Takes the context of a device over, with these flags, if it is there and can have them. Who takes it releases it once.
+    pub(super) fn take(&mut self, table: &Table, device: i32, flags: u32) -> Option<Handle<CUctx_st>> {
+        if self.contexts.is_empty() && self.release.is_none() {
+            return None;
+        }
+        let found = self.contexts.iter().position(|(of, _)| *of == device);
+        // A process that begins with this device may never come to the others, whose memory somebody else could use.
+        let taken = found.map(|index| self.contexts.swap_remove(index).1);
+        self.give_back(table, |_| false);
+        let Some(context) = taken else {
+            self.finish();
+            return None;
+        };
+        if has_flags(table, device, flags) {
+            return Some(context);
+        }
+        // Not every driver changes the flags of a context that is active.
+        let set = call!(table, cuDevicePrimaryCtxSetFlags_v2(device, flags));
+        if set.is_ok() && has_flags(table, device, flags) {
+            return Some(context);
+        }
+        tracing::debug!(device, flags, "a context made ahead has other flags than the client wants");
+        let _ = call!(table, cuDevicePrimaryCtxRelease_v2(device));
+        None
+    }
+
+    /// Gives back the contexts of devices other than those wanted, without waiting for it.
+    pub(super) fn give_back(&mut self, table: &Table, wanted: impl Fn(i32) -> bool) {
+        let (kept, surplus): (Vec<_>, Vec<_>) = self.contexts.drain(..).partition(|(device, _)| wanted(*device));
+        self.contexts = kept;
+        if surplus.is_empty() {
+            return;
+        }
+        self.finish();
+        let table = *table;
+        let release = move || {
+            for (device, _) in surplus {
+                let _ = call!(table, cuDevicePrimaryCtxRelease_v2(device));
+            }
+        };
+        match std::thread::Builder::new().name("release".into()).spawn(release) {
+            Ok(thread) => self.release = Some(thread),
+            Err(error) => tracing::warn!(%error, "contexts made ahead stay: there is no thread to end them"),
+        }
+    }
+
+    /// Waits until what was given back is gone.
+    fn finish(&mut self) {
+        if let Some(thread) = self.release.take() {
+            // A panic has ended the process.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn has_flags(table: &Table, device: i32, wanted: u32) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    let asked = call!(table, cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active));
+    asked.is_ok() && active != 0 && flags & TELLING_FLAGS == wanted & TELLING_FLAGS
+}

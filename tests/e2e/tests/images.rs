@@ -1,0 +1,100 @@
+//! Images that the server keeps: what one run has sent, no later one sends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use outboard_e2e::{Driver, Program, Server};
+
+/// A folder that a test's servers keep images in.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("outboard-e2e-images-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    fn serve(&self, more: &[&str]) -> Server {
+        let folder = self.0.to_str().expect("a plain path");
+        let args = [&["--driver", Driver::chosen().name(), "--image-cache", folder], more].concat();
+        Server::start_with(&args, &[])
+    }
+
+    /// The files of kept images.
+    fn images(&self) -> Vec<PathBuf> {
+        let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        list(&self.0).flat_map(|owner| list(&owner).collect::<Vec<_>>()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Images that a run sent, their bytes, and images that the server had.
+fn run(server: &Server) -> (u64, u64, u64) {
+    let counted = Program::new("histogram").statistics(server);
+    let count = |name: &str| counted[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {counted}"));
+    (count("images_sent"), count("image_bytes_sent"), count("images_known"))
+}
+
+#[test]
+fn a_second_run_sends_no_image() {
+    let folder = Folder::new("second");
+    let server = folder.serve(&[]);
+    let (sent, bytes, known) = run(&server);
+    assert!(sent > 0 && bytes > 0 && known == 0, "{sent} {bytes} {known}");
+    assert_eq!(run(&server), (0, 0, sent));
+    drop(server);
+    let server = folder.serve(&["--warm", "1"]);
+    assert_eq!(run(&server), (0, 0, sent), "another server, the same folder");
+}
+
+#[test]
+fn nothing_is_kept_where_that_is_off() {
+    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--image-cache", "off"], &[]);
+    let first = run(&server);
+    assert!(first.0 > 0 && first.2 == 0, "{first:?}");
+    assert_eq!(run(&server), first);
+}
+
+#[test]
+fn damaged_images_are_sent_again() {
+    let folder = Folder::new("damaged");
+    let server = folder.serve(&[]);
+    let first = run(&server);
+    let images = folder.images();
+    assert!(!images.is_empty());
+    for image in &images {
+        let mut bytes = fs::read(image).expect("an image is a file");
+        bytes[0] ^= 1;
+        fs::write(image, bytes).expect("an image can be written");
+    }
+    assert_eq!(run(&server), first);
+    assert!(server.log().contains("damaged"), "{}", server.log());
+    assert_eq!(run(&server), (0, 0, first.0));
+}
+
+#[test]
+fn images_beyond_the_limit_are_sent_again() {
+    let folder = Folder::new("limit");
+    let server = folder.serve(&["--image-cache-limit", "16"]);
+    let first = run(&server);
+    assert_eq!(run(&server), first);
+    assert_eq!(folder.images(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_costs_no_session() {
+    let folder = Folder::new("unusable");
+    fs::write(&folder.0, b"in the way").expect("a file can be written");
+    let server = folder.serve(&[]);
+    let (sent, _, known) = run(&server);
+    assert!(sent > 0 && known == 0);
+    let complaints = server.log().lines().filter(|line| line.contains("images are not kept")).count();
+    assert_eq!(complaints, 1, "{}", server.log());
+    fs::remove_file(&folder.0).expect("the file can be removed");
+}
