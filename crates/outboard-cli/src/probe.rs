@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use miette::Diagnostic;
-use outboard_client::link::{ConnectError, handshake};
+use outboard_client::link::{Config, ConnectError, check_transport, handshake};
 use outboard_client::target::Target;
 use outboard_transport::{Any, Transport};
 use outboard_wire::codec::decode_all;
@@ -52,6 +52,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
     let deadline = Instant::now() + PATIENCE;
     let stream = Any.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
     let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, error))?;
+    check_transport(&address, &welcome, &Config::from_env()).map_err(|error| explain(&address, error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         ProbeError::new(
             format!("the server at {address} describes its devices in a way this program does not understand: {error}"),

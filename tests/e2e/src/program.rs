@@ -57,6 +57,11 @@ pub struct Program {
     limit: Duration,
 }
 
+/// The way that programs take unless a test says otherwise: TCP, or what `OUTBOARD_E2E_TRANSPORT` names.
+fn transport() -> String {
+    std::env::var("OUTBOARD_E2E_TRANSPORT").unwrap_or_else(|_| "tcp".to_owned())
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -149,7 +154,13 @@ impl Program {
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
+        command.env("OUTBOARD_TRANSPORT", transport());
         self.start(command)
+    }
+
+    /// The same through memory that the program shares with its worker.
+    pub fn sharing_memory(self) -> Program {
+        self.env("OUTBOARD_TRANSPORT", "shm")
     }
 
     fn start(&self, mut command: Command) -> Running {

@@ -49,6 +49,33 @@ fn nothing_listens() {
 }
 
 #[test]
+fn a_transport_that_cannot_be_had_is_explained() {
+    let run = |server: &str, transport: &str| {
+        let mut command = Command::new(dist().join("bin/outboard"));
+        let output = command
+            .args(["run", "--server", server, "--", "true"])
+            .env("OUTBOARD_TRANSPORT", transport)
+            .output()
+            .expect("outboard starts");
+        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.success(), text)
+    };
+    let server = Server::start_with(&["--driver", "cpu", "--socket", "none"], &[]);
+    let (worked, text) = run(server.address(), "shm");
+    assert!(!worked && text.contains("asks for shm, but the server has no Unix socket"), "{text}");
+    let path = std::env::temp_dir().join(format!("outboard-command-{}.sock", std::process::id()));
+    let path = path.to_str().expect("a path of text");
+    let server = Server::start_with(&["--driver", "cpu", "--socket", path], &[]);
+    let by_path = format!("unix:{path}");
+    assert!(run(server.address(), "shm").0 && run(&by_path, "shm").0);
+    let (worked, text) = run(&by_path, "tcp");
+    assert!(!worked && text.contains("asks for tcp"), "{text}");
+    drop(server);
+    let (worked, text) = run(&by_path, "shm");
+    assert!(!worked && text.contains("there is no socket"), "{text}");
+}
+
+#[test]
 fn something_else_listens() {
     let text = complaint(&answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()));
     assert!(text.contains("does not speak Outboard's protocol") && text.contains("check the port"), "{text}");

@@ -38,6 +38,27 @@ fn a_killed_worker_gives_its_program_a_lasting_error_and_spares_the_neighbour() 
 }
 
 #[test]
+fn deaths_are_noticed_in_shared_memory() {
+    let server = Server::start();
+    let running = || {
+        let mut program = Program::new("endless").arg("64").sharing_memory().start_through(&server);
+        program.wait_for_line("running");
+        program
+    };
+    let program = running();
+    let killed = Instant::now();
+    kill(server.only_worker());
+    let outcome = program.finish();
+    assert!(killed.elapsed() < SOON, "the program took {:?} to fail", killed.elapsed());
+    assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+
+    let mut program = running();
+    server.only_worker();
+    program.kill();
+    assert!(within(SOON, || server.workers().is_empty()), "the worker ended within a second");
+}
+
+#[test]
 fn a_program_whose_worker_dies_under_a_host_function_gets_the_same_error() {
     let server = Server::start();
     for _ in 0..5 {

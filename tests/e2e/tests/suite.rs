@@ -1,4 +1,5 @@
-//! Every test program, directly on the device and through a server: both end well, and their output is the same.
+//! Every test program, directly on the device and through a server: both end well, and their output is the same. Over TCP all of them, and those
+//! that have to do with how commands and memory reach the device through shared memory, too. `OUTBOARD_E2E_TRANSPORT=shm` has all share memory.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_e2e::{Case, Driver, Server, suite};
@@ -9,28 +10,53 @@ fn main() {
     // Programs have threads of their own; two at once keep a small machine busy.
     arguments.test_threads.get_or_insert(2);
     let server = Arc::new(OnceLock::new());
-    let trials = suite()
-        .into_iter()
-        .map(|case| {
-            let server = Arc::clone(&server);
-            // Some find a worker that waited for them, some do not: nobody may notice.
-            let start = || Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
-            Trial::test(case.name.clone(), move || compare(&case, server.get_or_init(start)))
-        })
-        .collect();
+    let trial = |case: &Case, shared: bool| {
+        let (server, case) = (Arc::clone(&server), case.clone());
+        let name = if shared { format!("{} in shared memory", case.name) } else { case.name.clone() };
+        // Some find a worker that waited for them, some do not: nobody may notice.
+        let start = || Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
+        Trial::test(name, move || compare(&case, shared, server.get_or_init(start)))
+    };
+    let cases = suite();
+    let shared = cases.iter().filter(|case| SHARED.contains(&case.name.as_str()));
+    let trials = cases.iter().map(|case| trial(case, false)).chain(shared.map(|case| trial(case, true))).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     // `exit` skips destructors, so the server is stopped first.
     drop(server);
     conclusion.exit();
 }
 
-fn compare(case: &Case, server: &Server) -> Result<(), Failed> {
+/// What runs in shared memory as well.
+const SHARED: &[&str] = &[
+    "allocations",
+    "burst",
+    "copies_2d_3d",
+    "driver_memory",
+    "errors",
+    "exit_running",
+    "fork",
+    "graph_capture",
+    "graph_explicit",
+    "graph_host",
+    "graph_memory",
+    "graph_update",
+    "host_functions",
+    "host_threads",
+    "ipc",
+    "managed_memory",
+    "mapped_memory",
+    "memset_copy",
+    "order",
+    "pointer_attributes",
+];
+
+fn compare(case: &Case, shared: bool, server: &Server) -> Result<(), Failed> {
     let program = case.program();
     let direct = program.directly();
     if !direct.status.success() {
         return Err(format!("directly: {}\n{}{}", direct.status, direct.stdout, direct.stderr).into());
     }
-    let remote = program.through(server);
+    let remote = if shared { program.sharing_memory() } else { program }.through(server);
     if !remote.status.success() {
         return Err(format!("through a server: {}\n{}{}", remote.status, remote.stdout, remote.stderr).into());
     }

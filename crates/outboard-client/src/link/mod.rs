@@ -34,6 +34,7 @@ pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
 pub use connect::{ConnectError, handshake};
 pub use listen::{Answers, Expectation};
+pub use moving::check_transport;
 pub use stats::Stats;
 
 use bulk::Bulk;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use outboard_transport::unix::{self, Unix};
-use outboard_transport::{Memory, Stream, Transport, host};
+use outboard_transport::{Endpoint, Memory, Stream, Transport, host};
 use outboard_wire::handshake::{Hello, Local, Purpose, Welcome};
 
 use super::config::Choice;
@@ -34,8 +34,7 @@ pub(super) fn settle(
     let failed = |error| ConnectError::Memory { address: address.to_owned(), error };
     if let Some(socket) = socket(&*stream) {
         if config.transport == Choice::Tcp {
-            let reason = format!("the server is named by its Unix socket, {address}; name it by HOST:PORT");
-            return Err(ConnectError::Transport { wanted: "tcp", reason });
+            return Err(not_tcp(address));
         }
         drop(stream);
         let (stream, memory) = socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
@@ -56,13 +55,36 @@ pub(super) fn settle(
     let socket = match reached {
         Ok(socket) => socket,
         Err(error) => {
-            let reason = format!("the server's socket {} cannot be used: {error}", local.path);
-            return refused(reason).map(|()| (stream, None));
+            return refused(unusable(local, &error)).map(|()| (stream, None));
         }
     };
     // From here on the worker may have moved already: there is no way back.
     let (moved, memory) = Memory::move_to(socket, deadline).map_err(failed)?;
     Ok((moved, Some(memory)))
+}
+
+/// Whether a session with the server that has sent this welcome could use the transport that is asked for.
+pub fn check_transport(address: &str, welcome: &Welcome, config: &Config) -> Result<(), ConnectError> {
+    let named_by_socket = Endpoint::unix_path(address).is_some();
+    match config.transport {
+        Choice::Tcp if named_by_socket => Err(not_tcp(address)),
+        Choice::Shm if !named_by_socket => {
+            let reached = reachable(welcome).and_then(|local| {
+                Unix.connect(&local.path, config.timeout).map(drop).map_err(|error| unusable(local, &error))
+            });
+            reached.map_err(|reason| ConnectError::Transport { wanted: "shm", reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_tcp(address: &str) -> ConnectError {
+    let reason = format!("the server is named by its Unix socket, {address}; name it by HOST:PORT");
+    ConnectError::Transport { wanted: "tcp", reason }
+}
+
+fn unusable(local: &Local, error: &io::Error) -> String {
+    format!("the server's socket {} cannot be used: {error}", local.path)
 }
 
 /// The connection under a stream, if it is a Unix socket.

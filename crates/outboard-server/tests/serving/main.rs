@@ -6,10 +6,13 @@ mod copies;
 mod device;
 mod parts;
 mod scenarios;
+mod shared;
 mod warm;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
+
+use outboard_client::link::Choice;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -19,7 +22,8 @@ fn main() -> ExitCode {
             let warm = args.get(1).map_or(0, |count| count.parse().expect("a count"));
             parts::supervisor(warm, args[1..].contains(&"dies".to_owned()))
         }
-        Some("client") => parts::client(&args[1]),
+        Some("client") => parts::client(&args[1], Choice::Tcp),
+        Some("shm-client") => parts::client(&args[1], Choice::Shm),
         _ => run(&args),
     }
 }
@@ -28,7 +32,7 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut failed = 0;
-    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL) {
+    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL).chain(shared::ALL) {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);
             println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });

@@ -5,10 +5,10 @@ use std::process::{Child, ChildStdout, Command as Process, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use outboard_client::link::{Config as LinkConfig, ConnectError, Link};
-use outboard_server::supervisor::{self, Config, WorkerCommand};
+use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
+use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
-use outboard_transport::tcp::Tcp;
+use outboard_transport::Any;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 
 /// Only keeps a broken server from hanging the suite.
@@ -113,6 +113,7 @@ pub(crate) fn supervisor(warm: usize, dies_warm: bool) -> ExitCode {
     config.start_timeout = Duration::from_secs(20);
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
+    config.socket = Socket::At(socket(std::process::id()).into());
     config.on_ready = Some(Box::new(|address| {
         let mut out = std::io::stdout();
         writeln!(out, "{address}").unwrap();
@@ -122,9 +123,14 @@ pub(crate) fn supervisor(warm: usize, dies_warm: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The Unix socket of the test supervisor that is this process.
+pub(crate) fn socket(supervisor: u32) -> String {
+    std::env::temp_dir().join(format!("outboard-serving-{supervisor}.sock")).to_str().unwrap().to_owned()
+}
+
 /// A client that waits for a reply that never comes. It tells its worker's process first.
-pub(crate) fn client(address: &str) -> ExitCode {
-    let (link, worker) = connect(address, vec![]).unwrap();
+pub(crate) fn client(address: &str, choice: Choice) -> ExitCode {
+    let (link, worker) = connect_by(choice, address, vec![]).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "{worker}").unwrap();
     out.flush().unwrap();
@@ -194,11 +200,16 @@ pub(crate) fn hello(purpose: Purpose) -> Hello {
     }
 }
 
-/// A session, and its worker's process.
+/// A session over TCP, and its worker's process.
 pub(crate) fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
-    let config = LinkConfig { timeout: PATIENCE, ..LinkConfig::default() };
+    connect_by(Choice::Tcp, address, devices)
+}
+
+/// A session, and its worker's process.
+pub(crate) fn connect_by(choice: Choice, address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+    let config = LinkConfig { timeout: PATIENCE, transport: choice, ..LinkConfig::default() };
     let hello = hello(Purpose::Session { devices });
-    let (link, welcome) = Link::connect(&Tcp, address, &hello, config, Box::new(|_, _| ()))?;
+    let (link, welcome) = Link::connect(&Any, address, &hello, config, Box::new(|_, _| ()))?;
     Ok((link, process(&welcome)))
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn works(link: &Link) {
     assert_eq!((reply.status, &reply.payload[4..]), (5, &b"hello"[..]));
 }
 
-fn is_lost<T>(result: &Result<T, LinkError>) -> bool {
+pub(crate) fn is_lost<T>(result: &Result<T, LinkError>) -> bool {
     matches!(result, Err(LinkError::Lost(_)))
 }
 
