@@ -25,6 +25,7 @@ macro_rules! conformance {
             a_full_stream_would_block_and_drains
             several_buffers_go_out_in_order
             waiting_ends_when_bytes_come
+            bytes_end_the_waiting_of_all
             waiting_ends_when_time_is_up
             waiting_ends_when_woken
             wakeups_are_remembered_once
@@ -139,6 +140,25 @@ pub fn waiting_ends_when_bytes_come(transport: &dyn Transport, address: &str) {
         let ready = waiting.join().expect("returns");
         assert!(ready.read && !ready.hangup);
     });
+}
+
+/// Of several threads that wait, one reads for all, and it need not be the first to wake up.
+pub fn bytes_end_the_waiting_of_all(transport: &dyn Transport, address: &str) {
+    let (client, server) = connect(transport, address);
+    for _ in 0..100 {
+        thread::scope(|scope| {
+            let waiting = || server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits").read;
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(waiting)).collect();
+            thread::sleep(Duration::from_millis(1));
+            let started = Instant::now();
+            write_all(&*client, b"x").expect("writes");
+            for thread in threads {
+                assert!(thread.join().expect("no panic"), "there is a byte to read");
+            }
+            assert!(started.elapsed() < PATIENCE / 2, "one was not woken");
+        });
+        assert_eq!(server.read(&mut [0; 8]).expect("reads"), 1);
+    }
 }
 
 /// A wait for what does not come ends in time, with nothing ready.

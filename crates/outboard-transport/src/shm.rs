@@ -173,6 +173,19 @@ impl ShmStream {
         ready
     }
 
+    /// Uses up a signal, unless what it tells of is `there`: other threads may sleep for that, and one of them may be the one to act on it. So a
+    /// signal stays as long as a socket would be readable.
+    fn use_up(signal: &Waker, there: impl Fn() -> bool) {
+        if there() {
+            return;
+        }
+        signal.clear();
+        // It may have come since.
+        if there() {
+            signal.wake();
+        }
+    }
+
     /// Ends both directions: nobody is to go on.
     fn close(&self) {
         for half in [&self.out, &self.back] {
@@ -267,10 +280,10 @@ impl Stream for ShmStream {
             let count = poll_until(&mut fds, if now { Some(Instant::now()) } else { deadline })?;
             let found = fds.map(|fd| fd.revents());
             if found[1].contains(PollFlags::IN) {
-                self.back.ours.clear();
+                Self::use_up(&self.back.ours, || self.look(Interest::READ).read);
             }
             if found[2].contains(PollFlags::IN) {
-                self.out.ours.clear();
+                Self::use_up(&self.out.ours, || self.look(Interest::WRITE).write);
             }
             if found[0].intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
                 self.gone.store(true, Ordering::Release);
