@@ -9,21 +9,14 @@ use outboard_wire::messages as msg;
 
 use crate::link::bulk::Direction::{self, Down, Up};
 use crate::link::bulk::Place;
-use crate::session::{Fetches, Session, failed, pieces, range};
+use crate::session::{Fetches, Session, chunk_of_rows, failed, pieces, range};
+use crate::staged::HostCopy;
 
 /// Rows of a box in the program's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct HostBox {
     pub(crate) address: u64,
     pub(crate) layout: Layout,
-}
-
-/// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
-fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
-    let rows = u64::from(suggested) / width;
-    let fitting = rows * width;
-    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
-    if rows > 0 && fitting >= 64 << 10 { fitting as u32 } else { suggested }
 }
 
 impl Session {
@@ -63,6 +56,11 @@ impl Session {
             return self.post(ctx, &msg::CopyBoxIn { dst, extent, stream, data: &data });
         }
         let place = Place::rows(address, extent, src.layout);
+        let copy = HostCopy { direction: Up, device: dst, extent, host: place, stream, mode };
+        // SAFETY: by the contract above.
+        if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
+            return copied;
+        }
         let mut last = None;
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
@@ -112,6 +110,11 @@ impl Session {
             return Ok(());
         }
         let place = Place::rows(address, extent, dst.layout);
+        let copy = HostCopy { direction: Down, device: src, extent, host: place, stream, mode };
+        // SAFETY: by the contract above.
+        if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
+            return copied;
+        }
         let mut fetches = Fetches::new(self, ctx, stream, mode);
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);

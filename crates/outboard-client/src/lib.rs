@@ -16,6 +16,7 @@ mod requests;
 mod reuse;
 mod session;
 mod slabs;
+mod staged;
 pub mod target;
 mod tokens;
 

@@ -29,6 +29,7 @@ use crate::link::{Config, ConnectError, Expectation, Link, LinkError, NoticeHand
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::{Block, Reuse};
+use crate::staged::HostCopy;
 use crate::target::{Target, VARIABLE};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
@@ -289,6 +290,11 @@ impl Session {
             let data = unsafe { std::slice::from_raw_parts(src, bytes as usize) };
             return self.post_to(ctx, stream, &msg::CopyIn { dst, stream, data });
         }
+        let copy = HostCopy::linear(Up, dst, Place::from(src), bytes, stream, mode);
+        // SAFETY: by the contract above.
+        if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
+            return copied;
+        }
         let mut last = None;
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
@@ -419,6 +425,11 @@ impl Session {
             unsafe { core::ptr::copy_nonoverlapping(reply.data.as_ptr(), dst, reply.data.len()) };
             return Ok(());
         }
+        let copy = HostCopy::linear(Down, src, Place::from(dst), bytes, stream, mode);
+        // SAFETY: by the contract above.
+        if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
+            return copied;
+        }
         let mut fetches = Fetches::new(self, ctx, stream, mode);
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
@@ -522,6 +533,14 @@ pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<u64> {
 
 /// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
 const LARGEST_TRANSFER: u64 = 128 << 20;
+
+/// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
+pub(crate) fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
+    let rows = u64::from(suggested) / width;
+    let fitting = rows * width;
+    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
+    if rows > 0 && fitting >= 64 << 10 { fitting as u32 } else { suggested }
+}
 
 /// The transfers that a copy is made of: of whole rows, if they are not larger than a transfer.
 pub(crate) fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {

@@ -13,6 +13,8 @@
 mod buffer;
 pub mod chunks;
 pub mod client;
+pub mod groups;
+pub mod ranges;
 pub mod server;
 mod window;
 

@@ -11,6 +11,8 @@ pub struct Config {
     pub queue: usize,
     /// How long connecting may take, and then again the handshake.
     pub timeout: Duration,
+    /// Threads that help to copy between the program's memory and memory that the worker shares. Environment: `OUTBOARD_COPY_THREADS`.
+    pub copy_threads: usize,
     /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
     pub transport: Choice,
 }
@@ -34,7 +36,8 @@ impl Default for Config {
     fn default() -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if processors > 1 { SPIN } else { Duration::ZERO };
-        Config { spin, queue: 8 << 20, timeout: Duration::from_secs(30), transport: Choice::Auto }
+        let copy_threads = (processors / 2).saturating_sub(1).clamp(1, 5);
+        Config { copy_threads, spin, queue: 8 << 20, timeout: Duration::from_secs(30), transport: Choice::Auto }
     }
 }
 
@@ -48,6 +51,8 @@ impl Config {
             // Beyond a second, spinning is a mistake.
             config.spin = Duration::from_micros(microseconds).min(Duration::from_secs(1));
         }
+        let threads = std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
+        config.copy_threads = threads.map_or(config.copy_threads, |threads: usize| threads.min(64));
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
             Ok("tcp") => Choice::Tcp,
             Ok("shm") => Choice::Shm,

@@ -19,6 +19,7 @@ mod moving;
 mod receive;
 mod sender;
 mod shared;
+pub mod staged;
 mod stats;
 pub(crate) mod thread;
 
@@ -35,6 +36,7 @@ pub use config::{Choice, Config};
 pub use connect::{ConnectError, handshake};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
+pub use staged::StagedCopy;
 pub use stats::Stats;
 
 use bulk::Bulk;
@@ -169,6 +171,22 @@ impl Link {
     /// A chunk size for a transfer of `len` bytes, by what earlier ones have shown of the link.
     pub fn chunk(&self, direction: bulk::Direction, len: u64) -> u32 {
         bulk::chunk(&self.shared, direction, len)
+    }
+
+    /// Takes a part of the memory that the worker shares for a transfer of `len` bytes; waits while other transfers have it all. `None` if the worker
+    /// shares none.
+    ///
+    /// # Safety
+    /// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or, towards the program, for writes.
+    pub unsafe fn stage(
+        &self,
+        direction: bulk::Direction,
+        place: impl Into<bulk::Place>,
+        len: u64,
+        chunk: u32,
+    ) -> Option<Result<StagedCopy<'_>, LinkError>> {
+        // SAFETY: the caller promises the same.
+        unsafe { staged::open(&self.shared, direction, place.into(), len, chunk) }
     }
 
     /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.

@@ -40,7 +40,10 @@ impl Remote {
     /// Device memory is about to be allocated: gets the way for large copies ready meanwhile.
     pub(super) fn expect_copies(&self, bytes: u64) -> Result<()> {
         if bytes >= LARGE {
-            self.session()?.link().expect_copies();
+            let session = self.session()?;
+            if session.link().memory().is_none() {
+                session.link().expect_copies();
+            }
         }
         Ok(())
     }

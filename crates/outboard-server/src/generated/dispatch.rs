@@ -65,6 +65,8 @@ pub(crate) trait CopyCommands {
     fn copy_box_out(&mut self, message: CopyBoxOut, answer: Answer<CopyBoxOut>);
     /// Does `copy_box_out_bulk`.
     fn copy_box_out_bulk(&mut self, message: CopyBoxOutBulk) -> Outcome;
+    /// Does `copy_staged`.
+    fn copy_staged(&mut self, message: CopyStaged) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/device.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1250,6 +1252,11 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.module_load_named(message, incoming.answer());
             Ok(())
+        }
+        148 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_staged(message)
         }
         _ => return Ok(None),
     }))

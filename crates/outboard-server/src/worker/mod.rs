@@ -58,7 +58,7 @@ use output::Output;
 use partitions::Partitions;
 use shares::Shared;
 use space::Space;
-use staging::{Pool, Watcher};
+use staging::{Pool, SharedStaging, Watcher};
 use waits::Waits;
 use warm::Kept;
 
@@ -80,6 +80,9 @@ pub struct Worker {
     slots: Slots,
     parcels: Parcels,
     pools: HashMap<u32, Arc<Pool>>,
+    shared_staging: SharedStaging,
+    /// Whether shared staging memory has been made known to the device ahead.
+    shared_warm: bool,
     copies: Copies,
     /// Values of texture and surface objects, each with its context.
     textures: HashSet<(u32, u64)>,
@@ -137,6 +140,8 @@ impl Worker {
             slots: Slots::default(),
             parcels: Parcels::default(),
             pools: HashMap::new(),
+            shared_staging: SharedStaging::default(),
+            shared_warm: false,
             copies: Copies::default(),
             textures: HashSet::new(),
             surfaces: HashSet::new(),

@@ -6414,6 +6414,59 @@ impl Call for ModuleLoadNamed {
     type Reply<'a> = ModuleLoadNamedReply;
 }
 
+/// The message `copy_staged`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyStaged {
+    /// `device`, see `api/wire/`.
+    pub device: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `to_device`, see `api/wire/`.
+    pub to_device: bool,
+    /// `stream`, see `api/wire/`.
+    pub stream: u64,
+    /// `from`, see `api/wire/`.
+    pub from: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+    /// `at`, see `api/wire/`.
+    pub at: u64,
+}
+
+impl Encode for CopyStaged {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.extent);
+        writer.put(&self.to_device);
+        writer.put(&self.stream);
+        writer.put(&self.from);
+        writer.put(&self.bytes);
+        writer.put(&self.chunk);
+        writer.put(&self.at);
+    }
+}
+
+impl<'a> Decode<'a> for CopyStaged {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyStaged {
+            device: reader.get()?,
+            extent: reader.get()?,
+            to_device: reader.get()?,
+            stream: reader.get()?,
+            from: reader.get()?,
+            bytes: reader.get()?,
+            chunk: reader.get()?,
+            at: reader.get()?,
+        })
+    }
+}
+
+impl Message for CopyStaged {
+    const OP: u16 = 148;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6564,6 +6617,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         145 => "mapped_share",
         146 => "image_complete",
         147 => "module_load_named",
+        148 => "copy_staged",
         _ => return None,
     })
 }
@@ -6720,6 +6774,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         145 => writer.put(&reader.get::<MappedShare>()?),
         146 => writer.put(&reader.get::<ImageComplete>()?),
         147 => writer.put(&reader.get::<ModuleLoadNamed>()?),
+        148 => writer.put(&reader.get::<CopyStaged>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

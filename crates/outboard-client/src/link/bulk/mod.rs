@@ -19,6 +19,7 @@ use outboard_transport::Stream;
 
 use super::LinkError;
 use super::shared::{Shared, lock};
+use super::staged::Staged;
 use lanes::Lane;
 pub use place::Place;
 use table::{End, Measured, Outcome, Table};
@@ -36,6 +37,8 @@ pub(super) struct Bulk {
     /// Told when a lane is open, or will not be.
     opened: Condvar,
     tuners: [Mutex<Tuner>; 2],
+    /// For copies through shared memory, which need no lanes.
+    staged: OnceLock<Staged>,
     table: Mutex<Table>,
     /// Told when a transfer has moved on or ended, for those who wait for one.
     changed: Condvar,
@@ -94,6 +97,7 @@ impl Bulk {
             opening: Mutex::default(),
             opened: Condvar::new(),
             tuners: Default::default(),
+            staged: OnceLock::new(),
             table: Mutex::default(),
             changed: Condvar::new(),
             work: Condvar::new(),
@@ -108,6 +112,9 @@ impl Bulk {
             let _ = lane.stream.shutdown();
         }
         lock(&self.table).lose();
+        if let Some(staged) = self.staged.get() {
+            staged.lose();
+        }
         self.changed.notify_all();
         self.work.notify_all();
         drop(lock(&self.opening));
@@ -124,6 +131,11 @@ impl Bulk {
 
     fn open_lanes(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().filter_map(OnceLock::get)
+    }
+
+    /// What copies through shared memory of `bytes` need, with so many threads to help.
+    pub(super) fn staged(&self, bytes: usize, threads: usize) -> &Staged {
+        self.staged.get_or_init(|| Staged::new(bytes, threads))
     }
 
     fn set_eager(&self, table: &Table) {
@@ -201,7 +213,7 @@ pub(super) unsafe fn open_download(shared: &Arc<Shared>, to: Place, len: u64, ch
     Ok(Ticket { shared: Arc::clone(shared), transfer, cut, outcome })
 }
 
-fn cut(len: u64, chunk: u32) -> Result<Cut, LinkError> {
+pub(super) fn cut(len: u64, chunk: u32) -> Result<Cut, LinkError> {
     match Cut::new(len, chunk) {
         Ok(cut) if !cut.is_empty() => Ok(cut),
         Ok(_) => Err(LinkError::Transfer(ChunkError::Cut { len, chunk })),

@@ -65,12 +65,34 @@ impl Place {
     ///
     /// # Safety
     /// Their places are valid for writes, as the promise says.
-    pub(super) unsafe fn write(&self, mut bytes: &[u8]) {
-        for (address, len) in self.pieces(bytes.len() as u64) {
-            let (row, rest) = bytes.split_at(len);
+    pub(super) unsafe fn write(&self, bytes: &[u8]) {
+        // SAFETY: by the contract above.
+        unsafe { self.scatter(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Copies the first `len` bytes, packed, to `to`.
+    ///
+    /// # Safety
+    /// They are valid for reads, as the promise says, and `to` for writes.
+    pub(in super::super) unsafe fn gather(&self, to: *mut u8, len: usize) {
+        let mut at = 0;
+        for (address, bytes) in self.pieces(len as u64) {
             // SAFETY: by the contract above, for each row of the box.
-            unsafe { core::ptr::copy_nonoverlapping(row.as_ptr(), address, len) };
-            bytes = rest;
+            unsafe { core::ptr::copy_nonoverlapping(address.cast_const(), to.add(at), bytes) };
+            at += bytes;
+        }
+    }
+
+    /// Copies `len` packed bytes at `from` to where they belong.
+    ///
+    /// # Safety
+    /// Their places are valid for writes, as the promise says, and `from` for reads.
+    pub(in super::super) unsafe fn scatter(&self, from: *const u8, len: usize) {
+        let mut at = 0;
+        for (address, bytes) in self.pieces(len as u64) {
+            // SAFETY: by the contract above, for each row of the box.
+            unsafe { core::ptr::copy_nonoverlapping(from.add(at), address, bytes) };
+            at += bytes;
         }
     }
 

@@ -26,10 +26,14 @@ impl Worker {
     }
 
     /// The target of a transfer of `bytes` from packed byte `from` on.
-    fn target(&self, region: Region, extent: Extent, from: u64, bytes: u64) -> Result<Target, CUresult> {
-        let region = self.placed(region, extent)?;
+    pub(super) fn target(&self, region: Region, extent: Extent, from: u64, bytes: u64) -> Result<Target, CUresult> {
+        let placed = self.placed(region, extent)?;
         let inside = extent.bytes().is_some_and(|total| from.checked_add(bytes).is_some_and(|end| end <= total));
-        if inside { Ok(Target::Box { region, extent, from }) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+        match region.storage {
+            _ if !inside => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            Storage::Linear(address) if extent == Extent::row(extent.width) => Ok(Target::Linear(address + from)),
+            _ => Ok(Target::Box { region: placed, extent, from }),
+        }
     }
 
     pub(super) fn copy_box_on_device(&mut self, m: &CopyBox) -> Outcome {

@@ -54,6 +54,7 @@ impl Worker {
         if let Some(pool) = self.pools.remove(&self.ctx) {
             pool.close();
         }
+        self.shared_staging.forget(self.ctx);
         if self.current == self.ctx {
             self.current = 0;
             call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;

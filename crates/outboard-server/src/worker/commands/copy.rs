@@ -11,6 +11,7 @@ use outboard_wire::request::SEND;
 use super::{Handle, Wait, Worker, current};
 use crate::generated::dispatch::CopyCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::io::Replier;
 use crate::worker::memory::{Slot, Slots};
 use crate::worker::staging::{self, Failed, Reached, Target};
 
@@ -24,6 +25,17 @@ impl Worker {
             return;
         }
         let Ok(context) = self.objects.context(self.ctx) else { return };
+        if let Some(memory) = self.replier.as_ref().and_then(Replier::memory).cloned() {
+            let (shared, table, ctx) = (self.shared_staging.clone(), self.table, self.ctx);
+            if !std::mem::replace(&mut self.shared_warm, true) {
+                self.helpers.run(move || {
+                    if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
+                        shared.warm(table, &memory, ctx);
+                    }
+                });
+            }
+            return;
+        }
         let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
         let Some(warming) = pool.warming() else { return };
         let table = self.table;
@@ -111,6 +123,19 @@ impl Worker {
                 CUresult::CUDA_ERROR_INVALID_VALUE
             }
         })
+    }
+
+    /// Starts a copy through memory that the client shares.
+    fn start_staged(&mut self, m: &CopyStaged) -> Outcome {
+        let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let memory = self.replier.as_ref().and_then(Replier::memory).cloned();
+        let memory = memory.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let staged = staging::Staged { cut, at: m.at, to_device: m.to_device };
+        let stream = self.stream(m.stream);
+        let target = stream.and_then(|_| self.target(m.device, m.extent, m.from, m.bytes));
+        let (ctx, shared) = (self.ctx, self.shared_staging.clone());
+        let place = self.place(stream.unwrap_or(core::ptr::null_mut()))?;
+        staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)
     }
 
     /// Throws away the bytes of a copy to the device that cannot be done.
@@ -229,6 +254,10 @@ impl CopyCommands for Worker {
             (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst, pitch, m.value, width, height, stream)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
+    }
+
+    fn copy_staged(&mut self, m: CopyStaged) -> Outcome {
+        self.start_staged(&m)
     }
 
     fn copy_box(&mut self, m: CopyBox) -> Outcome {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use outboard_abi::CUresult;
 use outboard_session::chunks::Cut;
+use outboard_session::groups::Flag;
 
 use super::watch::{Step, Watched};
-use super::{Failed, Flag, Place, Target, Transfer};
+use super::{Failed, Place, Target, Transfer};
 use crate::worker::io::Sink;
 
 /// What is run when a stream has come to a copy, or will not any more.
@@ -25,7 +25,7 @@ struct In {
 // SAFETY: a chunk is granted once the device has emptied its group's slot, or will not touch it any more.
 unsafe impl Sink for In {
     fn slot(&self, index: u32, _len: u32) -> *mut u8 {
-        self.transfer.piece.slot(self.transfer.groups.chunk_at(index))
+        self.transfer.view.slot(self.transfer.groups.chunk_at(index))
     }
 
     fn filled(&self, index: u32) {
@@ -102,7 +102,7 @@ impl Watched for Emptying {
     }
 
     fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.transfer.alive()
+        self.copy.transfer.alive(&self.copy.transfer.pool)
     }
 
     fn give_up(&mut self) {
@@ -124,32 +124,11 @@ pub(crate) fn copy_in(
     let copy = Arc::new(In { transfer, come, broken: AtomicBool::new(false) });
     // Bytes may come while the copy is being queued.
     place.bulk.receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
-    let queued = queue(&copy.transfer, dst, late);
+    let queued = copy.transfer.copy_in(dst, late);
     if queued.is_err() {
         copy.broken.store(true, Ordering::Release);
         copy.transfer.let_pass();
     }
     place.watcher.add(Box::new(Emptying { copy, reached, taken: 0, gave_up: false }));
     queued.map_err(Failed::BrokeOff)
-}
-
-fn queue(t: &Transfer, dst: &Target, late: bool) -> Result<(), CUresult> {
-    let full = |group| {
-        let (slot, round) = t.groups.place(group);
-        t.wait(Flag::Full(slot), round)
-    };
-    let last = t.groups.count() - 1;
-    if late {
-        t.queue(&[t.mark(Flag::Reached, 1), full(0)])?;
-    } else {
-        t.queue(&[full(0)])?;
-    }
-    for group in 0..=last {
-        dst.copy(t, group, true)?;
-        let (slot, round) = t.groups.place(group);
-        let free = t.mark(Flag::Free(slot), round);
-        // Both at once: each call costs the device a few microseconds.
-        if group < last { t.queue(&[free, full(group + 1)])? } else { t.queue(&[free])? }
-    }
-    Ok(())
 }

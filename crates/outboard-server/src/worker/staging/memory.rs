@@ -8,16 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
+use outboard_session::groups::FLAGS;
+use outboard_session::ranges::Ranges;
 use outboard_wire::limits::WINDOW;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::ranges::Ranges;
-
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
-const REGISTER: u32 = 3;
-
-/// Bytes of flags in front of a piece's slots.
-pub(super) const FLAGS: usize = 4 << 10;
+pub(super) const REGISTER: u32 = 3;
 
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -46,11 +43,7 @@ impl Block {
         };
         let memory = memory.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut block = Block { memory: memory.cast(), device: 0, free: Mutex::new(Ranges::new(BLOCK)) };
-        for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
-            // A system without either finds the pages one by one, as they are registered.
-            // SAFETY: the mapping is ours, and nobody uses it yet; neither changes what it holds.
-            let _ = unsafe { madvise(memory, BLOCK, advice) };
-        }
+        populate(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
         call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device, memory, 0))?;
         Ok(Arc::new(block))
@@ -63,6 +56,15 @@ impl Block {
     fn piece(self: &Arc<Block>, bytes: usize) -> Option<Piece> {
         let offset = self.free().take(bytes)?;
         Some(Piece { block: Arc::clone(self), offset, bytes, lost: AtomicBool::new(false) })
+    }
+}
+
+/// Takes the pages of a mapping from the system, huge ones if it has them. Neither changes what the memory holds. A system that knows neither way
+/// finds the pages one by one, as they are registered.
+pub(super) fn populate(memory: *mut u8, bytes: usize) {
+    for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+        // SAFETY: the caller's mapping; pages are only added to it.
+        let _ = unsafe { madvise(memory.cast(), bytes, advice) };
     }
 }
 
@@ -82,10 +84,44 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// Where it lies.
+    pub(super) fn view(&self) -> View {
+        // SAFETY: the piece lies within the block.
+        let memory = unsafe { self.block.memory.add(self.offset) };
+        View { memory, device: self.block.device + self.offset as u64, bytes: self.bytes }
+    }
+
+    /// The device may go on to use the piece: nobody else ever will.
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+/// Where a transfer's flags and slots are. Whoever uses it sees to it that they stay there.
+#[derive(Clone, Copy)]
+pub(super) struct View {
+    memory: *mut u8,
+    /// By which the device knows `memory`.
+    device: u64,
+    bytes: usize,
+}
+
+// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by the flags.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// # Safety
+    /// `memory` begins a page of `bytes` of memory that stays as long as this or a copy of it is used, and that the device knows as `device`.
+    pub(super) unsafe fn new(memory: *mut u8, device: u64, bytes: usize) -> View {
+        View { memory, device, bytes }
+    }
+
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.bytes);
-        // SAFETY: within the piece, which lies within the block: callers ask for flags and slots of their transfer.
-        unsafe { self.block.memory.add(self.offset + offset) }
+        // SAFETY: within the memory: callers ask for flags and slots of their transfer, which were counted when it was taken.
+        unsafe { self.memory.add(offset) }
     }
 
     pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
@@ -96,16 +132,11 @@ impl Piece {
 
     /// Where the device finds a flag.
     pub(super) fn device_flag(&self, index: usize) -> u64 {
-        self.block.device + (self.offset + index * 4) as u64
+        self.device + index as u64 * 4
     }
 
     pub(super) fn slot(&self, offset: usize) -> *mut u8 {
         self.at(FLAGS + offset)
-    }
-
-    /// The device may go on to use the piece: nobody else ever will.
-    pub(super) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
     }
 }
 
@@ -209,7 +240,7 @@ impl Pool {
             }
         };
         for index in 0..FLAGS / 4 {
-            piece.flag(index).store(0, Ordering::Relaxed);
+            piece.view().flag(index).store(0, Ordering::Relaxed);
         }
         Ok(piece)
     }

@@ -4,11 +4,10 @@
 //! copy, mark the slot free (or full). What the application queues behind the copy is ordered behind it by the device; nothing is held back here,
 //! and a stream that does not move holds up no other. Lane threads and a watcher move the bytes meanwhile.
 
-mod groups;
 mod incoming;
 mod memory;
 mod outgoing;
-mod ranges;
+mod shared;
 mod watch;
 
 use std::sync::Arc;
@@ -17,17 +16,18 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUcontext, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_session::chunks::{ChunkError, Cut};
+use outboard_session::groups::{Flag, Groups};
 use outboard_wire::boxes::Extent;
 
 use super::boxes::{self, Placed};
 use super::io::Bulk;
 use super::memops::{self, Operation};
 use super::objects::Handle;
-use groups::Groups;
 pub(crate) use incoming::{Reached, copy_in};
-use memory::Piece;
 pub(crate) use memory::Pool;
+use memory::{Piece, View};
 pub(crate) use outgoing::{Out, copy_out};
+pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use watch::Watcher;
 
 /// Where a copy runs.
@@ -50,80 +50,86 @@ pub(crate) enum Failed {
     Violation(ChunkError),
 }
 
-/// What is common to transfers in both directions.
-struct Transfer {
-    number: u64,
+/// What is queued for a transfer, and its flags.
+#[derive(Clone, Copy)]
+struct Queue {
     groups: Groups,
-    bulk: Bulk,
-    watcher: Arc<Watcher>,
-    pool: Arc<Pool>,
-    piece: Piece,
+    view: View,
     table: &'static Table,
     context: Handle<outboard_abi::CUctx_st>,
     stream: Handle<outboard_abi::CUstream_st>,
 }
 
 // SAFETY: handles are names; see `Handle`.
-unsafe impl Sync for Transfer {}
+unsafe impl Sync for Queue {}
+
+/// What is common to transfers over lanes in both directions.
+struct Transfer {
+    number: u64,
+    queue: Queue,
+    bulk: Bulk,
+    watcher: Arc<Watcher>,
+    pool: Arc<Pool>,
+    piece: Piece,
+}
+
+impl std::ops::Deref for Transfer {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
 
 impl Place<'_> {
     fn transfer(&self, number: u64, cut: Cut) -> Result<Transfer, CUresult> {
         let groups = Groups::new(cut);
-        if (2 * groups.slots() as usize + 1) * 4 > memory::FLAGS {
+        if !groups.fit() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        let piece = self.pool.take(self.table, groups.staging())?;
         Ok(Transfer {
             number,
-            groups,
+            queue: self.queue(groups, piece.view()),
             bulk: self.bulk.clone(),
             watcher: Arc::clone(self.watcher),
             pool: Arc::clone(self.pool),
-            piece: self.pool.take(self.table, groups.staging())?,
-            table: self.table,
-            context: Handle::new(self.context),
-            stream: Handle::new(self.stream),
+            piece,
         })
     }
-}
 
-/// A flag of a slot. The device and this process set each to the number of groups that have used the slot so far.
-#[derive(Clone, Copy)]
-enum Flag {
-    /// Its bytes are there.
-    Full(usize),
-    /// Its bytes are not needed any more.
-    Free(usize),
-    /// The stream has come to the transfer.
-    Reached,
+    fn queue(&self, groups: Groups, view: View) -> Queue {
+        let (context, stream) = (Handle::new(self.context), Handle::new(self.stream));
+        Queue { groups, view, table: self.table, context, stream }
+    }
 }
 
 impl Transfer {
-    fn index(&self, flag: Flag) -> usize {
-        let slots = self.groups.slots() as usize;
-        match flag {
-            Flag::Full(slot) => slot,
-            Flag::Free(slot) => slots + slot,
-            Flag::Reached => 2 * slots,
-        }
+    /// As of [`Queue::let_pass`]; the device may go on to use the piece.
+    fn let_pass(&self) {
+        self.piece.lose();
+        self.queue.let_pass();
     }
+}
 
+impl Queue {
     fn set(&self, flag: Flag, value: u32) {
         // Never down again: see `let_pass`.
-        self.piece.flag(self.index(flag)).fetch_max(value, Ordering::AcqRel);
+        self.view.flag(self.groups.flag(flag)).fetch_max(value, Ordering::AcqRel);
     }
 
     fn is_set(&self, flag: Flag, value: u32) -> bool {
-        self.piece.flag(self.index(flag)).load(Ordering::Acquire) >= value
+        self.view.flag(self.groups.flag(flag)).load(Ordering::Acquire) >= value
     }
 
     /// An operation of the device: it waits until a flag is set.
     fn wait(&self, flag: Flag, value: u32) -> Operation {
-        Operation::WaitAtLeast(self.piece.device_flag(self.index(flag)), value)
+        Operation::WaitAtLeast(self.view.device_flag(self.groups.flag(flag)), value)
     }
 
     /// An operation of the device: it sets a flag, behind what was queued before.
     fn mark(&self, flag: Flag, value: u32) -> Operation {
-        Operation::Write(self.piece.device_flag(self.index(flag)), value)
+        Operation::Write(self.view.device_flag(self.groups.flag(flag)), value)
     }
 
     fn queue(&self, operations: &[Operation]) -> Result<(), CUresult> {
@@ -132,20 +138,58 @@ impl Transfer {
 
     /// Where a group has its slot.
     fn slot(&self, group: u32) -> *mut u8 {
-        self.piece.slot(self.groups.group_at(group))
+        self.view.slot(self.groups.group_at(group))
     }
 
-    /// Lets everything that was queued with the flags pass: queueing it broke off in the middle. The device may go on to use the piece.
+    /// Queues a copy to the device. If it is `late`, a flag is set when the stream has come to it.
+    fn copy_in(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+        let full = |group| {
+            let (slot, round) = self.groups.place(group);
+            self.wait(Flag::Full(slot), round)
+        };
+        if late {
+            self.queue(&[self.mark(Flag::Reached, 1), full(0)])?;
+        } else {
+            self.queue(&[full(0)])?;
+        }
+        let last = self.groups.count() - 1;
+        for group in 0..=last {
+            dst.copy(self, group, true)?;
+            let (slot, round) = self.groups.place(group);
+            let free = self.mark(Flag::Free(slot), round);
+            // Both at once: each call costs the device a few microseconds.
+            if group < last { self.queue(&[free, full(group + 1)])? } else { self.queue(&[free])? }
+        }
+        Ok(())
+    }
+
+    /// Queues a copy to the host.
+    fn copy_out(&self, src: &Target) -> Result<(), CUresult> {
+        for group in 0..self.groups.count() {
+            src.copy(self, group, false)?;
+            let (slot, round) = self.groups.place(group);
+            let full = self.mark(Flag::Full(slot), round);
+            let next = group + 1;
+            let (slot, round) = self.groups.place(next);
+            if next < self.groups.count() && round > 1 {
+                self.queue(&[full, self.wait(Flag::Free(slot), round - 1)])?;
+            } else {
+                self.queue(&[full])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything that was queued with the flags pass: queueing it broke off in the middle.
     fn let_pass(&self) {
-        self.piece.lose();
         for flag in 0..2 * self.groups.slots() as usize {
-            self.piece.flag(flag).store(i32::MAX as u32, Ordering::Release);
+            self.view.flag(flag).store(i32::MAX as u32, Ordering::Release);
         }
     }
 
     /// What tells whether the stream may still move.
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        let (pool, table, context) = (Arc::clone(&self.pool), self.table, self.context);
+    fn alive(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
+        let (pool, table, context) = (Arc::clone(pool), self.table, self.context);
         Box::new(move || {
             if pool.is_closed() {
                 return false;
@@ -169,7 +213,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// Copies the bytes of a group from or to its slot, in the stream.
-    fn copy(&self, t: &Transfer, group: u32, to_device: bool) -> Result<(), CUresult> {
+    fn copy(&self, t: &Queue, group: u32, to_device: bool) -> Result<(), CUresult> {
         let ((at, len), slot) = (t.groups.bytes(group), t.slot(group));
         let (stream, table) = (t.stream.get(), t.table);
         match self {

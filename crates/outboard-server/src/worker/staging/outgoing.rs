@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use outboard_abi::CUresult;
 use outboard_session::chunks::Cut;
+use outboard_session::groups::Flag;
 
 use super::watch::{Step, Watched};
-use super::{Failed, Flag, Place, Target, Transfer};
+use super::{Failed, Place, Target, Transfer};
 
 /// A copy to the host that has been queued.
 pub(crate) struct Out {
@@ -76,7 +76,7 @@ impl Watched for Filling {
             for index in t.groups.chunks(group) {
                 let copy = Arc::clone(&self.copy);
                 let sent = move || copy.has_sent(group);
-                let (from, len) = (t.piece.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
+                let (from, len) = (t.view.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
                 // SAFETY: the slot is full, and the device writes it again only once all of the group has been sent; the closure keeps the
                 // piece.
                 unsafe { t.bulk.send(t.number, index, from, len, sent) };
@@ -93,7 +93,7 @@ impl Watched for Filling {
     }
 
     fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.transfer.alive()
+        self.copy.transfer.alive(&self.copy.transfer.pool)
     }
 
     fn give_up(&mut self) {
@@ -109,27 +109,11 @@ pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -
     // Bytes may go while the copy is being queued.
     let watched = Filling { copy: Arc::clone(&copy), given: 0, gave_up: false };
     place.watcher.add(Box::new(watched));
-    if let Err(error) = queue(&copy.transfer, src) {
+    if let Err(error) = copy.transfer.copy_out(src) {
         copy.broken.store(true, Ordering::Release);
         copy.transfer.let_pass();
         place.watcher.nudge();
         return Err(Failed::BrokeOff(error));
     }
     Ok(copy)
-}
-
-fn queue(t: &Transfer, src: &Target) -> Result<(), CUresult> {
-    for group in 0..t.groups.count() {
-        src.copy(t, group, false)?;
-        let (slot, round) = t.groups.place(group);
-        let full = t.mark(Flag::Full(slot), round);
-        let next = group + 1;
-        let (slot, round) = t.groups.place(next);
-        if next < t.groups.count() && round > 1 {
-            t.queue(&[full, t.wait(Flag::Free(slot), round - 1)])?;
-        } else {
-            t.queue(&[full])?;
-        }
-    }
-    Ok(())
 }

@@ -7,16 +7,16 @@ const GRAIN: usize = 4 << 10;
 
 /// What is free of a block, sorted, no two ranges touching.
 #[derive(Debug)]
-pub(super) struct Ranges(Vec<Range<usize>>);
+pub struct Ranges(Vec<Range<usize>>);
 
 impl Ranges {
     /// All of a block of `bytes`.
-    pub(super) fn new(bytes: usize) -> Ranges {
+    pub fn new(bytes: usize) -> Ranges {
         Ranges(std::iter::once(0..bytes / GRAIN * GRAIN).collect())
     }
 
     /// Takes `bytes` out of the smallest range that has them: where they begin.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
+    pub fn take(&mut self, bytes: usize) -> Option<usize> {
         let bytes = rounded(bytes)?;
         let fitting = (0..self.0.len()).filter(|index| self.0[*index].len() >= bytes);
         let index = fitting.min_by_key(|index| self.0[*index].len())?;
@@ -29,7 +29,7 @@ impl Ranges {
     }
 
     /// Gives back what was taken.
-    pub(super) fn give_back(&mut self, start: usize, bytes: usize) {
+    pub fn give_back(&mut self, start: usize, bytes: usize) {
         let Some(bytes) = rounded(bytes) else { return };
         let mut range = start..start + bytes;
         let index = self.0.partition_point(|free| free.end < range.start);

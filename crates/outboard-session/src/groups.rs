@@ -1,20 +1,50 @@
-//! How the chunks of a transfer, which suit the link, are put together to groups, which suit the device.
+//! How the chunks of a transfer, which suit the link, are put together to groups, which suit the device, and where both lie in staging memory.
 //!
-//! A chunk is what one lane carries at a time: small, so that all lanes work on what the device needs next. A group is what the device copies at
-//! a time: large, since each costs it about 6 µs beside the copy itself, and of each stream only so many operations fit.
+//! A chunk is what one lane, or one thread, carries at a time: small, so that all work on what the device needs next. A group is what the device
+//! copies at a time: large, since each costs it a few microseconds beside the copy itself, and of each stream only so many operations fit.
+//!
+//! Staging memory of a transfer is [`FLAGS`] bytes of flags, 32 bits each, and slots for groups behind them. Both sides of a link compute the same
+//! layout.
 
 use std::ops::Range;
 
-use outboard_session::chunks::Cut;
+use crate::chunks::Cut;
+
+/// Bytes of flags in front of a transfer's slots.
+pub const FLAGS: usize = 4 << 10;
 
 /// Groups are not larger, in bytes, unless a chunk is.
 const LARGEST: u64 = 2 << 20;
 /// A transfer has about so many groups, if they are not too large or smaller than a chunk.
 const PARTS: u64 = 8;
 
+/// Bytes of a transfer's slots where both sides share memory: what fits into a processor's cache is copied faster.
+pub const SHARED: usize = 16 << 20;
+
+/// Shared memory is made known to the device in blocks of so many bytes, each of which holds the staging memory of the largest transfer.
+pub const BLOCK: usize = SHARED + (2 << 20);
+
+/// A flag of a slot. Each is set to the number of groups that have used the slot so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flag {
+    /// Its bytes are there.
+    Full(usize),
+    /// Its bytes are not needed any more.
+    Free(usize),
+    /// The stream has come to the transfer: 1.
+    Reached,
+    /// Not 0: the transfer has come to nothing, and what the other flags say means nothing either. [`NOT_QUEUED`] or [`BROKE_OFF`].
+    Failed,
+}
+
+/// Nothing of the transfer was queued: its staging memory is free.
+pub const NOT_QUEUED: u32 = 1;
+/// The device may go on to use the transfer's staging memory.
+pub const BROKE_OFF: u32 = 2;
+
 /// The groups of one transfer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Groups {
+pub struct Groups {
     cut: Cut,
     /// Chunks of a group.
     per: u32,
@@ -23,7 +53,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn new(cut: Cut) -> Groups {
+    /// The groups of a transfer that is cut this way.
+    pub fn new(cut: Cut) -> Groups {
         let chunk = u64::from(cut.chunk());
         let window = cut.window().max(1);
         let wanted = (cut.len() / PARTS).clamp(chunk, LARGEST.max(chunk)) / chunk;
@@ -33,61 +64,85 @@ impl Groups {
         Groups { cut, per, slots: window.div_ceil(per) }
     }
 
-    /// Bytes of staging memory: up to a group more than the window, which need not be whole groups.
-    pub(super) fn staging(&self) -> usize {
-        self.slots as usize * self.per as usize * self.cut.chunk() as usize
+    /// The groups of one that goes through shared memory: with fewer slots, of at most [`SHARED`] bytes unless chunks are large.
+    pub fn shared(cut: Cut) -> Groups {
+        let all = Groups::new(cut);
+        let group = all.per as usize * cut.chunk() as usize;
+        Groups { slots: all.slots.min((SHARED / group).max(2) as u32), ..all }
     }
 
-    pub(super) fn cut(&self) -> Cut {
+    /// How the transfer is cut.
+    pub fn cut(&self) -> Cut {
         self.cut
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> u32 {
+    /// Bytes of the slots: up to a group more than the window, which need not be whole groups.
+    pub fn staging(&self) -> usize {
+        self.slots as usize * self.per as usize * self.cut.chunk() as usize
+    }
+
+    /// How many groups there are.
+    pub fn count(&self) -> u32 {
         self.cut.count().div_ceil(self.per)
     }
 
     /// How many have a slot at the same time.
-    pub(super) fn slots(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Its slot, and how many groups have used the slot up to and with it.
-    pub(super) fn place(&self, group: u32) -> (usize, u32) {
+    /// A flag's number among the 32-bit words of the flags.
+    pub fn flag(&self, flag: Flag) -> usize {
+        let slots = self.slots as usize;
+        match flag {
+            Flag::Full(slot) => slot,
+            Flag::Free(slot) => slots + slot,
+            Flag::Reached => 2 * slots,
+            Flag::Failed => 2 * slots + 1,
+        }
+    }
+
+    /// Whether the flags fit into the room that they have.
+    pub fn fit(&self) -> bool {
+        (self.flag(Flag::Failed) + 1) * 4 <= FLAGS
+    }
+
+    /// A group's slot, and how many groups have used the slot up to and with it.
+    pub fn place(&self, group: u32) -> (usize, u32) {
         ((group % self.slots) as usize, group / self.slots + 1)
     }
 
     /// The group of a chunk.
-    pub(super) fn of(&self, chunk: u32) -> u32 {
+    pub fn of(&self, chunk: u32) -> u32 {
         chunk / self.per
     }
 
-    /// Its chunks.
-    pub(super) fn chunks(&self, group: u32) -> Range<u32> {
+    /// A group's chunks.
+    pub fn chunks(&self, group: u32) -> Range<u32> {
         let start = group * self.per;
         start..(start + self.per).min(self.cut.count())
     }
 
-    /// Where its bytes begin in the transfer, and how many there are.
-    pub(super) fn bytes(&self, group: u32) -> (u64, usize) {
+    /// Where a group's bytes begin in the transfer, and how many there are.
+    pub fn bytes(&self, group: u32) -> (u64, usize) {
         let chunks = self.chunks(group);
         let (start, last) = (self.cut.offset(chunks.start), chunks.end - 1);
         (start, (self.cut.offset(last) + u64::from(self.cut.len_of(last)) - start) as usize)
     }
 
-    /// Where a chunk lies in the staging memory.
-    pub(super) fn chunk_at(&self, chunk: u32) -> usize {
+    /// Where a chunk lies among the slots.
+    pub fn chunk_at(&self, chunk: u32) -> usize {
         let (slot, _) = self.place(self.of(chunk));
         (slot as u32 * self.per + chunk % self.per) as usize * self.cut.chunk() as usize
     }
 
-    /// Where a group lies in the staging memory.
-    pub(super) fn group_at(&self, group: u32) -> usize {
+    /// Where a group lies among the slots.
+    pub fn group_at(&self, group: u32) -> usize {
         self.chunk_at(self.chunks(group).start)
     }
 
     /// Chunks below this may come once `done` groups are done with.
-    pub(super) fn granted(&self, done: u32) -> u32 {
+    pub fn granted(&self, done: u32) -> u32 {
         (u64::from(done) + u64::from(self.slots)).saturating_mul(self.per.into()).min(self.cut.count().into()) as u32
     }
 }
@@ -122,7 +177,10 @@ mod tests {
                 prop_assert_eq!(groups.group_at(group), groups.group_at(slot as u32));
             }
             prop_assert_eq!(end, len);
-            prop_assert!(groups.slots() <= 512 && (groups.slots() >= 2 || groups.count() == 1));
+            prop_assert!(groups.fit() && (groups.slots() >= 2 || groups.count() == 1));
+            prop_assert!(groups.flag(Flag::Full(groups.slots() as usize - 1)) < groups.flag(Flag::Free(0)));
+            let shared = Groups::shared(cut);
+            prop_assert!(shared.staging() <= groups.staging() && shared.staging() <= SHARED.max(2 * shared.bytes(0).1));
             prop_assert!(groups.granted(0) >= cut.window(), "the client counts on its window");
             prop_assert_eq!(groups.granted(groups.count()), cut.count());
         }

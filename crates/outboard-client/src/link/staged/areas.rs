@@ -1,0 +1,132 @@
+//! Who has which part of the memory that is shared for copies.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outboard_session::groups::BLOCK;
+use outboard_session::ranges::Ranges;
+
+/// Part of the shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+}
+
+/// Whether the device has done with an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Over,
+    GoesOn,
+    /// Nobody will ever know.
+    Unknown,
+}
+
+/// What is taken and what is free.
+#[derive(Debug)]
+pub(super) struct Areas(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Blocks that have been used, and how many there can be.
+    blocks: Vec<Ranges>,
+    most: usize,
+    /// Areas that only the device uses still.
+    draining: Vec<Draining>,
+}
+
+struct Draining {
+    area: Area,
+    state: Box<dyn Fn() -> Use + Send>,
+}
+
+impl std::fmt::Debug for Draining {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.area.fmt(f)
+    }
+}
+
+impl Areas {
+    /// Of a segment of `bytes`.
+    pub(super) fn new(bytes: usize) -> Areas {
+        Areas(Mutex::new(State { blocks: Vec::new(), most: bytes / BLOCK, draining: Vec::new() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An area, if there is one now. It lies within a block; blocks that are in use come first, since the device knows them already.
+    pub(super) fn take(&self, bytes: usize) -> Option<Area> {
+        let mut state = self.state();
+        state.drain();
+        let State { blocks, most, .. } = &mut *state;
+        let found = blocks.iter_mut().enumerate().find_map(|(block, free)| Some(block * BLOCK + free.take(bytes)?));
+        let at = found.or_else(|| {
+            let mut free = (blocks.len() < *most).then(|| Ranges::new(BLOCK))?;
+            let at = blocks.len() * BLOCK + free.take(bytes)?;
+            blocks.push(free);
+            Some(at)
+        })?;
+        Some(Area { at, bytes })
+    }
+
+    /// Nobody uses any of it any more.
+    pub(super) fn lose(&self) {
+        self.state().draining.clear();
+    }
+
+    /// An area is free again.
+    pub(super) fn give_back(&self, area: Area) {
+        self.state().give_back(area);
+    }
+
+    /// An area is free again when `state` says that its use is over.
+    pub(super) fn give_back_when(&self, area: Area, state: impl Fn() -> Use + Send + 'static) {
+        match state() {
+            Use::Over => self.give_back(area),
+            Use::GoesOn => self.state().draining.push(Draining { area, state: Box::new(state) }),
+            Use::Unknown => {}
+        }
+    }
+}
+
+impl State {
+    fn give_back(&mut self, area: Area) {
+        self.blocks[area.at / BLOCK].give_back(area.at % BLOCK, area.bytes);
+    }
+
+    fn drain(&mut self) {
+        let over: Vec<Area> = self
+            .draining
+            .extract_if(.., |one| (one.state)() != Use::GoesOn)
+            .filter(|one| (one.state)() == Use::Over)
+            .map(|one| one.area)
+            .collect();
+        over.into_iter().for_each(|area| self.give_back(area));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn areas_lie_within_blocks_and_come_back_when_the_device_lets_go() {
+        let areas = Areas::new(2 * BLOCK + 5);
+        let first = areas.take(BLOCK / 2 + 1).unwrap();
+        let second = areas.take(BLOCK / 2 + 1).unwrap();
+        assert_eq!((first.at, second.at), (0, BLOCK));
+        assert_eq!(areas.take(BLOCK / 2 + 1), None);
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        areas.give_back_when(first, move || if seen.load(Ordering::Relaxed) { Use::Over } else { Use::GoesOn });
+        assert_eq!(areas.take(BLOCK / 2 + 1), None, "the device still uses it");
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(areas.take(BLOCK / 2 + 1), Some(first));
+        areas.give_back_when(second, || Use::Unknown);
+        assert_eq!(areas.take(BLOCK), None, "never again");
+    }
+}

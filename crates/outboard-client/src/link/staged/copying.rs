@@ -1,0 +1,235 @@
+//! One transfer through shared memory: several threads copy its chunks between the program's memory and the slots.
+//!
+//! Chunks are taken in order, so that the device can go on as early as possible. Whoever copies the last chunk of a group sets the group's flag, on
+//! which the device waits; the device sets the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use outboard_session::groups::{self, Flag, Groups};
+
+use super::super::LinkError;
+use super::super::bulk::{Direction, Place};
+use super::super::shared::Shared;
+use super::areas::Use;
+use super::crew::Crew;
+
+/// Where the flags and slots are, how the bytes lie, and how far the copy is.
+#[derive(Debug)]
+pub(super) struct Copying {
+    /// Keeps the shared memory.
+    shared: Arc<Shared>,
+    flags: *mut u8,
+    groups: Groups,
+    direction: Direction,
+    place: Place,
+    /// The next chunk to be copied.
+    next: AtomicU32,
+    /// Chunks of the group in each slot that have been copied.
+    copied: Box<[AtomicU32]>,
+    /// Threads that copy a chunk, or look whether they can.
+    busy: AtomicU32,
+    done: AtomicU32,
+}
+
+// SAFETY: the addresses are of shared memory, which `shared` keeps, and of the program's, which whoever runs the copy keeps until it has ended.
+// Flags are accessed as atomics; a chunk's bytes on either side belong to the one thread that has taken its number.
+unsafe impl Send for Copying {}
+// SAFETY: as above.
+unsafe impl Sync for Copying {}
+
+/// What a thread has found to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Copied,
+    /// The device has not come so far.
+    NotReady,
+    /// All chunks have been taken.
+    Finished,
+}
+
+/// Pauses of who waits for the device, and for how long the short ones.
+const PAUSE: Duration = Duration::from_micros(20);
+const LONG_PAUSE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl Copying {
+    /// # Safety
+    /// `flags` begins shared memory of `shared`, with room for the groups' flags and slots, that nobody else uses until the copy has ended.
+    pub(super) unsafe fn new(
+        shared: Arc<Shared>,
+        flags: *mut u8,
+        groups: Groups,
+        direction: Direction,
+        place: Place,
+    ) -> Arc<Copying> {
+        let zeros = || (0..groups.slots()).map(|_| AtomicU32::new(0)).collect();
+        let (next, busy, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let copying = Copying { shared, flags, groups, direction, place, next, copied: zeros(), busy, done };
+        for index in 0..groups::FLAGS / 4 {
+            copying.word(index).store(0, Ordering::Relaxed);
+        }
+        Arc::new(copying)
+    }
+
+    fn word(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic, here and by the worker, or by the device.
+        unsafe { AtomicU32::from_ptr(self.flags.cast::<u32>().add(index)) }
+    }
+
+    fn is_set(&self, flag: Flag, value: u32) -> bool {
+        self.word(self.groups.flag(flag)).load(Ordering::Acquire) >= value
+    }
+
+    /// Copies a chunk, if one can be copied.
+    pub(super) fn step(&self) -> Step {
+        // Before a chunk is taken: who ends the copy early waits for those who may have taken one.
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        let step = self.copy_next();
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+        step
+    }
+
+    fn copy_next(&self) -> Step {
+        let parts = &self.groups;
+        let chunk = loop {
+            let chunk = self.next.load(Ordering::SeqCst);
+            if chunk >= parts.cut().count() {
+                return Step::Finished;
+            }
+            let (slot, round) = parts.place(parts.of(chunk));
+            let ready = match self.direction {
+                Direction::Up => round == 1 || self.is_set(Flag::Free(slot), round - 1),
+                Direction::Down => self.is_set(Flag::Full(slot), round),
+            };
+            if !ready {
+                return Step::NotReady;
+            }
+            if self.next.compare_exchange(chunk, chunk + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                break chunk;
+            }
+        };
+        let group = parts.of(chunk);
+        let (slot, round) = parts.place(group);
+        // SAFETY: the chunk's place among the slots lies within the shared memory.
+        let staged = unsafe { self.flags.add(groups::FLAGS + self.groups.chunk_at(chunk)) };
+        let place = self.place.at(parts.cut().offset(chunk));
+        let len = parts.cut().len_of(chunk) as usize;
+        // SAFETY: the program's memory is valid, by the contract of whoever runs the copy; the slot is this thread's, since the device has done its
+        // part and nobody else has this chunk's number.
+        unsafe {
+            match self.direction {
+                Direction::Up => place.gather(staged, len),
+                Direction::Down => place.scatter(staged, len),
+            }
+        }
+        if self.copied[slot].fetch_add(1, Ordering::AcqRel) + 1 == parts.chunks(group).len() as u32 {
+            self.copied[slot].store(0, Ordering::Release);
+            let flag = if self.direction == Direction::Up { Flag::Full(slot) } else { Flag::Free(slot) };
+            self.word(parts.flag(flag)).store(round, Ordering::Release);
+        }
+        self.done.fetch_add(1, Ordering::AcqRel);
+        Step::Copied
+    }
+
+    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any more, whatever the result.
+    pub(super) fn run(self: &Arc<Copying>, crew: &Arc<Crew>) -> Result<(), LinkError> {
+        let count = self.groups.cut().count();
+        // Who has but two chunks has copied them before anybody has woken up.
+        let helpers = |left: u32| (left / 2) as usize;
+        crew.invite(helpers(count), self);
+        let mut wait = Wait::new(&self.shared);
+        let result = loop {
+            match self.step() {
+                Step::Copied if wait.was_long() => {
+                    crew.invite(helpers(count - self.next.load(Ordering::Relaxed).min(count)), self);
+                    wait = Wait::new(&self.shared);
+                }
+                Step::Copied => wait = Wait::new(&self.shared),
+                Step::Finished => break Ok(()),
+                Step::NotReady => {
+                    if let Err(error) = self.check().map(|()| wait.turn()) {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        // No further chunk is taken, and those that were are copied, which takes microseconds.
+        self.next.fetch_max(count, Ordering::SeqCst);
+        while self.busy.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        result
+    }
+
+    /// Whether it can still come to an end.
+    fn check(&self) -> Result<(), LinkError> {
+        if self.shared.is_lost() {
+            return Err(self.shared.lost());
+        }
+        if self.is_set(Flag::Failed, 1) { Err(LinkError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Waits until the device has done all of its part.
+    pub(super) fn taken(&self) -> Result<(), LinkError> {
+        let mut wait = Wait::new(&self.shared);
+        while !self.is_over() {
+            self.check()?;
+            wait.turn();
+        }
+        self.check()
+    }
+
+    fn is_over(&self) -> bool {
+        let (slot, round) = self.groups.place(self.groups.count() - 1);
+        self.is_set(if self.direction == Direction::Up { Flag::Free(slot) } else { Flag::Full(slot) }, round)
+    }
+
+    /// Nobody copies any more: what of a copy from the device has not been fetched is let pass, so that the stream goes on.
+    pub(super) fn let_pass(&self) {
+        if self.direction == Direction::Down && self.done.load(Ordering::Acquire) < self.groups.cut().count() {
+            for slot in 0..self.groups.slots() as usize {
+                self.word(self.groups.flag(Flag::Free(slot))).store(i32::MAX as u32, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether the device still uses the shared memory.
+    pub(super) fn state(&self) -> Use {
+        match self.word(self.groups.flag(Flag::Failed)).load(Ordering::Acquire) {
+            0 => {}
+            groups::NOT_QUEUED => return Use::Over,
+            _ => return Use::Unknown,
+        }
+        let all = self.done.load(Ordering::Acquire) == self.groups.cut().count();
+        if all && self.is_over() { Use::Over } else { Use::GoesOn }
+    }
+}
+
+/// A wait for the device: it looks at first, and sleeps then.
+struct Wait<'a> {
+    shared: &'a Shared,
+    since: Option<Instant>,
+}
+
+impl<'a> Wait<'a> {
+    fn new(shared: &'a Shared) -> Wait<'a> {
+        Wait { shared, since: None }
+    }
+
+    fn turn(&mut self) {
+        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        // The device takes tens of microseconds for a group: as long as it goes on, sleeping costs more.
+        if waited < self.shared.config.spin * 2 {
+            std::hint::spin_loop();
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(if waited < PATIENCE { PAUSE } else { LONG_PAUSE });
+        }
+    }
+
+    fn was_long(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > self.shared.config.spin * 2)
+    }
+}

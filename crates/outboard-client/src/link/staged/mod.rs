@@ -1,0 +1,129 @@
+//! Large copies through memory that the worker shares: no socket, and one copy of the bytes, by several threads.
+//!
+//! The slots lie in shared memory that the worker has registered with the device. The device waits for their flags in the application's stream, as
+//! it does for those that lanes fill; here threads of this process fill and empty them, and set and see the flags themselves.
+
+mod areas;
+mod copying;
+mod crew;
+
+use std::sync::Arc;
+
+use outboard_session::chunks::Cut;
+use outboard_session::groups::{FLAGS, Groups};
+
+use super::LinkError;
+use super::bulk::{Direction, Place};
+use super::shared::Shared;
+use areas::{Area, Areas};
+use copying::Copying;
+use crew::Crew;
+
+/// What a link needs for copies through shared memory.
+#[derive(Debug)]
+pub(super) struct Staged {
+    areas: Areas,
+    crew: Arc<Crew>,
+}
+
+/// A copy that has its part of the shared memory. Post the command that announces it, then [run](Self::run) it.
+#[derive(Debug)]
+pub struct StagedCopy<'a> {
+    staged: &'a Staged,
+    copying: Arc<Copying>,
+    cut: Cut,
+    direction: Direction,
+    area: Area,
+    shared: &'a Arc<Shared>,
+}
+
+/// A chunk size for a transfer of `len` bytes: what a thread copies in about 20 microseconds.
+pub fn chunk(len: u64) -> u32 {
+    if len > 1 << 20 { 256 << 10 } else { 128 << 10 }
+}
+
+impl Staged {
+    pub(super) fn new(bytes: usize, threads: usize) -> Staged {
+        Staged { areas: Areas::new(bytes), crew: Crew::new(threads) }
+    }
+
+    pub(super) fn lose(&self) {
+        self.crew.end();
+        self.areas.lose();
+    }
+}
+
+/// Takes a part of the shared memory for a transfer; waits while others have it all. `None` if no memory is shared.
+///
+/// # Safety
+/// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or, towards the program, for writes.
+pub(super) unsafe fn open(
+    shared: &Arc<Shared>,
+    direction: Direction,
+    place: Place,
+    len: u64,
+    chunk: u32,
+) -> Option<Result<StagedCopy<'_>, LinkError>> {
+    let memory = shared.memory.as_ref()?;
+    let staged = shared.bulk.staged(memory.staging().bytes(), shared.config.copy_threads);
+    let cut = match super::bulk::cut(len, chunk) {
+        Ok(cut) => cut,
+        Err(error) => return Some(Err(error)),
+    };
+    let groups = Groups::shared(cut);
+    let area = loop {
+        if shared.is_lost() {
+            return Some(Err(shared.lost()));
+        }
+        if let Some(area) = staged.areas.take(FLAGS + groups.staging()) {
+            break area;
+        }
+        // Only the device knows when it lets go of one.
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    };
+    // SAFETY: the area lies within the segment, and is nobody else's until it is given back.
+    let copying = unsafe {
+        let flags = memory.staging().as_ptr().add(area.at);
+        Copying::new(Arc::clone(shared), flags, groups, direction, place)
+    };
+    Some(Ok(StagedCopy { staged, copying, cut, direction, area, shared }))
+}
+
+impl StagedCopy<'_> {
+    /// Where its flags and slots begin in the shared memory.
+    pub fn at(&self) -> u64 {
+        self.area.at as u64
+    }
+
+    /// Bytes of each chunk but the last.
+    pub fn chunk(&self) -> u32 {
+        self.cut.chunk()
+    }
+
+    /// Copies the bytes, and returns when the program's memory is its own again. To the device, they need not have reached it: see
+    /// [`taken`](Self::taken). [`LinkError::Cancelled`] if the copy has come to nothing.
+    pub fn run(&self) -> Result<(), LinkError> {
+        // The command that announces it may still be in the queue. If this fails, so does the copy.
+        let _ = self.shared.flush();
+        self.copying.run(&self.staged.crew)?;
+        let counters = &self.shared.counters;
+        match self.direction {
+            Direction::Up => counters.bulk_sent.add(self.cut.len()),
+            Direction::Down => counters.bulk_received.add(self.cut.len()),
+        }
+        Ok(())
+    }
+
+    /// Waits until the device has done its part.
+    pub fn taken(&self) -> Result<(), LinkError> {
+        self.copying.taken()
+    }
+}
+
+impl Drop for StagedCopy<'_> {
+    fn drop(&mut self) {
+        self.copying.let_pass();
+        let copying = Arc::clone(&self.copying);
+        self.staged.areas.give_back_when(self.area, move || copying.state());
+    }
+}

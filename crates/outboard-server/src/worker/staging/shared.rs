@@ -1,0 +1,141 @@
+//! Copies through memory that the client shares: its threads fill and empty the slots, and set and see the flags, themselves.
+//!
+//! Nothing moves bytes here, and nobody needs to look often: what is left to this side is to queue the device's part, and to tell the client if the
+//! stream will never come to it. What the client may do to the memory meanwhile harms no more than its own bytes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outboard_abi::CUresult;
+use outboard_driver::{Table, call};
+use outboard_session::chunks::Cut;
+use outboard_session::groups::{BLOCK, BROKE_OFF, FLAGS, Flag, Groups, NOT_QUEUED};
+use outboard_transport::Memory;
+
+use super::memory::{REGISTER, View};
+use super::watch::{Step, Watched};
+use super::{Place, Pool, Queue, Target};
+
+/// Which blocks of the shared memory the device knows: the context that registered each, and its address there.
+#[derive(Clone, Default)]
+pub(crate) struct SharedStaging(Arc<Mutex<HashMap<usize, (u32, u64)>>>);
+
+impl SharedStaging {
+    /// By which address the device knows a block. The context is current.
+    fn block(&self, table: &Table, memory: &Memory, ctx: u32, block: usize) -> Result<u64, CUresult> {
+        // Held while one is registered: who needs the same block needs to wait in any case.
+        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, device)) = blocks.get(&block) {
+            return Ok(*device);
+        }
+        let segment = memory.staging();
+        if (block + 1) * BLOCK > segment.bytes() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the block lies within the segment.
+        let address = unsafe { segment.as_ptr().add(block * BLOCK) };
+        super::memory::populate(address, BLOCK);
+        match call!(table, cuMemHostRegister_v2(address.cast(), BLOCK, REGISTER)) {
+            // By a context that is gone.
+            Ok(()) | Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) => {}
+            Err(error) => return Err(error),
+        }
+        let mut device = 0;
+        call!(table, cuMemHostGetDevicePointer_v2(&raw mut device, address.cast(), 0))?;
+        blocks.insert(block, (ctx, device));
+        Ok(device)
+    }
+
+    /// Makes the first block known ahead. The context is current.
+    pub(crate) fn warm(&self, table: &Table, memory: &Memory, ctx: u32) {
+        // If that fails, the first copy says so.
+        let _ = self.block(table, memory, ctx, 0);
+    }
+
+    /// A context is about to go, and what it registered with it.
+    pub(crate) fn forget(&self, ctx: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (owner, _)| *owner != ctx);
+    }
+}
+
+/// A copy through shared memory, as the client describes it.
+pub(crate) struct Staged {
+    pub(crate) cut: Cut,
+    /// Where its staging memory begins.
+    pub(crate) at: u64,
+    pub(crate) to_device: bool,
+}
+
+/// What the watcher looks after: that a stream that dies is told of.
+struct Watch {
+    queue: Queue,
+    pool: Arc<Pool>,
+    /// The flag that the device sets last.
+    last: (Flag, u32),
+    _memory: Arc<Memory>,
+}
+
+impl Watched for Watch {
+    fn step(&mut self) -> Step {
+        let (flag, value) = self.last;
+        // The client looks at the flags itself: nobody waits for this thread to see them.
+        if self.queue.is_set(flag, value) { Step::Ended } else { Step::ForBytes }
+    }
+
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.queue.alive(&self.pool)
+    }
+
+    fn give_up(&mut self) {
+        self.queue.set(Flag::Failed, BROKE_OFF);
+        let (flag, value) = self.last;
+        self.queue.set(flag, value);
+    }
+}
+
+/// Queues a copy whose bytes go through shared memory. Tells the client by a flag if it comes to nothing.
+pub(crate) fn copy_staged(
+    place: &Place<'_>,
+    shared: &SharedStaging,
+    memory: &Arc<Memory>,
+    ctx: u32,
+    staged: &Staged,
+    target: Result<Target, CUresult>,
+) -> Result<(), CUresult> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let groups = Groups::shared(staged.cut);
+    let (at, bytes) = (usize::try_from(staged.at).map_err(|_| invalid)?, FLAGS + groups.staging());
+    let (block, offset) = (at / BLOCK, at % BLOCK);
+    if !groups.fit() || groups.count() == 0 || !at.is_multiple_of(FLAGS) || bytes > BLOCK - offset {
+        return Err(invalid);
+    }
+    if block >= memory.staging().bytes() / BLOCK {
+        return Err(invalid);
+    }
+    // SAFETY: within the segment, as checked above; whoever uses the view holds the memory.
+    let view = |device| unsafe { View::new(memory.staging().as_ptr().add(at), device, bytes) };
+    let queued = target.and_then(|target| {
+        let device = shared.block(place.table, memory, ctx, block)? + offset as u64;
+        let queue = place.queue(groups, view(device));
+        let queued = if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
+        if queued.is_err() {
+            queue.set(Flag::Failed, BROKE_OFF);
+            queue.let_pass();
+        }
+        queued.map(|()| queue)
+    });
+    match queued {
+        Ok(queue) => {
+            let (slot, round) = groups.place(groups.count() - 1);
+            let last = if staged.to_device { Flag::Free(slot) } else { Flag::Full(slot) };
+            let (pool, memory) = (Arc::clone(place.pool), Arc::clone(memory));
+            place.watcher.add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }));
+            Ok(())
+        }
+        Err(error) => {
+            // Unless it broke off, which is more.
+            place.queue(groups, view(0)).set(Flag::Failed, NOT_QUEUED);
+            Err(error)
+        }
+    }
+}
