@@ -155,11 +155,11 @@ impl Bulk {
 /// small that the thread that has them sends them itself.
 pub fn suggested_chunk(len: u64) -> u32 {
     const ALONE: u64 = 512 << 10;
-    const SMALLEST: u64 = 128 << 10;
-    const LARGEST: u64 = 512 << 10;
+    const SMALLEST: u64 = 256 << 10;
+    const LARGEST: u64 = 2 << 20;
     match len {
         ..=ALONE => 128 << 10,
-        _ => (len / 16).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
+        _ => (len / 8).next_power_of_two().clamp(SMALLEST, LARGEST) as u32,
     }
 }
 

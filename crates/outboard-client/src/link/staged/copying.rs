@@ -233,3 +233,124 @@ impl<'a> Wait<'a> {
         self.since.is_some_and(|since| since.elapsed() > self.shared.config.spin * 2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use outboard_session::chunks::Cut;
+    use outboard_transport::pipe;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::link::{Config, Link};
+
+    /// Staging memory, and what stands for the device's.
+    struct Fixture {
+        link: Link,
+        staging: Vec<u32>,
+        device: Vec<u8>,
+        groups: Groups,
+    }
+
+    fn fixture(len: u64, chunk: u32) -> Fixture {
+        let (client, _server) = pipe::pair().unwrap();
+        let groups = Groups::shared(Cut::new(len, chunk).unwrap());
+        let staging = vec![u32::MAX; (groups::FLAGS + groups.staging()) / 4 + 1];
+        let config = Config { spin: Duration::from_micros(5), ..Config::default() };
+        let link = Link::start(client, config, Box::new(|_, _| ())).unwrap();
+        std::mem::forget(_server);
+        Fixture { link, staging, device: vec![0; len as usize], groups }
+    }
+
+    impl Fixture {
+        fn copying(&mut self, direction: Direction, host: *mut u8) -> Arc<Copying> {
+            let flags = self.staging.as_mut_ptr().cast();
+            // SAFETY: tests keep the fixture until the copy has ended.
+            unsafe { Copying::new(Arc::clone(&self.link.shared), flags, self.groups, direction, Place::from(host)) }
+        }
+    }
+
+    /// Does what the device does with a stream's operations, as far as group `end`.
+    fn device(copying: &Copying, memory: *mut u8, end: u32) {
+        let (groups, up) = (copying.groups, copying.direction == Direction::Up);
+        for group in 0..end {
+            let (slot, round) = groups.place(group);
+            let (at, len) = groups.bytes(group);
+            let ready = if up { (Flag::Full(slot), round) } else { (Flag::Free(slot), round - 1) };
+            while !copying.is_set(ready.0, ready.1) {
+                std::thread::yield_now();
+            }
+            // SAFETY: the fixture's memory; the flags say that the slot is the device's.
+            unsafe {
+                let (here, there) =
+                    (memory.add(at as usize), copying.flags.add(groups::FLAGS + groups.group_at(group)));
+                let (from, to) = if up { (there, here) } else { (here, there) };
+                core::ptr::copy_nonoverlapping(from.cast_const(), to, len);
+            }
+            let done = if up { Flag::Free(slot) } else { Flag::Full(slot) };
+            copying.word(groups.flag(done)).store(round, Ordering::Release);
+        }
+    }
+
+    fn copy(direction: Direction, len: u64, chunk: u32, helpers: usize) {
+        let mut fixture = fixture(len, chunk);
+        let pattern: Vec<u8> = (0..len).map(|i| (i % 251) as u8 ^ (i >> 16) as u8).collect();
+        let mut host = if direction == Direction::Up { pattern.clone() } else { vec![0; len as usize] };
+        if direction == Direction::Down {
+            fixture.device.copy_from_slice(&pattern);
+        }
+        let copying = fixture.copying(direction, host.as_mut_ptr());
+        let (crew, memory) = (Crew::new(helpers), fixture.device.as_mut_ptr() as usize);
+        std::thread::scope(|scope| {
+            let other = Arc::clone(&copying);
+            scope.spawn(move || device(&other, memory as *mut u8, other.groups.count()));
+            copying.run(&crew).unwrap();
+            copying.taken().unwrap();
+        });
+        assert_eq!(copying.state(), Use::Over);
+        assert!(host == pattern && fixture.device == pattern, "the bytes differ");
+        crew.end();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Bytes of any length arrive, with any number of helpers, more than the slots hold too.
+        #[test]
+        fn bytes_arrive(len in 1u64..(40 << 20), chunk in (64u32 << 10)..(1 << 20), helpers in 0usize..4, up: bool) {
+            copy(if up { Direction::Up } else { Direction::Down }, len, chunk, helpers);
+        }
+    }
+
+    #[test]
+    fn a_copy_whose_stream_dies_ends_and_leaves_the_program_s_memory_alone() {
+        for direction in [Direction::Up, Direction::Down] {
+            let mut fixture = fixture(64 << 20, 256 << 10);
+            let mut host = vec![0_u8; 64 << 20];
+            let copying = fixture.copying(direction, host.as_mut_ptr());
+            let (crew, memory) = (Crew::new(2), fixture.device.as_mut_ptr() as usize);
+            std::thread::scope(|scope| {
+                let other = Arc::clone(&copying);
+                scope.spawn(move || {
+                    device(&other, memory as *mut u8, 5);
+                    std::thread::sleep(Duration::from_millis(30));
+                    other.word(other.groups.flag(Flag::Failed)).store(groups::BROKE_OFF, Ordering::Release);
+                });
+                assert_eq!(copying.run(&crew), Err(LinkError::Cancelled));
+            });
+            assert_eq!((copying.step(), copying.state()), (Step::Finished, Use::Unknown));
+            crew.end();
+        }
+    }
+
+    #[test]
+    fn a_lost_link_ends_a_copy() {
+        let mut fixture = fixture(4 << 20, 256 << 10);
+        let mut host = vec![0_u8; 4 << 20];
+        let copying = fixture.copying(Direction::Down, host.as_mut_ptr());
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| copying.run(&Crew::new(1)));
+            std::thread::sleep(Duration::from_millis(10));
+            fixture.link.close();
+            assert!(matches!(running.join().unwrap(), Err(LinkError::Lost(_))));
+        });
+    }
+}
