@@ -2,9 +2,11 @@
 
 mod codegen;
 mod compatibility;
+mod counts;
 mod demo;
 mod facts;
 mod fuzz;
+mod latency;
 mod programs;
 mod stage;
 mod test;
@@ -40,6 +42,10 @@ enum Command {
     Demo(demo::Args),
     /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write its page.
     Compatibility(compatibility::Args),
+    /// Count the instructions of the hot paths, and compare them with those that are checked in.
+    Counts(counts::Args),
+    /// Show what a step of typical loops takes on networks with latency.
+    Latency(latency::Args),
     /// Set up all that is needed and run the whole test suite.
     Test(test::Args),
 }
@@ -54,6 +60,8 @@ fn main() -> std::process::ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
+        Command::Counts(args) => counts::run(&args),
+        Command::Latency(args) => latency::run(&args),
         Command::Test(args) => test::run(&args),
     };
     match result {

@@ -29,6 +29,8 @@ const PTX: &CStr = c"
 
 /// Live allocations while pointers are asked about.
 const ALLOCATIONS: usize = 100_000;
+/// While calls are made for their instructions to be counted.
+const COUNTED_ALLOCATIONS: usize = 500;
 /// Each figure is the best of this many rounds.
 const ROUNDS: usize = 5;
 /// Posted calls between two waits for the device, so that no queue is ever full.
@@ -138,7 +140,7 @@ fn launch(t: &Table, function: CUfunction, stream: CUstream) -> Result<()> {
 
 /// Makes each call whose name begins with one of those wanted, some times.
 fn repeat(t: Table, wanted: &str, calls: usize) -> Result<()> {
-    let o = objects(&t, calls)?;
+    let o = objects(&t, COUNTED_ALLOCATIONS)?;
     for (name, _, run) in cases() {
         if wanted.split(',').any(|wanted| name.split([' ', ',']).next() == Some(wanted)) {
             (0..calls).try_for_each(|index| run(&t, &o, index))?;

@@ -1,0 +1,177 @@
+//! `cargo xtask counts`: how many instructions the hot paths take, counted by valgrind's callgrind, which counts the same on a busy machine as on
+//! an idle one. More than a twentieth above what `tests/counts.toml` says is an error; `--update` writes that file anew, on purpose.
+//!
+//! Counted is what calls cost the program's thread in the release build of the client library: questions that it answers itself, and commands that
+//! it encodes and queues. What the server does behind it is not counted.
+
+mod callgrind;
+
+use crate::latency::listening;
+use crate::util::{self, root, step, target_dir};
+use anyhow::{Context, Result, bail};
+use callgrind::Costs;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Write the counts to tests/counts.toml instead of comparing them.
+    #[arg(long)]
+    update: bool,
+}
+
+/// Calls of each function in a short and in a long session: what counts is how much more the long one takes.
+const CALLS: [u64; 2] = [1000, 5000];
+/// A server must listen after this time.
+const STARTUP: Duration = Duration::from_secs(60);
+/// How much more than the checked-in count is too much.
+const TOLERANCE: f64 = 1.05;
+
+/// Calls that the client answers by itself.
+const LOCAL: [&str; 11] = [
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxPushCurrent_v2",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxGetState",
+    "cuFuncGetAttribute",
+    "cuKernelGetAttribute",
+    "cuStreamIsCapturing",
+    "cuStreamGetCaptureInfo_v2",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuPointerGetAttributes",
+];
+/// Calls that are posted.
+const POSTED: [&str; 4] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"];
+/// What `call_cost` calls some of them.
+const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
+
+/// Instructions for one call of each path, by name.
+type Counts = BTreeMap<String, f64>;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.update {
+        let counts = count()?;
+        let mut text = String::from(
+            "# Instructions of one call, by `cargo xtask counts --update`. See docs/decisions/0017-profile.md.\n",
+        );
+        counts.iter().for_each(|(name, count)| text += &format!("\"{name}\" = {count:.0}\n"));
+        return fs::write(baseline(), text).context("cannot write tests/counts.toml");
+    }
+    check().map(drop)
+}
+
+fn baseline() -> PathBuf {
+    root().join("tests/counts.toml")
+}
+
+/// Compares the counts with those that are checked in; how many were right.
+pub(crate) fn check() -> Result<u64> {
+    let text = fs::read_to_string(baseline()).context("cannot read tests/counts.toml")?;
+    let wanted: Counts = toml::from_str(&text).context("cannot understand tests/counts.toml")?;
+    let found = count()?;
+    let (mut wrong, mut better) = (Vec::new(), 0);
+    eprintln!("{:<56} {:>8} {:>8} {:>7}", "instructions of one call", "wanted", "found", "");
+    for (name, found) in &found {
+        let Some(wanted) = wanted.get(name) else {
+            wrong.push(format!("{name} is not in tests/counts.toml"));
+            continue;
+        };
+        eprintln!("{name:<56} {wanted:>8.0} {found:>8.0} {:>+6.1}%", 100.0 * (found / wanted - 1.0));
+        if *found > wanted * TOLERANCE {
+            wrong.push(format!("{name} takes {found:.0} instructions, more than 5 % above {wanted:.0}"));
+        }
+        better += u64::from(*found < wanted / TOLERANCE);
+    }
+    wrong.extend(wanted.keys().filter(|name| !found.contains_key(*name)).map(|name| format!("{name} was not counted")));
+    if better > 0 {
+        step(&format!("{better} paths have become shorter: `cargo xtask counts --update` keeps it so"));
+    }
+    if !wrong.is_empty() {
+        bail!("{}\nif that is meant, `cargo xtask counts --update` and say why in the commit", wrong.join("\n"));
+    }
+    Ok(found.len() as u64)
+}
+
+fn count() -> Result<Counts> {
+    ensure_valgrind()?;
+    build(&["--release", "--package", "outboard-libcuda"])?;
+    build(&["--release", "--package", "outboard-driver", "--example", "call_cost"])?;
+    build(&["--package", "outboard-cpu", "--package", "outboard-cli"])?;
+    let dir = target_dir().join("counts");
+    let _ = fs::remove_dir_all(&dir);
+    for (folder, library) in [("client", "release/libcuda.so"), ("cpu", "debug/liboutboard_cpu.so")] {
+        fs::create_dir_all(dir.join(folder)).context("cannot make a folder")?;
+        fs::copy(target_dir().join(library), dir.join(folder).join("libcuda.so.1")).context(library)?;
+    }
+    step("counting instructions");
+    let mut counts = Counts::new();
+    let names = LOCAL.iter().chain(&POSTED);
+    let cases =
+        names.clone().map(|name| CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case));
+    let cases = cases.collect::<Vec<_>>().join(",");
+    let [few, many] = [session(&dir, &cases, CALLS[0])?, session(&dir, &cases, CALLS[1])?];
+    for name in names {
+        let (few, many) = (few.of(name)?, many.of(name)?);
+        // Some functions are called by several cases.
+        let (calls, total) = (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
+        counts.insert((*name).to_owned(), total as f64 / calls.max(1) as f64);
+    }
+    Ok(counts)
+}
+
+/// Makes the calls of some cases in one session, counted.
+fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
+    let mut serve = Command::new(target_dir().join("debug/outboard"));
+    serve.arg("serve").arg("--driver").arg(dir.join("cpu/libcuda.so.1"));
+    serve.args(["--listen", "127.0.0.1:0", "--log-format", "json"]).env("OUTBOARD_CPU_MEMORY", "256M");
+    serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut server = serve.spawn().context("cannot start `outboard serve`")?;
+    let costs = listening(&mut server).and_then(|ready| {
+        let address = ready.recv_timeout(STARTUP).context("the server did not come up")?;
+        let file = dir.join(format!("client.{calls}"));
+        let mut client = callgrind::command(&file);
+        client.arg(target_dir().join("release/examples/call_cost")).args(["--count", cases, &calls.to_string()]);
+        client.env("LD_LIBRARY_PATH", dir.join("client")).env("OUTBOARD_SERVER", address);
+        // Who spins would be counted for it.
+        client.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_SPIN_US", "0").stderr(Stdio::null());
+        util::run(&mut client)?;
+        Costs::read(&file)
+    });
+    let asked = Command::new("kill").arg(server.id().to_string()).status();
+    if !asked.is_ok_and(|status| status.success()) {
+        let _ = server.kill();
+    }
+    let _ = server.wait();
+    costs
+}
+
+fn build(args: &[&str]) -> Result<()> {
+    util::run(Command::new(env!("CARGO")).current_dir(root()).args(["build", "--quiet"]).args(args))
+}
+
+/// Installs valgrind if it is not there.
+fn ensure_valgrind() -> Result<()> {
+    let works = || Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if works().is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    step("installing valgrind");
+    let install = |program: &str, args: &[&str]| {
+        let status =
+            Command::new(program).args(args).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let packages = ["apt-get", "install", "--yes", "--no-install-recommends", "valgrind"];
+    let update = ["apt-get", "update"];
+    let installed = (install(update[0], &update[1..]) && install(packages[0], &packages[1..]))
+        || (install("sudo", &[&["--non-interactive"], &update[..]].concat())
+            && install("sudo", &[&["--non-interactive"], &packages[..]].concat()));
+    if !installed || !works().is_ok_and(|status| status.success()) {
+        bail!("valgrind is not there and cannot be installed; install the package valgrind");
+    }
+    Ok(())
+}
