@@ -97,7 +97,7 @@ impl Session {
         let (total, span) = sizes(extent, dst.layout)?;
         let address = dst.address as *mut u8;
         if total <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
-            let payload = self.call(ctx, &msg::CopyBoxOut { src, extent, stream })?;
+            let (_, payload) = self.wait(ctx, &msg::CopyBoxOut { src, extent, stream })?;
             let reply: msg::CopyBoxOutReply<'_> =
                 Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
             if reply.data.len() as u64 != total {

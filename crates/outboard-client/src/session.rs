@@ -108,8 +108,8 @@ impl Session {
         self.link.post(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
     }
 
-    /// Sends a command, which may put work into any stream, and waits for its answer. The failure of an earlier posted command that nobody knows of
-    /// yet comes back from the first call that itself succeeds, as CUDA reports such failures.
+    /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
+    /// told of another command's failure would not know what this one has done.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
         let reply = self.exchange(ctx, message)?;
         self.progress.posted(reply.seq);
@@ -122,18 +122,25 @@ impl Session {
         self.finish(reply)
     }
 
+    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of an earlier posted command that nobody knows of yet comes
+    /// back from the first of these that itself succeeds, as CUDA reports such failures.
+    pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+        let answer = self.call_idle(ctx, message)?;
+        self.owed().map(|()| answer)
+    }
+
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
         self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
     }
 
-    /// What comes with any answer: bytes of copies, words of kernels, failures of earlier commands.
+    /// What comes with any answer: bytes of copies, words of kernels.
     fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
         profile::stalled(|| self.copies.settle());
         if HAS_UNPRINTED.load(Ordering::Acquire) {
             print_rest();
         }
         match CUresult(reply.status) {
-            CUresult::CUDA_SUCCESS => self.owed().map(|()| (reply.seq, reply.payload)),
+            CUresult::CUDA_SUCCESS => Ok((reply.seq, reply.payload)),
             error => Err(error),
         }
     }
@@ -337,7 +344,7 @@ impl Session {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => {
                 // The worker has said why, or will: a fault, or the failure of the copy.
-                self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
+                self.wait(ctx, &msg::StreamSynchronize { stream })?;
                 Err(failed(&error))
             }
         }
@@ -370,7 +377,7 @@ impl Session {
     pub(crate) fn settle_source(&self, ctx: ContextId, host: &Range<u64>, stream: u64, mode: CopyMode) -> Result<()> {
         if mode == CopyMode::Synchronous && self.functions.are_waiting() {
             // One of the functions may write what is copied.
-            self.call_idle(ctx, &msg::StreamSynchronize { stream })?;
+            self.wait(ctx, &msg::StreamSynchronize { stream })?;
         }
         profile::stalled(|| self.copies.wait_for_downloads(host));
         Ok(())
@@ -414,7 +421,7 @@ impl Session {
         mode: CopyMode,
     ) -> Result<()> {
         if bytes <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
-            let (seq, payload) = self.call_idle(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 })?;
+            let (seq, payload) = self.wait(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 })?;
             // The answer is what a wait behind the copy would have brought.
             self.progress.stream_done(ctx, stream, seq);
             let reply: msg::CopyOutReply<'_> = Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
@@ -513,7 +520,7 @@ impl<'a> Fetches<'a> {
             return Ok(());
         };
         // The worker has said why, or will: a fault, or the failure of the copy.
-        self.session.call_idle(self.ctx, &msg::StreamSynchronize { stream: self.stream })?;
+        self.session.wait(self.ctx, &msg::StreamSynchronize { stream: self.stream })?;
         Err(failed(&error))
     }
 }

@@ -140,7 +140,7 @@ impl Remote {
         if is_done(session.progress()) {
             return session.wait_for_nothing().map(|()| None);
         }
-        session.call_idle(ctx, message).map(|(seq, _)| Some(seq))
+        session.wait(ctx, message).map(|(seq, _)| Some(seq))
     }
 
     /// As [`Remote::learn`], for a wait, which is noted by its number when it has succeeded. A question that succeeded is not: only a wait makes the
