@@ -1,6 +1,6 @@
 //! A connection that only asks: NVML's. No CUDA context comes of it, on either side.
 
-use outboard_wire::handshake::RefusalCode;
+use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
 
@@ -43,18 +43,21 @@ impl Query {
             config.transport = Choice::Tcp;
         }
         // A server's notices are about work, and this connection gives it none.
-        let (link, platform, _) = open_link(config, Box::new(|_, _| {})).map_err(|error| {
-            explain(&error);
-            match error {
-                OpenError::Connect(ConnectError::Refused { refusal, .. }) if refusal.code == RefusalCode::NoDevice => {
-                    QueryError::NoDevice
+        let (link, platform, _) = open_link(config, Box::new(|_, _| {}), |devices| Purpose::Management { devices })
+            .map_err(|error| {
+                explain(&error);
+                match error {
+                    OpenError::Connect(ConnectError::Refused { refusal, .. })
+                        if refusal.code == RefusalCode::NoDevice =>
+                    {
+                        QueryError::NoDevice
+                    }
+                    OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
+                        QueryError::NoDevice
+                    }
+                    _ => QueryError::Unusable,
                 }
-                OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
-                    QueryError::NoDevice
-                }
-                _ => QueryError::Unusable,
-            }
-        })?;
+            })?;
         Ok(Query { link, platform })
     }
 

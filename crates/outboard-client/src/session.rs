@@ -584,7 +584,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
             _ => notice(&pending, &copies, code, payload),
         })
     };
-    let (link, platform, server) = open_link(config, notices)?;
+    let (link, platform, server) = open_link(config, notices, |devices| Purpose::Session { devices })?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
@@ -608,17 +608,18 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     Ok((Arc::new(session), platform))
 }
 
-/// Connects to the server that the environment names. Returns what it offers and its address, too.
+/// Connects to the server that the environment names, for a purpose with the devices that it names. Returns what it offers and its address, too.
 pub(crate) fn open_link(
     config: Config,
     notices: NoticeHandler,
+    purpose: impl FnOnce(Vec<u32>) -> Purpose,
 ) -> std::result::Result<(Link, Platform, String), OpenError> {
     let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
         client: client_name(),
-        purpose: Purpose::Session { devices: target.devices.clone() },
+        purpose: purpose(target.devices.clone()),
         process: crate::process::this(),
     };
     let server = target.address.to_string();

@@ -60,6 +60,8 @@ pub struct Start {
     pub supervisor: u32,
     /// What the client is told of the socket for clients on this machine.
     pub local: Option<Local>,
+    /// What the platform is known to be, for a session that needs no more than that: no driver is started for it.
+    pub platform: Option<Vec<u8>>,
 }
 
 /// Worker to supervisor.
@@ -142,6 +144,7 @@ impl Encode for ToWorker {
                 writer.put(&start.process);
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
+                writer.put(&start.platform);
             }
             ToWorker::Lane => writer.u8(1),
             ToWorker::Board => writer.u8(2),
@@ -173,6 +176,7 @@ impl<'a> Decode<'a> for ToWorker {
                 process: reader.get()?,
                 supervisor: reader.u32()?,
                 local: reader.get()?,
+                platform: reader.get()?,
             })),
             1 => Ok(ToWorker::Lane),
             2 => Ok(ToWorker::Board),
@@ -256,6 +260,7 @@ mod tests {
             process: Process { id: 3, machine: 4 },
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
+            platform: Some(vec![8, 9]),
         };
         send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();
         send(here.as_fd(), &ToWorker::Lane, None).unwrap();

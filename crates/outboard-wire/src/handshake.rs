@@ -10,7 +10,7 @@ use crate::limits;
 pub const MAGIC: [u8; 8] = *b"OUTBOARD";
 
 /// This program's protocol version.
-pub const VERSION: Version = Version { major: 1, minor: 2 };
+pub const VERSION: Version = Version { major: 1, minor: 3 };
 
 /// A protocol version. Different majors don't understand each other; minors only add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +78,11 @@ pub enum Purpose {
         session: u64,
         /// The session's key, from its [`Welcome`].
         key: u128,
+    },
+    /// A session that only asks NVML's questions. Since 1.3.
+    Management {
+        /// As of a session.
+        devices: Vec<u32>,
     },
 }
 
@@ -240,6 +245,10 @@ impl Hello {
                     writer.u128(*key);
                 }
                 Purpose::Probe => writer.u8(2),
+                Purpose::Management { devices } => {
+                    writer.u8(4);
+                    writer.put(devices);
+                }
                 Purpose::Memory { session, key } => {
                     writer.u8(3);
                     writer.u64(*session);
@@ -262,6 +271,7 @@ impl Hello {
             1 => Purpose::Lane { session: reader.u64()?, key: reader.u128()? },
             2 => Purpose::Probe,
             3 => Purpose::Memory { session: reader.u64()?, key: reader.u128()? },
+            4 => Purpose::Management { devices: reader.get()? },
             value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
         };
         let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };
@@ -446,6 +456,7 @@ mod tests {
             Purpose::Lane { session: 9, key: u128::MAX - 1 },
             Purpose::Probe,
             Purpose::Memory { session: 1, key: 2 },
+            Purpose::Management { devices: vec![2] },
         ] {
             let sent = hello(VERSION, purpose);
             let bytes = sent.encode();

@@ -78,3 +78,13 @@ fn devices_to_wait_on_that_are_not_there_cost_nothing() {
     Program::new("vector_add").through(&server).expect_success("vector_add");
     assert_eq!(warm_sessions(&server), 1);
 }
+
+#[test]
+fn questions_of_nvml_take_no_waiting_worker() {
+    let server = serve(1, &[], &[]);
+    Program::new("nvml").arg("remote").through(&server).expect_success("nvml");
+    // NVML's sessions had workers of their own, which start no driver; the program's CUDA found the one that waited.
+    let sessions = |what: &str| server.log().lines().filter(|line| line.contains(what)).count();
+    assert!(sessions("\"warm\":false") >= 1, "{}", server.log());
+    assert_eq!(warm_sessions(&server), 1, "{}", server.log());
+}

@@ -27,7 +27,7 @@ pub(super) fn settle(
     welcome: &Welcome,
     config: &Config,
 ) -> Result<Moved, ConnectError> {
-    if !matches!(hello.purpose, Purpose::Session { .. }) {
+    if !matches!(hello.purpose, Purpose::Session { .. } | Purpose::Management { .. }) {
         return Ok((stream, None));
     }
     let deadline = Instant::now() + config.timeout;

@@ -104,12 +104,18 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
             Ok(())
         }
         Purpose::Session { devices } => {
-            start(supervisor, Order { probe: false, devices, client, stream: stream.as_fd(), peer }).await
+            let platform = None;
+            start(supervisor, Order { probe: false, devices, platform, client, stream: stream.as_fd(), peer }).await
+        }
+        Purpose::Management { devices } => {
+            let platform = supervisor.warm.last_snapshot();
+            start(supervisor, Order { probe: false, devices, platform, client, stream: stream.as_fd(), peer }).await
         }
         Purpose::Probe => match supervisor.warm.snapshot() {
             Some(snapshot) => tell(supervisor, snapshot, stream).await,
             None => {
-                let order = Order { probe: true, devices: Vec::new(), client, stream: stream.as_fd(), peer };
+                let order =
+                    Order { probe: true, devices: Vec::new(), platform: None, client, stream: stream.as_fd(), peer };
                 start(supervisor, order).await
             }
         },
@@ -130,6 +136,8 @@ async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Conn
 struct Order<'a> {
     probe: bool,
     devices: Vec<u32>,
+    /// What is known of the platform, if no driver is to be started.
+    platform: Option<Vec<u8>>,
     client: (String, Process),
     stream: BorrowedFd<'a>,
     peer: Peer,
@@ -145,6 +153,7 @@ async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure>
     };
     room()?;
     if !order.probe
+        && order.platform.is_none()
         && let Some(worker) = supervisor.warm.take().await
     {
         // Others may have come meanwhile.
@@ -170,9 +179,10 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
     let (session, key) = identity()?;
     let (client, process) = order.client.clone();
     tracing::info!(session, peer = %order.peer, client, probe = order.probe, warm, worker = worker.id(), "session starts");
-    let (probe, devices) = (order.probe, order.devices.clone());
+    let (probe, devices, platform) = (order.probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
-    let start = Start { session, key, lanes, probe, devices, client, process, supervisor: std::process::id(), local };
+    let start =
+        Start { session, key, lanes, probe, devices, client, process, supervisor: std::process::id(), local, platform };
     let lost = |reason: String| {
         let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
         Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })

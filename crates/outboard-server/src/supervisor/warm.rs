@@ -126,6 +126,12 @@ impl Warm {
         known.then(|| snapshot.clone())
     }
 
+    /// What a worker that was ready, now or before, said of the platform.
+    pub(super) fn last_snapshot(&self) -> Option<Vec<u8>> {
+        let snapshot = self.snapshot.borrow();
+        (!snapshot.is_empty()).then(|| snapshot.clone())
+    }
+
     /// Starts workers whenever there are fewer than wanted. Never ends.
     pub(super) async fn keep(self: Rc<Self>, command: WorkerCommand, log_format: logs::Format) {
         let order = Order { command: &command, log_format };

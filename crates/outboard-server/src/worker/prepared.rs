@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use outboard_abi::CUdevice_attribute as A;
 use outboard_driver::{Library, Table};
+use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
@@ -113,6 +114,15 @@ impl Build for Setup {
             prepared.warm(&warm.contexts);
         }
         Ok(prepared)
+    }
+
+    fn describe(self, platform: &[u8]) -> Result<Prepared, Refusal> {
+        let Ok(platform) = decode_all(platform) else { return self.prepare(None) };
+        let failed = |error: std::io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+        let output = Output::catch().map_err(failed)?;
+        // SAFETY: no function is said to be anywhere. What a client asks of the device all the same is not supported.
+        let table = unsafe { Table::load(|_| core::ptr::null()) };
+        Ok(Prepared { setup: self, table: Box::leak(Box::new(table)), platform, output, kept: Kept::default() })
     }
 
     fn snapshot(prepared: &Prepared) -> Vec<u8> {

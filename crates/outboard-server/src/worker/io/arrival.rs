@@ -21,7 +21,13 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<A
         Some((ToWorker::Warm(warm), _)) => warm,
         first => {
             let client = client(control, first)?;
-            return Ok(client.map(|(start, connection)| Arrival { prepared: build.prepare(None), start, connection }));
+            return Ok(client.map(|(start, connection)| {
+                let prepared = match &start.platform {
+                    Some(platform) => build.describe(platform),
+                    None => build.prepare(None),
+                };
+                Arrival { prepared, start, connection }
+            }));
         }
     };
     if is_orphan_of(warm.supervisor) {

@@ -80,6 +80,15 @@ pub trait Build {
     /// Prepares for any client; with `warm`, so that a later one finds most of a start-up done.
     fn prepare(self, warm: Option<&Warm>) -> Result<Self::Prepared, Refusal>;
 
+    /// Prepares for a client that only asks about the platform, which is as described: what a [`snapshot`](Build::snapshot) said.
+    fn describe(self, platform: &[u8]) -> Result<Self::Prepared, Refusal>
+    where
+        Self: Sized,
+    {
+        let _ = platform;
+        self.prepare(None)
+    }
+
     /// What a welcome would say of the platform to a client that sees all devices.
     fn snapshot(prepared: &Self::Prepared) -> Vec<u8>;
 
