@@ -5,6 +5,7 @@ mod copies;
 mod graphs;
 mod host;
 mod host_calls;
+mod kernels;
 mod late;
 pub mod link;
 mod pager;

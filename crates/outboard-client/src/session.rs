@@ -15,13 +15,14 @@ use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
-use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, OUTPUT, REQUEST};
+use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
 use outboard_wire::platform::Platform;
 use outboard_wire::request::Request;
 
 use crate::copies::Copies;
 use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
+use crate::kernels::KnownKernels;
 use crate::late::LateCopies;
 use crate::link::bulk::Direction::{Down, Up};
 use crate::link::bulk::Place;
@@ -49,6 +50,7 @@ pub(crate) struct Session {
     progress: Progress,
     reuse: Reuse,
     images: ImageCounters,
+    kernels: Arc<KnownKernels>,
     device: String,
     server: String,
     started: Instant,
@@ -162,6 +164,11 @@ impl Session {
             print_rest();
         }
         self.owed()
+    }
+
+    /// Kernels that the server has told of.
+    pub(crate) fn kernels(&self) -> &KnownKernels {
+        &self.kernels
     }
 
     /// Freed memory that is kept.
@@ -571,14 +578,21 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
     let graphs = Arc::new(GraphHosts::default());
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
+    let kernels = Arc::new(KnownKernels::default());
     let config = Config::from_env();
     let requests = Requests::new(config.spin, Arc::clone(&copies), answerers);
     let notices = {
         let (pending, copies, requests) = (Arc::clone(&pending), Arc::clone(&copies), Arc::clone(&requests));
+        let known = Arc::clone(&kernels);
         Box::new(move |code: u16, payload: &[u8]| match code {
             REQUEST => {
                 if let Ok(request) = Reader::new(payload).get::<Request<'_>>() {
                     requests.asked(&request);
+                }
+            }
+            KERNELS => {
+                if let Ok(told) = Reader::new(payload).get() {
+                    known.told(told);
                 }
             }
             _ => notice(&pending, &copies, code, payload),
@@ -601,6 +615,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         progress,
         reuse,
         images,
+        kernels,
         device,
         server,
         started,

@@ -1,6 +1,7 @@
 //! Notices: what a worker tells its client unasked.
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::platform::KernelInfo;
 
 /// Bytes that kernels printed, for the client's standard output.
 pub const OUTPUT: u16 = 1;
@@ -15,6 +16,31 @@ pub const ERRORS: u16 = 4;
 
 /// The worker asks something of the client: a [`Request`](crate::request::Request).
 pub const REQUEST: u16 = 5;
+
+/// All the kernels of a module that has just been loaded: [`Kernels`].
+pub const KERNELS: u16 = 6;
+
+/// The kernels of a module, in the image's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernels {
+    /// The client's name for the module.
+    pub module: u64,
+    /// Each with its name.
+    pub kernels: Vec<(String, KernelInfo)>,
+}
+
+impl Encode for Kernels {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+        writer.put(&self.kernels);
+    }
+}
+
+impl<'a> Decode<'a> for Kernels {
+    fn decode(reader: &mut Reader<'a>) -> Result<Kernels, DecodeError> {
+        Ok(Kernels { module: reader.get()?, kernels: reader.get()? })
+    }
+}
 
 /// The failure of a posted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -491,14 +491,28 @@ impl Backend for Remote {
 
     fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
         self.end_variables(id.0);
+        self.session()?.kernels().forget(id.0);
         self.call(ctx, &msg::ModuleUnload { module: id.0 }, |_| ())
     }
 
     fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
+        if let Some(names) = self.session()?.kernels().names(id.0) {
+            return Ok(names);
+        }
         self.call_idle(ctx, &msg::ModuleFunctions { module: id.0 }, |reply| reply.names)
     }
 
     fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+        let session = self.session()?;
+        match session.kernels().find(module.0, name) {
+            Some(Some(info)) => {
+                let message = msg::ModuleFunctionKnown { module: module.0, name, function: function.0 };
+                session.post_numbered(ctx, &message)?;
+                return Ok(info);
+            }
+            Some(None) => return Err(CUresult::CUDA_ERROR_NOT_FOUND),
+            None => {}
+        }
         let message = msg::ModuleFunction { module: module.0, name, function: function.0 };
         self.call(ctx, &message, |reply| reply.info)
     }

@@ -257,6 +257,8 @@ pub(crate) trait ModuleCommands {
     fn image_complete(&mut self, message: ImageComplete) -> Outcome;
     /// Does `module_load_named` and answers, at once or later.
     fn module_load_named(&mut self, message: ModuleLoadNamed, answer: Answer<ModuleLoadNamed>);
+    /// Does `module_function_known`.
+    fn module_function_known(&mut self, message: ModuleFunctionKnown<'_>) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/nvml.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1257,6 +1259,11 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.copy_staged(message)
+        }
+        149 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.module_function_known(message)
         }
         _ => return Ok(None),
     }))

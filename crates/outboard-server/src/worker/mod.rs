@@ -103,6 +103,8 @@ pub struct Worker {
     stream_ordered: bool,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
     current: u32,
+    /// That context, if the name is not 0.
+    entered: Option<Context>,
     /// The command at hand.
     ctx: u32,
     replier: Option<Replier>,
@@ -158,6 +160,7 @@ impl Worker {
             shows_memory,
             stream_ordered: false,
             current: 0,
+            entered: None,
             ctx: 0,
             replier: None,
         })
@@ -180,11 +183,15 @@ impl Worker {
 
     /// Makes the command's context current.
     fn enter(&mut self) -> Result<Context, CUresult> {
-        let context = self.objects.context(self.ctx)?;
-        if self.current != self.ctx {
-            call!(self.table, cuCtxSetCurrent(objects::current(&context)))?;
-            self.current = self.ctx;
+        if let Some(context) = self.entered
+            && self.current == self.ctx
+            && self.ctx != 0
+        {
+            return Ok(context);
         }
+        let context = self.objects.context(self.ctx)?;
+        call!(self.table, cuCtxSetCurrent(objects::current(&context)))?;
+        (self.current, self.entered) = (self.ctx, Some(context));
         Ok(context)
     }
 

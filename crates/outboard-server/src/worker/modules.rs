@@ -16,6 +16,9 @@ use super::part::Part;
 pub(super) const MAX_IMAGE: usize = 2 << 30;
 /// `CU_FUNC_ATTRIBUTE_MAX` and some room.
 const ATTRIBUTES: u32 = 16;
+/// Of modules with so many kernels all are described when they are loaded. The driver may have to load them for that: of larger ones, programs may
+/// need few.
+const MOST_DESCRIBED: u32 = 8;
 /// More parameters than a kernel can have.
 const MAX_PARAMS: usize = 32 << 10;
 
@@ -126,11 +129,16 @@ fn link(table: &Table, image: *const c_void, options: &mut Options) -> Result<Mo
     Ok(Module { module: Handle::new(module), library: Some(Handle::new(library)) })
 }
 
-/// Finds a kernel and describes it.
-pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<(CUfunction, KernelInfo), CUresult> {
+/// Finds a kernel.
+pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<CUfunction, CUresult> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let mut function = core::ptr::null_mut();
     call!(table, cuModuleGetFunction(&raw mut function, module, name.as_ptr()))?;
+    Ok(function)
+}
+
+/// Describes a kernel.
+pub(crate) fn describe(table: &Table, function: CUfunction) -> Result<KernelInfo, CUresult> {
     let mut info = KernelInfo::default();
     for attribute in 0..ATTRIBUTES {
         let mut value = 0;
@@ -151,24 +159,37 @@ pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<(C
             Err(error) => return Err(error),
         }
     }
-    Ok((function, info))
+    Ok(info)
 }
 
 /// Names of a module's kernels.
 pub(crate) fn names(table: &Table, module: CUmodule) -> Result<Vec<String>, CUresult> {
+    kernels(table, module, u32::MAX)?.into_iter().map(|function| name(table, function)).collect()
+}
+
+/// All the kernels of a module with their descriptions, if they are few.
+pub(crate) fn described(table: &Table, module: CUmodule) -> Result<Vec<(String, KernelInfo)>, CUresult> {
+    let kernels = kernels(table, module, MOST_DESCRIBED)?;
+    kernels.into_iter().map(|function| Ok((name(table, function)?, describe(table, function)?))).collect()
+}
+
+/// A module's kernels, if there are at most so many.
+fn kernels(table: &Table, module: CUmodule, most: u32) -> Result<Vec<CUfunction>, CUresult> {
     let mut count = 0;
     call!(table, cuModuleGetFunctionCount(&raw mut count, module))?;
+    if count > most {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     let mut functions: Vec<CUfunction> = vec![core::ptr::null_mut(); count as usize];
     call!(table, cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module))?;
-    functions
-        .into_iter()
-        .map(|function| {
-            let mut name = core::ptr::null();
-            call!(table, cuFuncGetName(&raw mut name, function))?;
-            // SAFETY: the driver's string, which lives as long as the function.
-            Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
-        })
-        .collect()
+    Ok(functions)
+}
+
+fn name(table: &Table, function: CUfunction) -> Result<String, CUresult> {
+    let mut name = core::ptr::null();
+    call!(table, cuFuncGetName(&raw mut name, function))?;
+    // SAFETY: the driver's string, which lives as long as the function.
+    Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 /// Address and bytes of a module's variable, and whether it is managed.

@@ -1,9 +1,9 @@
 //! The driver's objects under the client's names for them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use rustc_hash::FxHashMap;
 
 use super::links::Link;
 use super::modules::Module;
@@ -42,12 +42,12 @@ pub(crate) struct Context {
     pub(crate) primary: bool,
 }
 
-/// Objects of one kind, by the client's names.
-pub(crate) struct Named<T>(HashMap<u64, (u32, T)>);
+/// Objects of one kind, by the client's names. A client that chose them so that they collide would slow itself down.
+pub(crate) struct Named<T>(FxHashMap<u64, (u32, T)>);
 
 impl<T: Clone> Named<T> {
     pub(crate) fn new() -> Named<T> {
-        Named(HashMap::new())
+        Named(FxHashMap::default())
     }
 
     /// Adds an object of context `ctx`. The name must be new.
@@ -81,7 +81,7 @@ impl<T: Clone> Named<T> {
 
 /// Everything that a client has named.
 pub(crate) struct Objects {
-    pub(crate) contexts: HashMap<u32, Context>,
+    pub(crate) contexts: FxHashMap<u32, Context>,
     pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
     pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
     pub(crate) modules: Named<Module>,
@@ -110,7 +110,7 @@ pub(crate) struct Array {
 impl Objects {
     pub(crate) fn new() -> Objects {
         Objects {
-            contexts: HashMap::new(),
+            contexts: FxHashMap::default(),
             streams: Named::new(),
             events: Named::new(),
             modules: Named::new(),

@@ -6467,6 +6467,35 @@ impl Message for CopyStaged {
     const OP: u16 = 148;
 }
 
+/// The message `module_function_known`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleFunctionKnown<'a> {
+    /// `module`, see `api/wire/`.
+    pub module: u64,
+    /// `name`, see `api/wire/`.
+    pub name: &'a str,
+    /// `function`, see `api/wire/`.
+    pub function: u64,
+}
+
+impl Encode for ModuleFunctionKnown<'_> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+        writer.put(&self.name);
+        writer.put(&self.function);
+    }
+}
+
+impl<'a> Decode<'a> for ModuleFunctionKnown<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ModuleFunctionKnown { module: reader.get()?, name: reader.get()?, function: reader.get()? })
+    }
+}
+
+impl Message for ModuleFunctionKnown<'_> {
+    const OP: u16 = 149;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -6618,6 +6647,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         146 => "image_complete",
         147 => "module_load_named",
         148 => "copy_staged",
+        149 => "module_function_known",
         _ => return None,
     })
 }
@@ -6775,6 +6805,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         146 => writer.put(&reader.get::<ImageComplete>()?),
         147 => writer.put(&reader.get::<ModuleLoadNamed>()?),
         148 => writer.put(&reader.get::<CopyStaged>()?),
+        149 => writer.put(&reader.get::<ModuleFunctionKnown<'_>>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

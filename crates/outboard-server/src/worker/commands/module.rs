@@ -2,8 +2,9 @@
 
 use std::borrow::Borrow;
 
-use outboard_abi::{CUdevice_attribute as A, CUresult};
+use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
 use outboard_wire::messages::*;
+use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
 use super::{Handle, Worker};
@@ -25,12 +26,33 @@ impl Worker {
         let loaded = modules::load(self.table, parts, options);
         if let Ok(handle) = loaded.outcome {
             self.objects.modules.insert(module, self.ctx, handle);
+            self.tell_kernels(module, handle.handle());
             if Layouts::are_needed(self.table) {
                 let sm = self.architecture(context.device);
                 self.layouts.learn(module, parts, sm);
             }
         }
         Ok(loaded)
+    }
+
+    /// Tells the client of the kernels of a new module, so that it need not ask for each.
+    fn tell_kernels(&self, name: u64, module: CUmodule) {
+        let known = self.table.cuModuleEnumerateFunctions.is_some() && self.table.cuFuncGetParamInfo.is_some();
+        if let Some(replier) = self.replier.as_ref().filter(|_| known)
+            && let Ok(kernels) = modules::described(self.table, module)
+        {
+            // Too long for a notice, it is asked for.
+            let _ = replier.notice(KERNELS, |writer| writer.put(&Kernels { module: name, kernels }));
+        }
+    }
+
+    /// Finds a kernel and gives it the client's name for it.
+    fn find_function(&mut self, module: u64, name: &str, function: u64) -> Result<CUfunction, CUresult> {
+        self.enter()?;
+        self.objects.functions.check_new(function)?;
+        let found = modules::function(self.table, self.objects.module(module)?, name)?;
+        self.objects.functions.insert(function, self.ctx, (Handle::new(found), module));
+        Ok(found)
     }
 
     /// The architecture of a device, such as 90.
@@ -115,19 +137,18 @@ impl ModuleCommands for Worker {
     }
 
     fn module_function(&mut self, m: ModuleFunction<'_>, answer: Answer<ModuleFunction<'static>>) {
-        let find = || {
-            self.enter()?;
-            self.objects.functions.check_new(m.function)?;
-            let module = self.objects.module(m.module)?;
-            let (function, mut info) = modules::function(self.table, module, m.name)?;
+        let outcome = self.find_function(m.module, m.name, m.function).and_then(|function| {
+            let mut info = modules::describe(self.table, function)?;
             if self.table.cuFuncGetParamInfo.is_none() {
                 info.params = self.layouts.params(m.module, m.name);
             }
-            self.objects.functions.insert(m.function, self.ctx, (Handle::new(function), m.module));
             Ok(ModuleFunctionReply { info })
-        };
-        let mut find = find;
-        answer.result(find());
+        });
+        answer.result(outcome);
+    }
+
+    fn module_function_known(&mut self, m: ModuleFunctionKnown<'_>) -> Outcome {
+        self.find_function(m.module, m.name, m.function).map(drop)
     }
 
     fn module_global(&mut self, m: ModuleGlobal<'_>, answer: Answer<ModuleGlobal<'static>>) {

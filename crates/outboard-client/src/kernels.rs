@@ -1,0 +1,58 @@
+//! Kernels that the server has told of when it loaded their modules.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use outboard_wire::notice::Kernels;
+use outboard_wire::platform::KernelInfo;
+
+/// All kernels of each module that has few, in the image's order.
+#[derive(Debug, Default)]
+pub(crate) struct KnownKernels(Mutex<HashMap<u64, Vec<(String, KernelInfo)>>>);
+
+impl KnownKernels {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Vec<(String, KernelInfo)>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server has told of all kernels of a module.
+    pub(crate) fn told(&self, told: Kernels) {
+        self.all().insert(told.module, told.kernels);
+    }
+
+    /// The kernel of that name; `Some(None)` if the module has none, `None` if that is not known.
+    pub(crate) fn find(&self, module: u64, name: &str) -> Option<Option<KernelInfo>> {
+        let all = self.all();
+        let kernels = all.get(&module)?;
+        Some(kernels.iter().find(|(known, _)| known == name).map(|(_, info)| info.clone()))
+    }
+
+    /// Names of a module's kernels, if known.
+    pub(crate) fn names(&self, module: u64) -> Option<Vec<String>> {
+        self.all().get(&module).map(|kernels| kernels.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// A module has been unloaded.
+    pub(crate) fn forget(&self, module: u64) {
+        self.all().remove(&module);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_known_until_the_module_goes() {
+        let known = KnownKernels::default();
+        let info = KernelInfo { attributes: vec![1024], params: vec![(0, 8)] };
+        assert_eq!(known.find(1, "a"), None);
+        known
+            .told(Kernels { module: 1, kernels: vec![("b".to_owned(), info.clone()), ("a".to_owned(), info.clone())] });
+        assert_eq!(known.find(1, "a"), Some(Some(info)));
+        assert_eq!(known.find(1, "c"), Some(None));
+        assert_eq!(known.names(1), Some(vec!["b".to_owned(), "a".to_owned()]));
+        known.forget(1);
+        assert_eq!((known.find(1, "a"), known.names(1)), (None, None));
+    }
+}
