@@ -4,7 +4,7 @@
 //! as far as the pool's release threshold says so. Here neither the free nor the allocation that follows is the server's business. What must stay
 //! true is in decision 16: how much is kept never shows, but for a bounded amount of memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -238,18 +238,13 @@ impl Reuse {
         self.done(&state);
     }
 
-    /// Gives back all of a pool; the streams concerned.
-    pub(crate) fn give_pool(&self, pool: Pool, mut give: impl FnMut(&Block)) -> BTreeSet<(u32, u64)> {
-        let mut streams = BTreeSet::new();
+    /// Gives back all of a pool.
+    pub(crate) fn give_pool(&self, pool: Pool, mut give: impl FnMut(&Block)) {
         let mut state = self.state();
         if let Some(kept) = state.pools.get_mut(&pool) {
-            kept.shrink_to(0, &mut |block| {
-                streams.insert((block.ctx.0, block.stream));
-                give(block);
-            });
+            kept.shrink_to(0, &mut give);
         }
         self.done(&state);
-        streams
     }
 
     /// Gives back everything; whether there was anything.

@@ -1,5 +1,7 @@
 //! Memory pools of a server.
 
+use std::collections::BTreeSet;
+
 use outboard_abi::CUmemPool_attribute_enum as A;
 use outboard_front::backend::{ContextId, ObjectId, PoolKind, Pools, Result, Stream};
 use outboard_wire::messages as msg;
@@ -37,7 +39,18 @@ impl Remote {
     fn give_pool_back(&self, name: ObjectId) -> Result<Pool> {
         let session = self.session()?;
         let pool = session.reuse().named(name.0);
-        session.reuse().give_pool(pool, |block| session.give_back(block));
+        let mut idle = BTreeSet::new();
+        session.reuse().give_pool(pool, |block| {
+            let place = (block.ctx, block.stream);
+            if session.progress().is_stream_idle(block.ctx, block.stream) {
+                idle.insert(place);
+            }
+            session.give_back(block);
+        });
+        for (ctx, stream) in idle {
+            // Natively these would be free by now, as nothing is before them.
+            session.call_idle(ctx, &msg::StreamSynchronize { stream })?;
+        }
         Ok(pool)
     }
 }
@@ -61,19 +74,7 @@ impl Pools for Remote {
     }
 
     fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
-        let session = self.session()?;
-        let name = session.reuse().named(pool.0);
-        let mut idle = Vec::new();
-        session.reuse().give_pool(name, |block| {
-            // Natively these would be free by now, as nothing is before them.
-            if session.progress().is_stream_idle(block.ctx, block.stream) {
-                idle.push((block.ctx, block.stream));
-            }
-            session.give_back(block);
-        });
-        for (ctx, stream) in idle {
-            session.call_idle(ctx, &msg::StreamSynchronize { stream })?;
-        }
+        self.give_pool_back(pool)?;
         self.call(NONE, &msg::PoolTrim { pool: pool.0, keep }, |_| ())
     }
 
