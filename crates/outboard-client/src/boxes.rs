@@ -53,7 +53,7 @@ impl Session {
                     std::slice::from_raw_parts(address.add(offset as usize).cast_const(), bytes as usize)
                 });
             }
-            return self.post(ctx, &msg::CopyBoxIn { dst, extent, stream, data: &data });
+            return self.post_to(ctx, stream, &msg::CopyBoxIn { dst, extent, stream, data: &data });
         }
         let place = Place::rows(address, extent, src.layout);
         let copy = HostCopy { direction: Up, device: dst, extent, host: place, stream, mode };
@@ -71,10 +71,10 @@ impl Session {
             if let Some(expected) = expected {
                 // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
                 unsafe { self.send_late(ctx, upload, place.at(from), host.clone(), expected) };
-                self.post(ctx, &message)?;
+                self.post_to(ctx, stream, &message)?;
                 continue;
             }
-            self.post(ctx, &message)?;
+            self.post_to(ctx, stream, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             last = unsafe { self.send(upload, place.at(from), host.clone(), mode)? };
         }
@@ -97,7 +97,8 @@ impl Session {
         let (total, span) = sizes(extent, dst.layout)?;
         let address = dst.address as *mut u8;
         if total <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
-            let (_, payload) = self.wait(ctx, &msg::CopyBoxOut { src, extent, stream })?;
+            let (seq, payload) = self.wait(ctx, &msg::CopyBoxOut { src, extent, stream })?;
+            self.progress().stream_done(ctx, stream, seq);
             let reply: msg::CopyBoxOutReply<'_> =
                 Reader::new(&payload).get().map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
             if reply.data.len() as u64 != total {

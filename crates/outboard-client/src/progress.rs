@@ -16,14 +16,14 @@ const LEGACY: u64 = 0;
 const ANYWHERE: usize = 0;
 /// Where those of legacy default streams count: of all contexts.
 const DEFAULT: usize = 1;
-const SLOTS: usize = 64;
+const SLOTS: usize = 32;
 const SHARDS: usize = 16;
 
 /// What is known, by the numbers of commands.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// The last command that put work into a stream: streams share these.
-    posted: [AtomicU64; SLOTS],
+    posted: [Slot; SLOTS],
     /// The last command by which an event may have been recorded that nobody named: the launch of a graph, say.
     recorded_unnamed: AtomicU64,
     /// How many such commands are being queued.
@@ -31,6 +31,11 @@ pub(crate) struct Progress {
     waits: Mutex<Waits>,
     events: [Mutex<HashMap<u64, Event>>; SHARDS],
 }
+
+/// Alone in its cache line: threads that launch into streams of their own do not meet here.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot(AtomicU64);
 
 /// Everything before these commands is known to be done.
 #[derive(Debug, Default)]
@@ -63,7 +68,7 @@ struct Event {
 impl Default for Progress {
     fn default() -> Progress {
         Progress {
-            posted: [const { AtomicU64::new(0) }; SLOTS],
+            posted: [const { Slot(AtomicU64::new(0)) }; SLOTS],
             recorded_unnamed: AtomicU64::new(0),
             recording_unnamed: AtomicU64::new(0),
             waits: Mutex::default(),
@@ -100,13 +105,13 @@ impl Progress {
     /// Command `seq` may have put work anywhere.
     #[inline]
     pub(crate) fn posted(&self, seq: u64) {
-        raise(&self.posted[ANYWHERE], seq);
+        raise(&self.posted[ANYWHERE].0, seq);
     }
 
     /// Command `seq` has put work into a stream, and into no other.
     #[inline]
     pub(crate) fn posted_to(&self, stream: u64, seq: u64) {
-        raise(&self.posted[slot(stream)], seq);
+        raise(&self.posted[slot(stream)].0, seq);
     }
 
     /// Queues a command that may record events which it does not name; `post` returns its number.
@@ -174,12 +179,12 @@ impl Progress {
             // It waits for others, too.
             return self.nothing_since(done);
         }
-        let before = |slot: usize| self.posted[slot].load(Ordering::Acquire) < done;
+        let before = |slot: usize| self.posted[slot].0.load(Ordering::Acquire) < done;
         before(ANYWHERE) && before(slot(stream)) && (apart || before(DEFAULT))
     }
 
     fn nothing_since(&self, done: u64) -> bool {
-        self.posted.iter().all(|posted| posted.load(Ordering::Acquire) < done)
+        self.posted.iter().all(|posted| posted.0.load(Ordering::Acquire) < done)
     }
 
     fn shard(&self, event: u64) -> MutexGuard<'_, HashMap<u64, Event>> {

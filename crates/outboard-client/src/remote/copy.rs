@@ -55,7 +55,7 @@ impl Remote {
         // SAFETY: by the contract of this method.
         unsafe {
             match (region(&copy.dst), region(&copy.src)) {
-                (Ok(dst), Ok(src)) => session.post(ctx, &msg::CopyBox { dst, src, extent, stream }),
+                (Ok(dst), Ok(src)) => session.post_to(ctx, stream, &msg::CopyBox { dst, src, extent, stream }),
                 (Ok(dst), Err(src)) => session.copy_box_in(ctx, dst, src, extent, stream, mode),
                 (Err(dst), Ok(src)) => session.copy_box_out(ctx, dst, src, extent, stream, mode),
                 (Err(_), Err(_)) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
