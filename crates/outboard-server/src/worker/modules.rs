@@ -170,7 +170,13 @@ pub(crate) fn names(table: &Table, module: CUmodule) -> Result<Vec<String>, CUre
 /// All the kernels of a module with their descriptions, if they are few.
 pub(crate) fn described(table: &Table, module: CUmodule) -> Result<Vec<(String, KernelInfo)>, CUresult> {
     let kernels = kernels(table, module, MOST_DESCRIBED)?;
-    kernels.into_iter().map(|function| Ok((name(table, function)?, describe(table, function)?))).collect()
+    let described = kernels.into_iter().map(|found| {
+        let name = name(table, found)?;
+        // By its name: what a driver enumerates may not be loaded yet, and has no true attributes then.
+        let info = describe(table, function(table, module, &name)?)?;
+        Ok((name, info))
+    });
+    described.collect()
 }
 
 /// A module's kernels, if there are at most so many.
