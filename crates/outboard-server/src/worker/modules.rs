@@ -18,7 +18,7 @@ pub(super) const MAX_IMAGE: usize = 2 << 30;
 const ATTRIBUTES: u32 = 16;
 /// Of modules with so many kernels all are described when they are loaded. The driver may have to load them for that: of larger ones, programs may
 /// need few.
-const MOST_DESCRIBED: u32 = 8;
+const MOST_DESCRIBED: u32 = 4;
 /// More parameters than a kernel can have.
 const MAX_PARAMS: usize = 32 << 10;
 
@@ -174,7 +174,7 @@ pub(crate) fn described(table: &Table, module: CUmodule) -> Result<Vec<(String, 
         let name = name(table, found)?;
         // By its name: what a driver enumerates may not be loaded yet, and has no true attributes then.
         let info = describe(table, function(table, module, &name)?)?;
-        Ok((name, info))
+        if info.attributes.is_empty() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok((name, info)) }
     });
     described.collect()
 }
