@@ -8,6 +8,7 @@ use std::str::FromStr;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use outboard_client::target::VARIABLE;
 use outboard_driver::{Library, call};
+use outboard_server::sandbox::{self, Sandbox};
 use outboard_server::worker::{self, Setup};
 
 use crate::install;
@@ -94,8 +95,26 @@ pub(crate) fn check() -> String {
     }
 }
 
+/// Where NVIDIA's driver keeps what it has compiled, as it says it does.
+fn compute_cache() -> Option<PathBuf> {
+    let set = std::env::var_os("CUDA_CACHE_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    set.or_else(|| {
+        Some(PathBuf::from(std::env::var_os("HOME").filter(|path| !path.is_empty())?).join(".nv/ComputeCache"))
+    })
+}
+
+/// What a worker may do to this machine: it reads its libraries, and writes to the driver's cache and its own.
+fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&Path>) -> Sandbox {
+    let folder = |path: &Path| path.canonicalize().ok()?.parent().map(Path::to_owned);
+    let reads = libraries.into_iter().flatten().filter_map(folder).collect();
+    let caches = [compute_cache(), images.map(Path::to_owned)];
+    // Folders that cannot be made keep nothing: what they are for is done again each time.
+    let writes = caches.into_iter().flatten().filter(|path| std::fs::create_dir_all(path).is_ok()).collect();
+    Sandbox::new(mode, reads, writes)
+}
+
 /// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images.
-pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u64)>) -> ! {
+pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u64)>, mode: sandbox::Mode) -> ! {
     let file = driver.file_name().and_then(|name| name.to_str());
     let name = match file {
         Some(install::CPU_DRIVER) => "software device".to_owned(),
@@ -105,8 +124,10 @@ pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u6
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
     let setup = unsafe { Setup::new(driver, name) };
     let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(file == Some(install::CPU_DRIVER));
-    worker::run(match images {
+    let sandbox = sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder));
+    let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,
-    })
+    };
+    worker::run(&sandbox, setup)
 }

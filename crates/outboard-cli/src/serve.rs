@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_server::logs;
+use outboard_server::sandbox::Mode;
 use outboard_server::supervisor::{self, Access, Config, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     image_cache_limit: u64,
+    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it.
+    #[arg(long, default_value = "on", value_name = "on|strict|off")]
+    sandbox: SandboxMode,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -78,6 +82,23 @@ impl std::str::FromStr for Indices {
     }
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SandboxMode {
+    On,
+    Strict,
+    Off,
+}
+
+impl From<SandboxMode> for Mode {
+    fn from(mode: SandboxMode) -> Mode {
+        match mode {
+            SandboxMode::On => Mode::On,
+            SandboxMode::Strict => Mode::Strict,
+            SandboxMode::Off => Mode::Off,
+        }
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct WorkerArgs {
     /// The driver library.
@@ -92,6 +113,9 @@ pub(crate) struct WorkerArgs {
     /// The most bytes that they may take.
     #[arg(long, default_value_t = 0)]
     image_cache_limit: u64,
+    /// What keeps it from the rest of this machine.
+    #[arg(long)]
+    sandbox: SandboxMode,
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
@@ -101,7 +125,9 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     };
     logs::init(format);
     let driver = crate::driver::choose(args.driver)?;
-    let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.into()];
+    let sandbox = Mode::from(args.sandbox).name();
+    let mut arguments =
+        vec![OsString::from("worker"), "--sandbox".into(), sandbox.into(), "--driver".into(), driver.into()];
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
     }
@@ -131,7 +157,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
-    crate::driver::work(&args.driver, args.nvml.as_deref(), images)
+    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox.into())
 }
 
 pub(crate) fn check_driver() -> Result<()> {

@@ -7,6 +7,7 @@ mod board;
 mod control;
 pub mod image_cache;
 pub mod logs;
+pub mod sandbox;
 pub mod supervisor;
 pub mod worker;
 

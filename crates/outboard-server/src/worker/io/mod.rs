@@ -23,6 +23,7 @@ use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_al
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor};
+use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
 
 pub use crate::control::{Start, Warm};
@@ -97,9 +98,11 @@ pub trait Build {
 }
 
 /// The main function of a worker process: serves the client that the supervisor hands over, and ends the process.
-pub fn run(build: impl Build) -> ! {
+///
+/// It must have one thread still.
+pub fn run(sandbox: &Sandbox, build: impl Build) -> ! {
     end_with_any_panic();
-    let code = match serve(build) {
+    let code = match serve(sandbox, build) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(%error, "the worker failed");
@@ -109,14 +112,19 @@ pub fn run(build: impl Build) -> ! {
     exit(code)
 }
 
-fn serve<B: Build>(build: B) -> io::Result<i32> {
+fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let control = take_standard_input()?;
+    let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
     let Some(Arrival { prepared, start, connection }) = arrival::wait(build, &control)? else {
         return Ok(SERVED);
     };
     let session = start.session;
-    let mut handler = match prepared.and_then(|prepared| B::build(prepared, &start)) {
+    let unconfined =
+        |error: sandbox::Incomplete| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+    let built = confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
+    let built = built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
+    let mut handler = match built {
         Ok(handler) => handler,
         Err(Refusal { code, sentence }) => {
             control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;

@@ -1,0 +1,87 @@
+//! The files that a driver needs, and no others; no network.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+/// The newest interface that is asked for; the system gives what it has of it.
+const NEWEST: ABI = ABI::V6;
+
+/// Libraries, their configuration, and what a driver and the C library ask about the machine. `/proc/self` is this process alone.
+const READ: &[&str] = &[
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/etc/nvidia",
+    "/etc/OpenCL",
+    "/sys",
+    "/proc/self",
+    "/proc/driver",
+    "/proc/sys",
+    "/proc/cpuinfo",
+    "/proc/devices",
+    "/proc/filesystems",
+    "/proc/meminfo",
+    "/proc/modules",
+    "/proc/stat",
+    "/proc/uptime",
+    "/proc/version",
+    "/dev/random",
+    "/dev/urandom",
+];
+
+/// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
+const WRITE: &[&str] = &["/dev/full", "/dev/null", "/dev/zero", "/dev/shm", "/dev/nvidia-caps"];
+
+/// The folder of devices whose names begin with `nvidia`.
+const DEVICES: &str = "/dev";
+
+/// Confines this thread, and those that it starts from now on. `Err` says what the system lacks.
+pub(super) fn confine(reads: &[PathBuf], writes: &[PathBuf]) -> Result<(), String> {
+    match rules(reads, writes) {
+        Ok(RulesetStatus::FullyEnforced) => Ok(()),
+        Ok(RulesetStatus::PartiallyEnforced) => {
+            // What is there is in force: files always are.
+            tracing::debug!("the system's Landlock is older than this program: files are confined, not all else");
+            Ok(())
+        }
+        Ok(RulesetStatus::NotEnforced) => Err("the kernel has no Landlock, or it is switched off".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::Signal)?
+        .create()?;
+    let read = AccessFs::from_read(NEWEST);
+    for path in READ.iter().map(Path::new).chain(reads.iter().map(PathBuf::as_path)) {
+        rules = allow(rules, path, read)?;
+    }
+    let all = AccessFs::from_all(NEWEST);
+    for path in WRITE.iter().map(Path::new).chain(writes.iter().map(PathBuf::as_path)) {
+        rules = allow(rules, path, all)?;
+    }
+    for entry in std::fs::read_dir(DEVICES).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"nvidia") {
+            rules = allow(rules, &entry.path(), all)?;
+        }
+    }
+    Ok(rules.restrict_self()?.ruleset)
+}
+
+/// Allows what is below a folder, or a file; what is not there needs no rule.
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = PathFd::new(path) else { return Ok(rules) };
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    rules.add_rule(PathBeneath::new(file, access))
+}

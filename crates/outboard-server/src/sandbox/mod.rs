@@ -1,0 +1,124 @@
+//! What a worker may do to the machine it runs on.
+//!
+//! A worker runs a driver library on a client's behalf: images that it compiles, kernels that it launches, structures that it parses are the
+//! client's. Should one of these take the process over, it must find nothing to take. Two steps, because threads that exist already keep
+//! the file rights they have:
+//!
+//! 1. [`Sandbox::before_the_driver`], while the process has one thread: no new privileges, no core files, and of the file system only what a
+//!    driver needs, none of the network (Landlock).
+//! 2. [`Sandbox::before_the_client`], once the driver is up and before a byte of the client is read: system calls that no driver needs any
+//!    more are refused in every thread (seccomp): starting programs and processes, looking into others, network sockets, the system's settings.
+//!
+//! Where the system lacks a layer the worker says so in the log and goes on, unless it is to be [`Mode::Strict`].
+
+mod calls;
+mod files;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// How much a worker insists on its sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// No sandbox.
+    Off,
+    /// As much as the system has.
+    #[default]
+    On,
+    /// All of it, or no worker.
+    Strict,
+}
+
+impl Mode {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::On => "on",
+            Mode::Strict => "strict",
+        }
+    }
+}
+
+/// A worker cannot be confined as it should be.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the sandbox for workers is not complete: {layer}: {problem}; with --sandbox on, the server goes on without that layer"
+)]
+pub struct Incomplete {
+    layer: Layer,
+    problem: String,
+}
+
+/// A part of the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    Privileges,
+    Files,
+    Calls,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Layer::Privileges => "privileges and limits",
+            Layer::Files => "files and network (Landlock)",
+            Layer::Calls => "system calls (seccomp)",
+        })
+    }
+}
+
+/// The sandbox of this process.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    mode: Mode,
+    /// Files and folders that are read, beyond what every driver reads.
+    reads: Vec<PathBuf>,
+    /// Folders that are written to.
+    writes: Vec<PathBuf>,
+}
+
+impl Sandbox {
+    /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps files in `writes`.
+    pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
+        Sandbox { mode, reads, writes }
+    }
+
+    /// The first step, for the main thread while there is no other.
+    pub fn before_the_driver(&self) -> Result<(), Incomplete> {
+        if self.mode == Mode::Off {
+            return Ok(());
+        }
+        self.take(Layer::Privileges, privileges().map_err(|error| error.to_string()))?;
+        self.take(Layer::Files, files::confine(&self.reads, &self.writes))
+    }
+
+    /// The second step, for all threads.
+    pub fn before_the_client(&self) -> Result<(), Incomplete> {
+        if self.mode == Mode::Off {
+            return Ok(());
+        }
+        self.take(Layer::Calls, calls::refuse())
+    }
+
+    fn take(&self, layer: Layer, outcome: Result<(), String>) -> Result<(), Incomplete> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(problem) if self.mode == Mode::Strict => Err(Incomplete { layer, problem }),
+            Err(problem) => {
+                tracing::warn!(%layer, problem, "the system lacks a layer of the worker's sandbox");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// No program that this process might start gets more rights than it has, and its memory is never written to a file.
+fn privileges() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    Ok(())
+}
