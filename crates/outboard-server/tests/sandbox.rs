@@ -48,6 +48,7 @@ const ATTEMPTS: &[Attempt] = &[
     ("reads_passwords", |_| fs::read("/etc/passwd").map(drop), Stopped(libc::EACCES)),
     ("reads_libraries", |_| fs::read_dir("/usr/lib").map(drop), Allowed),
     ("reads_about_itself", |_| fs::read("/proc/self/maps").map(drop), Allowed),
+    ("names_a_thread", |_| name_a_thread(), Allowed),
     ("writes_to_its_cache", |case| fs::write(case.own.join("image"), b"x"), Allowed),
     ("starts_a_program", |_| Command::new("/bin/true").status().map(drop), Stopped(libc::EPERM)),
     ("becomes_a_program", |_| Err(exec()), Stopped(libc::EPERM)),
@@ -94,6 +95,11 @@ fn call(number: libc::c_long, arguments: [i64; 4]) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
+}
+
+/// As NVIDIA's driver does it.
+fn name_a_thread() -> io::Result<()> {
+    thread(|| fs::write(format!("/proc/self/task/{}/comm", rustix::thread::gettid().as_raw_nonzero()), "driver"))
 }
 
 fn exec() -> io::Error {

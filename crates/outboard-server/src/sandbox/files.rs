@@ -39,6 +39,9 @@ const READ: &[&str] = &[
 /// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
 const WRITE: &[&str] = &["/dev/full", "/dev/null", "/dev/zero", "/dev/shm", "/dev/nvidia-caps"];
 
+/// Where a process names its threads, as NVIDIA's driver does while it starts.
+const NAMES: &str = "/proc/self/task";
+
 /// The folder of devices whose names begin with `nvidia`.
 const DEVICES: &str = "/dev";
 
@@ -71,6 +74,7 @@ fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, Ruleset
     for path in WRITE.iter().map(Path::new).chain(writes.iter().map(PathBuf::as_path)) {
         rules = allow(rules, path, all)?;
     }
+    rules = allow(rules, Path::new(NAMES), AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile)?;
     for entry in std::fs::read_dir(DEVICES).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(b"nvidia") {
             rules = allow(rules, &entry.path(), all)?;
