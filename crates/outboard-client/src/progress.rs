@@ -4,11 +4,11 @@
 //! (or context) is done; while nothing has been queued there since, the same wait has the same answer. What is kept errs to one side only: a
 //! stream is taken for busy when another one, or a command that names none, may have put work into it.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::ContextId;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The name of the legacy default stream.
 const LEGACY: u64 = 0;
@@ -29,7 +29,7 @@ pub(crate) struct Progress {
     /// How many such commands are being queued.
     recording_unnamed: AtomicU64,
     waits: Mutex<Waits>,
-    events: [Mutex<HashMap<u64, Event>>; SHARDS],
+    events: [Mutex<FxHashMap<u64, Event>>; SHARDS],
 }
 
 /// Alone in its cache line: threads that launch into streams of their own do not meet here.
@@ -40,10 +40,10 @@ struct Slot(AtomicU64);
 /// Everything before these commands is known to be done.
 #[derive(Debug, Default)]
 struct Waits {
-    contexts: HashMap<u32, u64>,
-    streams: HashMap<(u32, u64), u64>,
+    contexts: FxHashMap<u32, u64>,
+    streams: FxHashMap<(u32, u64), u64>,
     /// Streams that do not wait for the legacy default stream.
-    apart: HashSet<u64>,
+    apart: FxHashSet<u64>,
 }
 
 impl Waits {
@@ -187,7 +187,7 @@ impl Progress {
         self.posted.iter().all(|posted| posted.0.load(Ordering::Acquire) < done)
     }
 
-    fn shard(&self, event: u64) -> MutexGuard<'_, HashMap<u64, Event>> {
+    fn shard(&self, event: u64) -> MutexGuard<'_, FxHashMap<u64, Event>> {
         lock(&self.events[spread(event) % SHARDS])
     }
 

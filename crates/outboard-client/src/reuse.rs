@@ -4,11 +4,12 @@
 //! as far as the pool's release threshold says so. Here neither the free nor the allocation that follows is the server's business. What must stay
 //! true is in decision 16: how much is kept never shows, but for a bounded amount of memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::ContextId;
+use rustc_hash::FxHashMap;
 
 /// Bytes by which a pool may hold more than the program's allocations ever were at once.
 const SLACK: u64 = 64 << 20;
@@ -43,12 +44,12 @@ pub(crate) struct Reuse {
 
 #[derive(Debug, Default)]
 struct State {
-    pools: HashMap<Pool, Kept>,
+    pools: FxHashMap<Pool, Kept>,
     /// Default pools under the names that the program's handles have.
-    names: HashMap<u64, u32>,
-    devices: HashMap<u32, u32>,
+    names: FxHashMap<u64, u32>,
+    devices: FxHashMap<u32, u32>,
     /// The program's allocations.
-    live: HashMap<u64, Live>,
+    live: FxHashMap<u64, Live>,
     time: u64,
 }
 
@@ -70,7 +71,7 @@ struct Kept {
     /// Blocks by the time at which they were freed.
     blocks: BTreeMap<u64, Block>,
     /// Those times, by context, stream and size.
-    fitting: HashMap<(u32, u64, u64), Vec<u64>>,
+    fitting: FxHashMap<(u32, u64, u64), Vec<u64>>,
 }
 
 impl Kept {

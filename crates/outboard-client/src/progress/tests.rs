@@ -2,6 +2,8 @@ use std::convert::Infallible;
 
 use proptest::prelude::*;
 
+use std::collections::HashMap;
+
 use super::*;
 
 const CTX: ContextId = ContextId(1);

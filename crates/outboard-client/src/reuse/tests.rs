@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use std::collections::HashMap;
+
 use super::*;
 
 const CTX: ContextId = ContextId(1);
