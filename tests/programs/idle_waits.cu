@@ -101,6 +101,11 @@ static void in_order(CUstream one, CUstream two) {
 int main(int argc, char** argv) {
     const unsigned rounds = argc > 1 ? static_cast<unsigned>(atoi(argv[1])) : 10;
     CHECK(cudaFree(nullptr));
+    // Otherwise each wait gives back what was freed, and each allocation is new.
+    cudaMemPool_t pool;
+    uint64_t keep = UINT64_MAX;
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     cudaStream_t apart, joined, release;
     cudaEvent_t event;
     CHECK(cudaStreamCreateWithFlags(&apart, cudaStreamNonBlocking));

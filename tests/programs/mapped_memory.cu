@@ -144,6 +144,22 @@ static void copies() {
     printf("copies: ok\n");
 }
 
+// Fills name page-locked memory as they do the device's, before any kernel has used it too.
+static void filled() {
+    const size_t count = 5000;
+    int* host;
+    CHECK(cudaMallocHost(&host, count * sizeof(int)));
+    CHECK(cudaMemsetAsync(host + 10, 0x11, (count - 10) * sizeof(int), nullptr));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(host[10] == 0x11111111 && host[count - 1] == 0x11111111);
+    host[11] = 5;
+    CHECK(cudaMemset(host + 12, 0x22, sizeof(int)));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(host[11] == 5 && host[12] == 0x22222222 && host[13] == 0x11111111);
+    CHECK(cudaFreeHost(host));
+    printf("filled\n");
+}
+
 int main() {
     int can_map = 0;
     CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
@@ -154,5 +170,6 @@ int main() {
     registered();
     flags();
     copies();
+    filled();
     return outcome();
 }

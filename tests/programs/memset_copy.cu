@@ -123,8 +123,32 @@ static void kinds_of_pointer() {
     printf("kinds of pointer: right\n");
 }
 
+// Copies of one stream to the same memory, none of which is waited for before the next is queued: the last one's bytes stay.
+static void again_and_again() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (size_t bytes : {size_t(4), size_t(70000), size_t(3) << 20}) {
+        unsigned char* pinned = nullptr;
+        CHECK(cudaMallocHost(&pinned, bytes));
+        DeviceArray<unsigned char> device(bytes);
+        for (int round = 0; round < 10; round++) {
+            for (int i = 0; i < 20; i++) {
+                CHECK(cudaMemsetAsync(device.get(), round * 20 + i, bytes, stream));
+                CHECK(cudaMemcpyAsync(pinned, device.get(), bytes, cudaMemcpyDeviceToHost, stream));
+            }
+            CHECK(cudaStreamSynchronize(stream));
+            for (size_t i = 0; i < bytes; i += 1009) EXPECT(pinned[i] == (round * 20 + 19) % 256);
+            EXPECT(pinned[bytes - 1] == (round * 20 + 19) % 256);
+        }
+        CHECK(cudaFreeHost(pinned));
+    }
+    CHECK(cudaStreamDestroy(stream));
+    printf("again and again: right\n");
+}
+
 int main() {
     CHECK(cudaFree(nullptr));
+    again_and_again();
     fills();
     two_dimensions();
     three_dimensions();

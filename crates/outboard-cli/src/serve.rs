@@ -45,8 +45,9 @@ pub(crate) struct Args {
     /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     image_cache_limit: u64,
-    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it.
-    #[arg(long, default_value = "on", value_name = "on|strict|off")]
+    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it. Tried with the
+    /// software device only so far.
+    #[arg(long, default_value = "off", value_name = "on|strict|off")]
     sandbox: SandboxMode,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]

@@ -116,15 +116,15 @@ impl Session {
         if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
             return copied;
         }
-        let mut fetches = Fetches::new(self, ctx, stream, mode);
+        let mut fetches = Fetches::new(self, ctx, stream, mode, &range(address, span));
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            let ticket = unsafe { self.link().download(place.at(from), bytes, self.rows(Down, bytes, extent)) };
-            let ticket = ticket.map_err(|error| failed(&error))?;
-            let (transfer, chunk) = (ticket.number(), ticket.chunk());
+            let fetch =
+                unsafe { fetches.open(place.at(from), range(address, span), bytes, self.rows(Down, bytes, extent)) }?;
+            let (transfer, chunk) = (fetch.ticket.number(), fetch.ticket.chunk());
             let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
-            fetches.start(&message, ticket, range(address, span))?;
+            fetches.start(&message, fetch)?;
         }
         fetches.finish()
     }

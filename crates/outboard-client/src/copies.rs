@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::link::Ticket;
+use crate::link::bulk::Place;
 
 /// Asynchronous copies of the process.
 #[derive(Debug, Default)]
@@ -27,6 +28,55 @@ struct State {
 struct Copy {
     host: Range<u64>,
     ticket: Arc<Ticket>,
+    /// What remains to be done when its bytes are here.
+    aside: Arc<Mutex<Option<Aside>>>,
+}
+
+/// Bytes of a copy that are put in their place only when it is known to be done: an earlier copy to the same memory is under way, and lanes
+/// overtake each other.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    bytes: Box<[u8]>,
+    place: Place,
+}
+
+impl Aside {
+    /// Room for the `len` packed bytes that belong to `place`.
+    pub(crate) fn new(place: Place, len: u64) -> Aside {
+        Aside { bytes: vec![0; len as usize].into(), place }
+    }
+
+    /// Where the bytes go first.
+    pub(crate) fn first(&mut self) -> Place {
+        Place::from(self.bytes.as_mut_ptr())
+    }
+}
+
+impl Copy {
+    fn new(host: Range<u64>, ticket: Ticket, aside: Option<Aside>) -> Copy {
+        Copy { host, ticket: Arc::new(ticket), aside: Arc::new(Mutex::new(aside)) }
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Option<Aside>> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.ticket.has_ended() && self.aside().is_none()
+    }
+
+    /// Waits until its bytes are where they belong.
+    fn finish(&self) {
+        // A cancelled or lost one has ended too; who asks next is told why.
+        let came = self.ticket.wait().is_ok();
+        let mut aside = self.aside();
+        if let Some(Aside { bytes, place }) = aside.take()
+            && came
+        {
+            // SAFETY: the memory stays the copy's until somebody has waited for it, as every download's does.
+            unsafe { place.scatter(bytes.as_ptr(), bytes.len()) };
+        }
+    }
 }
 
 impl Copies {
@@ -35,13 +85,13 @@ impl Copies {
     }
 
     /// A copy to `host` goes on in the background.
-    pub(crate) fn download(&self, host: Range<u64>, ticket: Ticket) {
-        add(&mut self.state().downloads, host, ticket);
+    pub(crate) fn download(&self, host: Range<u64>, ticket: Ticket, aside: Option<Aside>) {
+        add(&mut self.state().downloads, Copy::new(host, ticket, aside));
     }
 
     /// A copy from `host` goes on in the background.
     pub(crate) fn upload(&self, host: Range<u64>, ticket: Ticket) {
-        add(&mut self.state().uploads, host, ticket);
+        add(&mut self.state().uploads, Copy::new(host, ticket, None));
     }
 
     /// The device has done download `number`. Called by whichever thread reads the link: it must not wait.
@@ -59,7 +109,7 @@ impl Copies {
             let next = {
                 let mut state = self.state();
                 let State { downloads, done, .. } = &mut *state;
-                downloads.retain(|copy| !copy.ticket.has_ended());
+                downloads.retain(|copy| !copy.is_over());
                 done.retain(|number| downloads.iter().any(|copy| copy.ticket.number() == *number));
                 let next = downloads.iter().find(|copy| done.contains(&copy.ticket.number())).cloned();
                 if next.is_none() {
@@ -68,8 +118,8 @@ impl Copies {
                 next
             };
             match next {
-                // A cancelled or lost one has ended too; who asks next is told why.
-                Some(copy) => drop(copy.ticket.wait()),
+                // Earlier ones come first, so that the bytes of the last one stay.
+                Some(copy) => copy.finish(),
                 None => return,
             }
         }
@@ -78,7 +128,7 @@ impl Copies {
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<u64>) -> bool {
         let overlaps = |copy: &Copy| copy.host.start < host.end && host.start < copy.host.end;
-        self.state().downloads.iter().any(|copy| overlaps(copy) && !copy.ticket.has_ended())
+        self.state().downloads.iter().any(|copy| overlaps(copy) && !copy.is_over())
     }
 
     /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
@@ -92,8 +142,7 @@ impl Copies {
     }
 
     fn wait_where(&self, host: &Range<u64>, uploads_too: bool) {
-        let overlaps =
-            |copy: &&Copy| copy.host.start < host.end && host.start < copy.host.end && !copy.ticket.has_ended();
+        let overlaps = |copy: &&Copy| copy.host.start < host.end && host.start < copy.host.end && !copy.is_over();
         loop {
             let next = {
                 let state = self.state();
@@ -101,7 +150,7 @@ impl Copies {
                 state.downloads.iter().chain(uploads).find(overlaps).cloned()
             };
             match next {
-                Some(copy) => drop(copy.ticket.wait()),
+                Some(copy) => copy.finish(),
                 None => return,
             }
         }
@@ -109,7 +158,7 @@ impl Copies {
 }
 
 /// Adds a copy to those under way, and forgets those that have ended.
-fn add(copies: &mut Vec<Copy>, host: Range<u64>, ticket: Ticket) {
-    copies.retain(|copy| !copy.ticket.has_ended());
-    copies.push(Copy { host, ticket: Arc::new(ticket) });
+fn add(copies: &mut Vec<Copy>, copy: Copy) {
+    copies.retain(|copy| !copy.is_over());
+    copies.push(copy);
 }

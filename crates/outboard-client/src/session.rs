@@ -19,7 +19,7 @@ use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, R
 use outboard_wire::platform::Platform;
 use outboard_wire::request::Request;
 
-use crate::copies::Copies;
+use crate::copies::{Aside, Copies};
 use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
@@ -444,17 +444,15 @@ impl Session {
         if let Some(copied) = unsafe { self.copy_staged(ctx, &copy) } {
             return copied;
         }
-        let mut fetches = Fetches::new(self, ctx, stream, mode);
+        let mut fetches = Fetches::new(self, ctx, stream, mode, &range(dst, bytes));
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
+            // SAFETY: `pieces` lie within the copy.
+            let to = unsafe { dst.add(at as usize) };
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`, other memory until `fetches` is gone.
-            let ticket = unsafe { self.link.download(dst.add(at as usize), len, self.link.chunk(Down, len)) };
-            let ticket = ticket.map_err(|error| failed(&error))?;
-            let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            let message = msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk };
-            // SAFETY: a number only.
-            let host = range(unsafe { dst.add(at as usize) }, len);
-            fetches.start(&message, ticket, host)?;
+            let fetch = unsafe { fetches.open(Place::from(to), range(to, len), len, self.link.chunk(Down, len)) }?;
+            let (transfer, chunk) = (fetch.ticket.number(), fetch.ticket.chunk());
+            fetches.start(&msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk }, fetch)?;
         }
         fetches.finish()
     }
@@ -493,18 +491,48 @@ pub(crate) struct Fetches<'a> {
     stream: u64,
     mode: CopyMode,
     under_way: VecDeque<Ticket>,
+    /// An earlier copy to the same memory is under way, and this one is not waited for.
+    overtakes: bool,
+}
+
+/// A transfer that is about to be announced.
+pub(crate) struct Fetch {
+    pub(crate) ticket: Ticket,
+    host: Range<u64>,
+    aside: Option<Aside>,
 }
 
 impl<'a> Fetches<'a> {
-    pub(crate) fn new(session: &'a Session, ctx: ContextId, stream: u64, mode: CopyMode) -> Fetches<'a> {
-        Fetches { session, ctx, stream, mode, under_way: VecDeque::new() }
+    /// For a copy to the memory at `host`.
+    pub(crate) fn new(
+        session: &'a Session,
+        ctx: ContextId,
+        stream: u64,
+        mode: CopyMode,
+        host: &Range<u64>,
+    ) -> Fetches<'a> {
+        let overtakes = mode == CopyMode::Pinned && session.copies.is_download_under_way(host);
+        Fetches { session, ctx, stream, mode, under_way: VecDeque::new(), overtakes }
+    }
+
+    /// Opens a transfer of `len` bytes to `place`, which lies in `host`.
+    ///
+    /// # Safety
+    /// As of [`Link::download`].
+    pub(crate) unsafe fn open(&self, place: Place, host: Range<u64>, len: u64, chunk: u32) -> Result<Fetch> {
+        let mut aside = self.overtakes.then(|| Aside::new(place, len));
+        let to = aside.as_mut().map_or(place, Aside::first);
+        // SAFETY: by the contract above; what is put aside lives as long as its ticket.
+        let ticket = unsafe { self.session.link.download(to, len, chunk) }.map_err(|error| failed(&error))?;
+        Ok(Fetch { ticket, host, aside })
     }
 
     /// Announces a transfer.
-    pub(crate) fn start(&mut self, message: &impl msg::Message, ticket: Ticket, host: Range<u64>) -> Result<()> {
+    pub(crate) fn start(&mut self, message: &impl msg::Message, fetch: Fetch) -> Result<()> {
+        let Fetch { ticket, host, aside } = fetch;
         if self.mode == CopyMode::Pinned {
             // Known before it is posted: another thread may read at once that the device has done it.
-            self.session.copies.download(host, ticket);
+            self.session.copies.download(host, ticket, aside);
             return self.session.post_to(self.ctx, self.stream, message);
         }
         self.session.post_to(self.ctx, self.stream, message)?;

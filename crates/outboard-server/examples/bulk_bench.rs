@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use outboard_client::link::bulk::Direction;
 use outboard_client::link::{Config as LinkConfig, Link};
+use outboard_server::sandbox::Sandbox;
 use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
 use outboard_session::chunks::Cut;
@@ -109,7 +110,7 @@ impl Build for Taking {
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("worker") => worker::run(Taking),
+        Some("worker") => worker::run(&Sandbox::none(), Taking),
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
             config.lanes = std::env::args().nth(2).and_then(|lanes| lanes.parse().ok()).unwrap_or(4);

@@ -19,7 +19,7 @@ fn statuses_of_a_worker(server: &Server) -> Vec<String> {
 
 #[test]
 fn every_thread_of_a_worker_is_filtered_and_gains_no_privileges() {
-    let server = Server::start();
+    let server = Server::start_with(&["--driver", "cpu", "--sandbox", "strict"], &[]);
     let statuses = statuses_of_a_worker(&server);
     assert!(statuses.len() > 1, "a worker at work has several threads");
     for status in &statuses {
@@ -29,10 +29,21 @@ fn every_thread_of_a_worker_is_filtered_and_gains_no_privileges() {
 }
 
 #[test]
-fn the_sandbox_can_be_switched_off() {
-    let server = Server::start_with(&["--driver", "cpu", "--sandbox", "off"], &[]);
+fn there_is_no_sandbox_unless_it_is_asked_for() {
+    let server = Server::start_with(&["--driver", "cpu"], &[]);
     for status in &statuses_of_a_worker(&server) {
         assert_eq!(field(status, "Seccomp:"), field(&own_status(), "Seccomp:"), "{status}");
+    }
+}
+
+/// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes, errors, copies on lanes.
+#[test]
+fn programs_run_in_the_sandbox() {
+    let server = Server::start_with(&["--driver", "cpu", "--sandbox", "strict"], &[]);
+    for program in
+        ["thrust_algorithms", "ipc", "shareable_handles", "device_printf", "big_copy", "fault_trap", "mapped_memory"]
+    {
+        Program::new(program).through(&server).expect_success(program);
     }
 }
 

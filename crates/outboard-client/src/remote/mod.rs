@@ -360,6 +360,9 @@ impl Backend for Remote {
 
     fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
+        if self.host.may_contain(dst) {
+            self.map_host(ctx, dst)?;
+        }
         let message = msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) };
         if self.is_tracked(dst, pitch * (height - 1) + width * u64::from(element)) {
             return self.work(ctx, stream, || self.post_to(ctx, stream, &message));

@@ -18,6 +18,7 @@ const READ: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.preload",
     "/etc/localtime",
+    "/etc/machine-id",
     "/etc/nvidia",
     "/etc/OpenCL",
     "/sys",
@@ -74,7 +75,11 @@ fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, Ruleset
     for path in WRITE.iter().map(Path::new).chain(writes.iter().map(PathBuf::as_path)) {
         rules = allow(rules, path, all)?;
     }
-    rules = allow(rules, Path::new(NAMES), AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile)?;
+    rules = allow(
+        rules,
+        Path::new(NAMES),
+        AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate,
+    )?;
     for entry in std::fs::read_dir(DEVICES).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(b"nvidia") {
             rules = allow(rules, &entry.path(), all)?;

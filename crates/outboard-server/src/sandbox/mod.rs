@@ -87,6 +87,11 @@ impl Sandbox {
         Sandbox { mode, reads, writes }
     }
 
+    /// No sandbox.
+    pub fn none() -> Sandbox {
+        Sandbox::new(Mode::Off, Vec::new(), Vec::new())
+    }
+
     /// The first step, for the main thread while there is no other.
     pub fn before_the_driver(&self) -> Result<(), Incomplete> {
         if self.mode == Mode::Off {

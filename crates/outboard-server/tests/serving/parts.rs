@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::device::Device;
 use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
+use outboard_server::sandbox::Sandbox;
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::Any;
@@ -100,7 +101,7 @@ impl Build for TestWorker {
 
 pub(crate) fn worker(dies_warm: bool) -> ExitCode {
     outboard_server::logs::init_from_env();
-    worker::run(TestWorker(dies_warm))
+    worker::run(&Sandbox::none(), TestWorker(dies_warm))
 }
 
 /// `warm` workers wait; if `dies_warm`, they only try to.

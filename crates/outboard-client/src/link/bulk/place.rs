@@ -87,7 +87,7 @@ impl Place {
     ///
     /// # Safety
     /// Their places are valid for writes, as the promise says, and `from` for reads.
-    pub(in super::super) unsafe fn scatter(&self, from: *const u8, len: usize) {
+    pub(crate) unsafe fn scatter(&self, from: *const u8, len: usize) {
         let mut at = 0;
         for (address, bytes) in self.pieces(len as u64) {
             // SAFETY: by the contract above, for each row of the box.
