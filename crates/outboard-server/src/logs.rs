@@ -42,7 +42,9 @@ fn init_to<W>(format: Format, writer: W)
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    // An empty variable says nothing, rather than that nothing is to be said.
+    let chosen = std::env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let filter = chosen.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A second subscriber is refused: the first one stays.
     let _ = match format {
