@@ -64,8 +64,8 @@ mod tests {
         let folder = |set: &[(&str, &str)]| {
             usual(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| OsString::from(value)))
         };
-        assert_eq!(folder(&[("HOME", "/home/a")]), Some("/home/a/.cache/outboard/images".into()));
-        let both = [("HOME", "/home/a"), ("XDG_CACHE_HOME", "/cache")];
+        assert_eq!(folder(&[("HOME", "/users/a")]), Some("/users/a/.cache/outboard/images".into()));
+        let both = [("HOME", "/users/a"), ("XDG_CACHE_HOME", "/cache")];
         assert_eq!(folder(&both), Some("/cache/outboard/images".into()));
         // A relative one does not count, as the convention says.
         assert_eq!(folder(&[("XDG_CACHE_HOME", "cache")]), None);
