@@ -9,19 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{Result, Token};
+pub(crate) use outboard_wire::token::TokenKind as Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-
-/// What a token names; one kind is not taken for another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Memory = 1,
-    Event = 2,
-    Physical = 3,
-    Pool = 4,
-    Pooled = 5,
-}
 
 /// The server's number for what is shared.
 pub(crate) type Number = (u64, u64);

@@ -22,6 +22,7 @@ pub mod notice;
 pub mod platform;
 pub mod references;
 pub mod request;
+pub mod token;
 pub mod types;
 
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

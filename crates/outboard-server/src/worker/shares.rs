@@ -5,19 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use outboard_abi::CUresult;
 use outboard_wire::Reader;
+pub(crate) use outboard_wire::token::TokenKind as Kind;
 
 use super::Worker;
-
-/// What a token stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Memory = 1,
-    Event = 2,
-    Physical = 3,
-    Pool = 4,
-    Pooled = 5,
-}
 
 /// A token as messages have it.
 pub(crate) type Token = (u64, u64);
