@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 
@@ -15,6 +15,8 @@ const VARIABLE: &str = "OUTBOARD_PROFILE";
 
 /// The program, while it runs.
 static CHILD: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before it was known: one bit for each.
+static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// Runs the program, prints what it waited for, and ends as it has. Returns only if it cannot be started.
 pub(crate) fn run(mut command: Command) -> Result<io::Error> {
@@ -25,7 +27,9 @@ pub(crate) fn run(mut command: Command) -> Result<io::Error> {
         Ok(child) => child,
         Err(error) => return Ok(error),
     };
-    CHILD.store(child.id() as i32, Ordering::Relaxed);
+    CHILD.store(child.id() as i32, Ordering::SeqCst);
+    let early = EARLY.swap(0, Ordering::SeqCst);
+    (1..64).filter(|signal| early >> signal & 1 == 1).for_each(|signal| pass_on(signal));
     let status = child.wait();
     // What it was may be somebody else's number now.
     CHILD.store(0, Ordering::Relaxed);
@@ -91,9 +95,10 @@ fn set(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
 extern "C" fn ignore(_: libc::c_int) {}
 
 extern "C" fn pass_on(signal: libc::c_int) {
-    let child = CHILD.load(Ordering::Relaxed);
-    if child > 0 {
+    match CHILD.load(Ordering::SeqCst) {
+        // The program may run before this process knows its number.
+        0 => _ = EARLY.fetch_or(1 << signal, Ordering::SeqCst),
         // SAFETY: a number only; the program is not waited for yet, so it is still its.
-        unsafe { libc::kill(child, signal) };
+        child => _ = unsafe { libc::kill(child, signal) },
     }
 }
