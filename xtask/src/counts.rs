@@ -6,7 +6,7 @@
 
 mod callgrind;
 
-use crate::latency::listening;
+use crate::server::listening;
 use crate::util::{self, root, step, target_dir};
 use anyhow::{Context, Result, bail};
 use callgrind::Costs;

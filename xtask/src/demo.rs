@@ -1,16 +1,15 @@
 //! `cargo xtask demo`: sets up all that is needed, starts a server, and runs CUDA programs through it.
 
 use crate::programs;
+use crate::server::Server;
 use crate::stage::Dist;
 use crate::toolchain::Toolchain;
 use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 /// What is shown, each with its arguments.
 const SHOWN: &[(&str, &[&str])] = &[
@@ -25,9 +24,6 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("burst", &[]),
     ("big_copy", &["64"]),
 ];
-
-/// A server must be up after this time.
-const STARTUP: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -109,48 +105,4 @@ fn run_program(dist: &Dist, address: &str, name: &str, args: &[&str]) -> Result<
 fn read_statistics(path: &Path) -> Result<Statistics> {
     let text = std::fs::read(path).with_context(|| format!("the client library did not write {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("cannot understand {}", path.display()))
-}
-
-/// A running `outboard serve` on a free port; stopped when dropped.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(dist: &Dist, driver: Option<&str>) -> Result<Self> {
-        let mut command = Command::new(dist.outboard());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
-        if let Some(driver) = driver {
-            command.args(["--driver", driver]);
-        }
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start `outboard serve`")?;
-        let log = BufReader::new(child.stderr.take().context("standard error is piped")?);
-        let (send, ready) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-                if entry["fields"]["message"] == "serving" {
-                    let _ = send.send(entry["fields"]["address"].as_str().unwrap_or_default().to_owned());
-                } else if entry["level"] != "INFO" {
-                    eprintln!("server: {line}");
-                }
-            }
-        });
-        let mut server = Self { child, address: String::new() };
-        server.address = ready.recv_timeout(STARTUP).context("the server did not come up")?;
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Asked to stop as a user would; killed if that does not work.
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
-        if !asked.is_ok_and(|status| status.success()) {
-            let _ = self.child.kill();
-        }
-        let _ = self.child.wait();
-    }
 }

@@ -7,6 +7,7 @@
 mod relay;
 
 use crate::programs;
+use crate::server::Server;
 use crate::stage::Dist;
 use crate::toolchain::Toolchain;
 use crate::util::{self, step};
@@ -14,10 +15,8 @@ use anyhow::{Context, Result, bail};
 use relay::Relay;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -35,7 +34,6 @@ pub(crate) struct Args {
 
 /// The loops of the program `steps`, with how many steps to take.
 const KINDS: [(&str, u32); 5] = [("train", 30), ("infer", 30), ("graph", 60), ("pool", 60), ("blocks", 30)];
-const STARTUP: Duration = Duration::from_secs(60);
 
 /// What a process leaves of each function.
 #[derive(Deserialize)]
@@ -59,7 +57,7 @@ struct Shown {
 pub(crate) fn run(args: &Args) -> Result<()> {
     programs::ensure(&Toolchain::ensure()?)?;
     let dist = Dist::build(args.release)?;
-    let server = Server::start(&dist, args.driver.as_deref().unwrap_or("cpu"))?;
+    let server = Server::start(&dist, Some(args.driver.as_deref().unwrap_or("cpu")))?;
     let mut rows: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut heads = vec!["waits a step".to_owned()];
     for (index, round_trip) in args.round_trips.iter().enumerate() {
@@ -118,51 +116,4 @@ fn take_steps(dist: &Dist, address: &str, kind: &str, steps: u32) -> Result<Show
 fn read(file: &Path) -> Result<Profile> {
     let text = std::fs::read(file).context("the program has left no profile")?;
     serde_json::from_slice(&text).context("cannot understand the profile")
-}
-
-/// A running `outboard serve`; stopped when dropped.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(dist: &Dist, driver: &str) -> Result<Server> {
-        let mut child = Command::new(dist.outboard())
-            .args(["serve", "--driver", driver, "--listen", "127.0.0.1:0", "--log-format", "json"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("cannot start `outboard serve`")?;
-        let ready = listening(&mut child);
-        let mut server = Server { child, address: String::new() };
-        server.address = ready?.recv_timeout(STARTUP).context("the server did not come up")?;
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
-        if !asked.is_ok_and(|status| status.success()) {
-            let _ = self.child.kill();
-        }
-        let _ = self.child.wait();
-    }
-}
-
-/// Hears where a server listens, from its log, which is read to the end: a server whose log nobody reads stands still.
-pub(crate) fn listening(server: &mut Child) -> Result<mpsc::Receiver<String>> {
-    let log = BufReader::new(server.stderr.take().context("standard error is piped")?);
-    let (send, ready) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in log.lines().map_while(Result::ok) {
-            let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            if entry["fields"]["message"] == "serving" {
-                let _ = send.send(entry["fields"]["address"].as_str().unwrap_or_default().to_owned());
-            }
-        }
-    });
-    Ok(ready)
 }

@@ -8,6 +8,7 @@ mod facts;
 mod fuzz;
 mod latency;
 mod programs;
+mod server;
 mod stage;
 mod test;
 #[cfg(test)]

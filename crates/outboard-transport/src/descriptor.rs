@@ -91,6 +91,41 @@ impl Socket {
     }
 }
 
+/// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type whose field `socket` it is.
+macro_rules! over_a_socket {
+    () => {
+        fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.socket.read(buffer)
+        }
+
+        fn write(&self, buffers: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+            self.socket.write(buffers)
+        }
+
+        fn wait(
+            &self,
+            interest: $crate::Interest,
+            waker: Option<&$crate::Waker>,
+            timeout: Option<std::time::Duration>,
+        ) -> std::io::Result<$crate::Readiness> {
+            self.socket.wait(interest, waker, timeout)
+        }
+
+        fn shutdown(&self) -> std::io::Result<()> {
+            self.socket.shutdown()
+        }
+
+        fn abandon(&self) -> std::io::Result<()> {
+            self.socket.abandon()
+        }
+
+        fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            Some(self.socket.fd())
+        }
+    };
+}
+pub(crate) use over_a_socket;
+
 /// Waits for one of the descriptors, at most until `deadline`; how many of them have something.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usize> {
     loop {

@@ -1,16 +1,16 @@
 //! Streams within one process, for tests and for a server in the client's own process.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::descriptor::Socket;
-use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+use crate::descriptor::{Socket, over_a_socket};
+use crate::{Capabilities, Listener, Stream, Transport};
 
 /// A transport whose addresses are names known to this value and its clones only.
 #[derive(Debug, Clone, Default)]
@@ -90,32 +90,10 @@ impl Drop for PipeServer {
 }
 
 impl Stream for PipeStream {
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(buffer)
-    }
-
-    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.socket.write(buffers)
-    }
-
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
-        self.socket.wait(interest, waker, timeout)
-    }
-
-    fn shutdown(&self) -> io::Result<()> {
-        self.socket.shutdown()
-    }
-
-    fn abandon(&self) -> io::Result<()> {
-        self.socket.abandon()
-    }
+    over_a_socket!();
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { descriptor: true, shares_memory: true, ..Capabilities::default() }
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.fd())
     }
 
     fn transport(&self) -> &'static str {

@@ -1,6 +1,6 @@
 //! TCP.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use crate::descriptor::Socket;
-use crate::{Address, Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+use crate::descriptor::{Socket, over_a_socket};
+use crate::{Address, Capabilities, Listener, Stream, Transport};
 
 /// The TCP transport. Addresses are `HOST:PORT`, as in [`Address`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,25 +99,7 @@ impl Listener for TcpServer {
 }
 
 impl Stream for TcpConnection {
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(buffer)
-    }
-
-    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.socket.write(buffers)
-    }
-
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
-        self.socket.wait(interest, waker, timeout)
-    }
-
-    fn shutdown(&self) -> io::Result<()> {
-        self.socket.shutdown()
-    }
-
-    fn abandon(&self) -> io::Result<()> {
-        self.socket.abandon()
-    }
+    over_a_socket!();
 
     /// Keepalive probes are not sent while bytes are under way, and `TCP_USER_TIMEOUT` would also end a connection
     /// whose living peer just doesn't read for a while, as a worker does whose device is busy. So this looks at the
@@ -132,10 +114,6 @@ impl Stream for TcpConnection {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { descriptor: true, striping: true, ..Capabilities::default() }
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.fd())
     }
 
     fn transport(&self) -> &'static str {

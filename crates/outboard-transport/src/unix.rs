@@ -1,6 +1,6 @@
 //! Unix sockets, over which shared memory is set up.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 
-use crate::descriptor::Socket;
-use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+use crate::descriptor::{Socket, over_a_socket};
+use crate::{Capabilities, Listener, Stream, Transport};
 
 /// Plain Unix sockets. Addresses are paths.
 #[derive(Debug, Clone, Copy, Default)]
@@ -107,32 +107,10 @@ impl Listener for UnixServer {
 }
 
 impl Stream for UnixConnection {
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(buffer)
-    }
-
-    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.socket.write(buffers)
-    }
-
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
-        self.socket.wait(interest, waker, timeout)
-    }
-
-    fn shutdown(&self) -> io::Result<()> {
-        self.socket.shutdown()
-    }
-
-    fn abandon(&self) -> io::Result<()> {
-        self.socket.abandon()
-    }
+    over_a_socket!();
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { descriptor: true, striping: true, ..Capabilities::default() }
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.fd())
     }
 
     fn transport(&self) -> &'static str {
