@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it. Tried with the
     /// software device only so far.
     #[arg(long, default_value = "off", value_name = "on|strict|off")]
-    sandbox: SandboxMode,
+    sandbox: Mode,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -83,23 +83,6 @@ impl std::str::FromStr for Indices {
     }
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum SandboxMode {
-    On,
-    Strict,
-    Off,
-}
-
-impl From<SandboxMode> for Mode {
-    fn from(mode: SandboxMode) -> Mode {
-        match mode {
-            SandboxMode::On => Mode::On,
-            SandboxMode::Strict => Mode::Strict,
-            SandboxMode::Off => Mode::Off,
-        }
-    }
-}
-
 #[derive(clap::Args)]
 pub(crate) struct WorkerArgs {
     /// The driver library.
@@ -116,7 +99,7 @@ pub(crate) struct WorkerArgs {
     image_cache_limit: u64,
     /// What keeps it from the rest of this machine.
     #[arg(long)]
-    sandbox: SandboxMode,
+    sandbox: Mode,
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
@@ -126,7 +109,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     };
     logs::init(format);
     let driver = crate::driver::choose(args.driver)?;
-    let sandbox = Mode::from(args.sandbox).name();
+    let sandbox = args.sandbox.name();
     let mut arguments =
         vec![OsString::from("worker"), "--sandbox".into(), sandbox.into(), "--driver".into(), driver.into()];
     if let Some(nvml) = args.nvml {
@@ -158,7 +141,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
-    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox.into())
+    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox)
 }
 
 pub(crate) fn check_driver() -> Result<()> {

@@ -5,12 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+
+use crate::descriptor::poll_until;
 
 /// Descriptors that one message can bring.
 pub const MOST: usize = 8;
@@ -59,15 +61,9 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> i
 
 /// Waits until there is something to read.
 fn wait_until(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left: Timespec = left.try_into().map_err(io::Error::other)?;
-        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    match poll_until(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(deadline))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
     }
 }
 

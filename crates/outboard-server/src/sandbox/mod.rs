@@ -17,16 +17,16 @@ mod files;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// How much a worker insists on its sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// No sandbox.
     Off,
     /// As much as the system has.
-    #[default]
     On,
     /// All of it, or no worker.
     Strict,
@@ -40,6 +40,15 @@ impl Mode {
             Mode::On => "on",
             Mode::Strict => "strict",
         }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let named = [Mode::Off, Mode::On, Mode::Strict].into_iter().find(|mode| mode.name() == text);
+        named.ok_or_else(|| format!("`{text}` is neither on, strict nor off"))
     }
 }
 
