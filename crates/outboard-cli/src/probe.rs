@@ -7,7 +7,7 @@ use outboard_client::link::{Config, ConnectError, check_transport, handshake};
 use outboard_client::target::Target;
 use outboard_transport::{Any, Transport};
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{Extensions, HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
 use outboard_wire::platform::Platform;
 
 /// How long a server may take to answer; its worker loads a driver before it does.
@@ -48,6 +48,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         client: format!("outboard, process {}", std::process::id()),
         purpose: Purpose::Probe,
         process: Process::default(),
+        more: Extensions::default(),
     };
     let deadline = Instant::now() + PATIENCE;
     let stream = Any.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;

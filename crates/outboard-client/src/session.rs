@@ -12,7 +12,7 @@ use outboard_front::{fault, profile};
 use outboard_transport::Any;
 use outboard_wire::Reader;
 use outboard_wire::graph::NodeParams;
-use outboard_wire::handshake::{Hello, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
@@ -664,6 +664,7 @@ pub(crate) fn open_link(
         client: client_name(),
         purpose: purpose(target.devices.clone()),
         process: crate::process::this(),
+        more: Extensions::default(),
     };
     let server = target.address.to_string();
     let (link, welcome) = Link::connect(&Any, &server, &hello, config, notices)?;

@@ -208,6 +208,7 @@ fn with_server(lanes: u32) {
         client: "bench".to_owned(),
         purpose,
         process: Default::default(),
+        more: Default::default(),
     };
     let link = Link::connect(&Tcp, address.trim(), &hello, LinkConfig::default(), Box::new(|_, _| ()));
     let (link, _) = link.expect("connects");

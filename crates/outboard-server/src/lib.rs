@@ -5,6 +5,7 @@
 
 mod board;
 mod control;
+pub mod identity;
 pub mod image_cache;
 pub mod logs;
 pub mod sandbox;

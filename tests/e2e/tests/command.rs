@@ -1,7 +1,7 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and stops.
 
 use outboard_e2e::{Server, dist, programs};
-use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Version, Welcome};
+use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -85,8 +85,17 @@ fn something_else_listens() {
 fn versions_that_do_not_fit_say_which_is_too_old() {
     let welcome = |major| {
         let version = Version { major, minor: 0 };
-        Welcome { version, software: "other".into(), session: 1, key: 2, lanes: 1, snapshot: Vec::new(), local: None }
-            .encode()
+        Welcome {
+            version,
+            software: "other".into(),
+            session: 1,
+            key: 2,
+            lanes: 1,
+            snapshot: Vec::new(),
+            local: None,
+            more: Extensions::default(),
+        }
+        .encode()
     };
     let text = complaint(&answers(welcome(VERSION.major + 1)));
     assert!(text.contains("the client is too old"), "{text}");

@@ -116,13 +116,20 @@ pub fn handshake(
     let malformed = |error| ConnectError::Handshake { address: address.to_owned(), error };
     // A server that refuses for want of room may do so before it has read the hello; its answer is there to read.
     let written = write_all(stream, &hello.encode());
-    let mut head = [0; Preamble::SIZE];
-    read_exact_until(stream, &mut head, deadline).map_err(|error| broken_off(written.err().unwrap_or(error)))?;
-    let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
-    let mut body = vec![0; preamble.len as usize];
-    read_exact_until(stream, &mut body, deadline).map_err(broken_off)?;
-    match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
-        Answer::Welcome(welcome) => Ok(welcome),
-        Answer::Refusal(refusal) => Err(ConnectError::Refused { address: address.to_owned(), refusal }),
+    let mut written = written.err();
+    let patience = deadline.saturating_duration_since(Instant::now());
+    let mut deadline = deadline;
+    loop {
+        let mut head = [0; Preamble::SIZE];
+        read_exact_until(stream, &mut head, deadline).map_err(|error| broken_off(written.take().unwrap_or(error)))?;
+        let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
+        let mut body = vec![0; preamble.len as usize];
+        read_exact_until(stream, &mut body, deadline).map_err(broken_off)?;
+        match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
+            Answer::Welcome(welcome) => return Ok(welcome),
+            Answer::Refusal(refusal) => return Err(ConnectError::Refused { address: address.to_owned(), refusal }),
+            // A server that has a client wait says so again and again.
+            Answer::Waiting(_) => deadline = Instant::now() + patience,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use outboard_wire::handshake::{
-    HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Welcome,
+    Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
@@ -126,7 +126,9 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
 async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Connection) -> Result<(), Failure> {
     let (software, lanes) = (env!("CARGO_PKG_VERSION").to_owned(), supervisor.config.lanes);
     let local = supervisor.local.clone();
-    let welcome = Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local }.encode();
+    let welcome =
+        Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local, more: Extensions::default() }
+            .encode();
     // The client need not read it.
     let _ = timeout(supervisor.config.hello_timeout, stream.write_all(&welcome)).await;
     Ok(())

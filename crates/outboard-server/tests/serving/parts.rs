@@ -198,6 +198,7 @@ pub(crate) fn hello(purpose: Purpose) -> Hello {
         client: "serving test".into(),
         purpose,
         process: Default::default(),
+        more: Default::default(),
     }
 }
 

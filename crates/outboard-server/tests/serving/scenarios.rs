@@ -161,7 +161,7 @@ fn answer_to(address: &str, bytes: &[u8]) -> Refusal {
     let preamble = Preamble::decode(head, ANSWER_LIMIT).unwrap();
     match Answer::decode(&preamble, body, VERSION).unwrap() {
         Answer::Refusal(refusal) => refusal,
-        Answer::Welcome(_) => panic!("welcomed"),
+        Answer::Welcome(_) | Answer::Waiting(_) => panic!("not refused"),
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use outboard_session::server::Incoming;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_all};
-use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor};
 use crate::sandbox::{self, Sandbox};
@@ -140,6 +140,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         lanes: start.lanes,
         snapshot: handler.snapshot(),
         local: start.local.clone(),
+        more: Extensions::default(),
     };
     let message = welcome.encode();
     if message.len() > outboard_wire::handshake::ANSWER_LIMIT {

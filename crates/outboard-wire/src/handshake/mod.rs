@@ -3,6 +3,12 @@
 //! All start with the same [`Preamble`], whose layout never changes, and a refusal's body never changes either: so
 //! any two versions can at least tell each other why they don't get along.
 
+mod extensions;
+mod refusal;
+
+pub use extensions::{Extensions, Kind};
+pub use refusal::{Refusal, RefusalCode};
+
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::limits;
 
@@ -10,7 +16,7 @@ use crate::limits;
 pub const MAGIC: [u8; 8] = *b"OUTBOARD";
 
 /// This program's protocol version.
-pub const VERSION: Version = Version { major: 1, minor: 3 };
+pub const VERSION: Version = Version { major: 1, minor: 4 };
 
 /// A protocol version. Different majors don't understand each other; minors only add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +49,8 @@ pub struct Hello {
     pub purpose: Purpose,
     /// The process that calls. Since 1.1.
     pub process: Process,
+    /// What else it says. Since 1.4.
+    pub more: Extensions,
 }
 
 /// A client's process, so that the processes of one machine can be listed to each other.
@@ -114,40 +122,8 @@ pub struct Welcome {
     pub snapshot: Vec<u8>,
     /// How a client on the same machine reaches the server without the network. Since 1.2.
     pub local: Option<Local>,
-}
-
-/// The server declines, and closes the connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The reason, for programs.
-    pub code: RefusalCode,
-    /// The reason, for people: a sentence.
-    pub sentence: String,
-}
-
-/// Reasons to refuse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalCode {
-    /// The client's protocol is too old for the server.
-    ClientTooOld,
-    /// The server's protocol is too old for the client.
-    ServerTooOld,
-    /// The hello made no sense.
-    BadHello,
-    /// No such session, or the wrong key.
-    NoSession,
-    /// The server has no device, or not those asked for.
-    NoDevice,
-    /// The server is at a limit.
-    Busy,
-    /// The worker process failed to start.
-    WorkerFailed,
-    /// The server is stopping.
-    Stopping,
-    /// The client's user may not do this.
-    NotAllowed,
-    /// A reason that this program does not know.
-    Other(u16),
+    /// What else it says. Since 1.4.
+    pub more: Extensions,
 }
 
 /// The server's answer to a hello.
@@ -157,6 +133,17 @@ pub enum Answer {
     Welcome(Welcome),
     /// It declines.
     Refusal(Refusal),
+    /// It will answer later; other answers follow. Since 1.4, and only to clients that speak it.
+    Waiting(Waiting),
+}
+
+/// A client that has to wait before it is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// How many are served before it, itself included: 1 is next.
+    pub place: u32,
+    /// What it waits for: a sentence.
+    pub sentence: String,
 }
 
 /// Why a handshake failed.
@@ -256,6 +243,7 @@ impl Hello {
                 }
             }
             writer.put(&self.process);
+            writer.put(&self.more);
         })
     }
 
@@ -275,7 +263,8 @@ impl Hello {
             value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
         };
         let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };
-        Ok(Hello { version: preamble.version, software, client, purpose, process })
+        let more = if reader.remaining() == 0 { Extensions::default() } else { reader.get()? };
+        Ok(Hello { version: preamble.version, software, client, purpose, process, more })
     }
 }
 
@@ -308,6 +297,18 @@ impl<'a> Decode<'a> for Process {
 
 const WELCOME: u8 = 1;
 const REFUSAL: u8 = 2;
+const WAITING: u8 = 3;
+
+impl Waiting {
+    /// The whole message, preamble included.
+    pub fn encode(&self, own: Version) -> Vec<u8> {
+        message(own, |writer| {
+            writer.u8(WAITING);
+            writer.u32(self.place);
+            writer.str(&self.sentence);
+        })
+    }
+}
 
 impl Welcome {
     /// The whole message, preamble included.
@@ -320,24 +321,8 @@ impl Welcome {
             writer.u32(self.lanes);
             writer.bytes(&self.snapshot);
             writer.put(&self.local);
+            writer.put(&self.more);
         })
-    }
-}
-
-impl Refusal {
-    /// The whole message, preamble included. `own` is the server's version.
-    pub fn encode(&self, own: Version) -> Vec<u8> {
-        message(own, |writer| {
-            writer.u8(REFUSAL);
-            writer.u16(self.code.number());
-            writer.str(&self.sentence);
-        })
-    }
-}
-
-impl core::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.sentence)
     }
 }
 
@@ -352,6 +337,9 @@ impl Answer {
             return Ok(Answer::Refusal(Refusal { code, sentence: reader.get()? }));
         }
         check_versions(own, preamble.version)?;
+        if kind == WAITING {
+            return Ok(Answer::Waiting(Waiting { place: reader.u32()?, sentence: reader.get()? }));
+        }
         if kind != WELCOME {
             return Err(DecodeError::Invalid { what: "answer to a hello", value: kind.into() }.into());
         }
@@ -363,50 +351,15 @@ impl Answer {
             lanes: reader.u32()?,
             snapshot: reader.bytes()?.to_vec(),
             local: None,
+            more: Extensions::default(),
         };
         if reader.remaining() > 0 {
             welcome.local = reader.get()?;
         }
-        Ok(Answer::Welcome(welcome))
-    }
-}
-
-impl RefusalCode {
-    const KNOWN: [(RefusalCode, u16); 9] = [
-        (RefusalCode::ClientTooOld, 1),
-        (RefusalCode::ServerTooOld, 2),
-        (RefusalCode::BadHello, 3),
-        (RefusalCode::NoSession, 4),
-        (RefusalCode::NoDevice, 5),
-        (RefusalCode::Busy, 6),
-        (RefusalCode::WorkerFailed, 7),
-        (RefusalCode::Stopping, 8),
-        (RefusalCode::NotAllowed, 9),
-    ];
-
-    /// The code's number on the wire.
-    pub fn number(self) -> u16 {
-        match self {
-            RefusalCode::Other(number) => number,
-            known => Self::KNOWN.iter().find(|(code, _)| *code == known).map_or(0, |(_, number)| *number),
+        if reader.remaining() > 0 {
+            welcome.more = reader.get()?;
         }
-    }
-
-    /// The code with this number on the wire.
-    pub fn from_number(number: u16) -> RefusalCode {
-        Self::KNOWN.iter().find(|(_, n)| *n == number).map_or(RefusalCode::Other(number), |(code, _)| *code)
-    }
-}
-
-impl From<&HandshakeError> for Refusal {
-    /// What a server answers to a hello that failed this way.
-    fn from(error: &HandshakeError) -> Refusal {
-        let code = match error {
-            HandshakeError::ClientTooOld { .. } => RefusalCode::ClientTooOld,
-            HandshakeError::ServerTooOld { .. } => RefusalCode::ServerTooOld,
-            _ => RefusalCode::BadHello,
-        };
-        Refusal { code, sentence: error.to_string() }
+        Ok(Answer::Welcome(welcome))
     }
 }
 
@@ -428,131 +381,4 @@ fn message(version: Version, body: impl FnOnce(&mut Writer)) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn split(message: &[u8], limit: usize) -> (Preamble, &[u8]) {
-        let (head, body) = message.split_first_chunk::<{ Preamble::SIZE }>().unwrap();
-        let preamble = Preamble::decode(head, limit).unwrap();
-        assert_eq!(preamble.len as usize, body.len());
-        (preamble, body)
-    }
-
-    fn hello(version: Version, purpose: Purpose) -> Hello {
-        Hello {
-            version,
-            software: "0.1.0".into(),
-            client: "python3 (process 7)".into(),
-            purpose,
-            process: Process { id: 7, machine: 8 },
-        }
-    }
-
-    #[test]
-    fn messages_round_trip() {
-        for purpose in [
-            Purpose::Session { devices: vec![1, 0] },
-            Purpose::Lane { session: 9, key: u128::MAX - 1 },
-            Purpose::Probe,
-            Purpose::Memory { session: 1, key: 2 },
-            Purpose::Management { devices: vec![2] },
-        ] {
-            let sent = hello(VERSION, purpose);
-            let bytes = sent.encode();
-            let (preamble, body) = split(&bytes, HELLO_LIMIT);
-            assert_eq!(Hello::decode(&preamble, body, VERSION), Ok(sent));
-        }
-        let sent = Welcome {
-            version: VERSION,
-            software: "0.1.0".into(),
-            session: 3,
-            key: 4,
-            lanes: 4,
-            snapshot: vec![1, 2, 3],
-            local: Some(Local { host: 5, user: 6, path: "/run/outboard/9470.sock".into() }),
-        };
-        let bytes = sent.encode();
-        let (preamble, body) = split(&bytes, ANSWER_LIMIT);
-        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Welcome(sent.clone())));
-        let sent = Welcome { local: None, ..sent };
-        let bytes = sent.encode();
-        let (preamble, body) = split(&bytes, ANSWER_LIMIT);
-        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Welcome(sent.clone())));
-        let before = &body[..body.len() - 1];
-        assert_eq!(
-            Answer::decode(&preamble, before, VERSION),
-            Ok(Answer::Welcome(sent)),
-            "a server of before tells no socket"
-        );
-    }
-
-    #[test]
-    fn every_refusal_code_has_its_own_number() {
-        for (code, number) in RefusalCode::KNOWN {
-            assert_eq!(code.number(), number);
-            assert_eq!(RefusalCode::from_number(number), code);
-        }
-        assert_eq!(RefusalCode::from_number(999), RefusalCode::Other(999));
-    }
-
-    #[test]
-    fn the_older_side_is_named() {
-        let old = Version { major: 1, minor: 5 };
-        let new = Version { major: 2, minor: 0 };
-        let bytes = hello(old, Purpose::Probe).encode();
-        let (preamble, body) = split(&bytes, HELLO_LIMIT);
-        let error = Hello::decode(&preamble, body, new).unwrap_err();
-        assert_eq!(error, HandshakeError::ClientTooOld { client: old, server: new });
-        assert!(error.to_string().contains("update the client"));
-        let refusal = Refusal::from(&error);
-        assert_eq!(refusal.code, RefusalCode::ClientTooOld);
-
-        let bytes = hello(new, Purpose::Probe).encode();
-        let (preamble, body) = split(&bytes, HELLO_LIMIT);
-        let error = Hello::decode(&preamble, body, old).unwrap_err();
-        assert!(error.to_string().contains("update the server"));
-    }
-
-    #[test]
-    fn a_refusal_from_another_major_version_is_understood() {
-        let refusal = Refusal { code: RefusalCode::ServerTooOld, sentence: "too old".into() };
-        let bytes = refusal.encode(Version { major: 77, minor: 0 });
-        let (preamble, body) = split(&bytes, ANSWER_LIMIT);
-        assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Refusal(refusal)));
-    }
-
-    #[test]
-    fn a_newer_minor_version_may_append() {
-        let newer = Version { major: VERSION.major, minor: VERSION.minor + 1 };
-        let mut bytes = hello(newer, Purpose::Probe).encode();
-        bytes.extend_from_slice(b"more");
-        let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>().unwrap();
-        let preamble = Preamble::decode(head, HELLO_LIMIT).unwrap();
-        assert_eq!(Hello::decode(&preamble, body, VERSION).unwrap().purpose, Purpose::Probe);
-    }
-
-    #[test]
-    fn a_client_of_before_tells_no_process() {
-        let bytes = hello(VERSION, Purpose::Probe).encode();
-        let (preamble, body) = split(&bytes, HELLO_LIMIT);
-        let before = &body[..body.len() - 12];
-        assert_eq!(Hello::decode(&preamble, before, VERSION).unwrap().process, Process::default());
-        assert!(Hello::decode(&preamble, &body[..body.len() - 1], VERSION).is_err());
-    }
-
-    #[test]
-    fn something_else_is_recognised() {
-        let http = b"GET / HTTP/1.1\r\n";
-        assert_eq!(Preamble::decode(http, HELLO_LIMIT), Err(HandshakeError::NotOutboard));
-    }
-
-    proptest! {
-        #[test]
-        fn any_body_decodes_or_fails(body in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let preamble = Preamble { version: VERSION, len: body.len() as u32 };
-            let _ = Hello::decode(&preamble, &body, VERSION);
-            let _ = Answer::decode(&preamble, &body, VERSION);
-        }
-    }
-}
+mod tests;
