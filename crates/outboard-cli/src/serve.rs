@@ -1,5 +1,7 @@
 //! `outboard serve` and the worker processes it starts.
 
+mod standing;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,6 +54,8 @@ pub(crate) struct Args {
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
+    #[command(flatten)]
+    standing: standing::Args,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -135,6 +139,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     };
     config.warm = args.warm as usize;
     config.warm_contexts = args.warm_devices.0;
+    args.standing.apply(&mut config);
     supervisor::serve(config).into_diagnostic()
 }
 

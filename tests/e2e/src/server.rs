@@ -31,16 +31,18 @@ impl Server {
         Server::start_with(&["--driver", Driver::chosen().name()], &[])
     }
 
-    /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, and images are kept
-    /// for this server only.
+    /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
+    /// the server, and images are kept for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
+        let drain: &[&str] = if args.contains(&"--drain") { &[] } else { &["--drain", "0"] };
         let mut child = Command::new(dist().join("bin/outboard"))
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
             .args(args)
             .args(warm)
+            .args(drain)
             .env("XDG_CACHE_HOME", &caches)
             .envs(env.iter().copied())
             .stdin(Stdio::null())
@@ -96,11 +98,21 @@ impl Server {
         self.log.lock().expect("no thread panics with the log").join("\n")
     }
 
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
+        signal(self.id(), rustix::process::Signal::TERM);
+    }
+
     /// Asks it to stop and returns how it ended; `None` if it does not end in time.
     pub fn terminate(&mut self) -> Option<ExitStatus> {
-        signal(self.id(), rustix::process::Signal::TERM);
+        self.ask_to_stop();
+        self.ended(Duration::from_secs(20))
+    }
+
+    /// How it ended; `None` if it does not end in time.
+    pub fn ended(&mut self, limit: Duration) -> Option<ExitStatus> {
         let mut status = None;
-        within(Duration::from_secs(20), || {
+        within(limit, || {
             status = self.child.try_wait().ok().flatten();
             status.is_some()
         });

@@ -88,6 +88,9 @@ async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Resul
 }
 
 async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connection, peer: Peer) -> Result<(), Failure> {
+    if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
+        return Err(Failure::Refused(refusal));
+    }
     let client = (hello.client, hello.process);
     match hello.purpose {
         Purpose::Lane { session, key } => {

@@ -4,9 +4,11 @@
 //! loads a driver library. What it holds for a client is a table entry and a process.
 
 mod admit;
+mod drain;
 mod local;
 mod sessions;
 mod shares;
+pub mod standing;
 mod warm;
 mod workers;
 
@@ -23,9 +25,9 @@ use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
+use drain::{Drain, Signals};
 use local::Door;
 pub use local::{Access, Socket};
 use sessions::Sessions;
@@ -55,6 +57,8 @@ pub struct Config {
     pub warm: usize,
     /// Ordinals of the devices whose primary context those workers hold.
     pub warm_contexts: Vec<u32>,
+    /// How the server ends.
+    pub standing: standing::Config,
     /// How the workers log.
     pub log_format: crate::logs::Format,
     /// Called once clients can connect, with the address.
@@ -103,6 +107,7 @@ impl Config {
             lanes: usual_lanes(),
             warm: 0,
             warm_contexts: vec![0],
+            standing: standing::Config::default(),
             log_format: crate::logs::Format::default(),
             on_ready: None,
         }
@@ -130,7 +135,7 @@ impl WorkerCommand {
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until SIGTERM or SIGINT, then stops all workers and returns. Must be called on the thread that lives as
+/// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain), then stops all workers and returns. Must be called on the thread that lives as
 /// long as the process: workers die with the thread that started them.
 pub fn serve(config: Config) -> Result<(), ServeError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(config))
@@ -144,6 +149,7 @@ struct Supervisor {
     sessions: Sessions,
     warm: std::rc::Rc<Warm>,
     hellos: Arc<Semaphore>,
+    drain: Drain,
 }
 
 /// Every session takes a descriptor; the usual limit is lower than the number of sessions.
@@ -156,8 +162,7 @@ fn raise_descriptor_limit() {
 
 async fn run(mut config: Config) -> Result<(), ServeError> {
     raise_descriptor_limit();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Signals::new()?;
     let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
     let listener = TcpListener::bind(&config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr()?;
@@ -174,33 +179,49 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let sessions = Sessions::new(config.max_sessions)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
-    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos });
+    let drain = Drain::default();
+    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain });
     let tasks = tokio::task::LocalSet::new();
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
-    let reason = tasks
-        .run_until(async {
-            loop {
-                tokio::select! {
-                    accepted = listener.accept() => match accepted {
-                        Ok((stream, peer)) => accept(&supervisor, stream, Peer::Remote(peer)),
-                        Err(error) => cannot_accept(&error).await,
-                    },
-                    accepted = knock(door.as_ref()) => match accepted {
-                        Ok((stream, peer)) => accept(&supervisor, stream, peer),
-                        Err(error) => cannot_accept(&error).await,
-                    },
-                    _ = terminate.recv() => break "SIGTERM",
-                    _ = interrupt.recv() => break "SIGINT",
-                }
-            }
-        })
-        .await;
+    let doors = Doors { listener, door };
+    let reason = tasks.run_until(doors.accept_while(&supervisor, signals.next())).await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
-    drop((listener, door));
-    tasks.run_until(async { tokio::join!(supervisor.sessions.stop_all(), supervisor.warm.stop()) }).await;
+    supervisor.drain.begin();
+    let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
+    // Who comes now is told that the server stops, and sessions may still open lanes.
+    let (sessions, warm) = (&supervisor.sessions, &supervisor.warm);
+    tasks.run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) }).await;
+    drop(doors);
+    tasks.run_until(sessions.stop_all()).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where clients come in.
+struct Doors {
+    listener: TcpListener,
+    door: Option<Door>,
+}
+
+impl Doors {
+    /// Looks after clients that come until something else has happened.
+    async fn accept_while<T>(&self, supervisor: &std::rc::Rc<Supervisor>, until: impl Future<Output = T>) -> T {
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => accept(supervisor, stream, Peer::Remote(peer)),
+                    Err(error) => cannot_accept(&error).await,
+                },
+                accepted = knock(self.door.as_ref()) => match accepted {
+                    Ok((stream, peer)) => accept(supervisor, stream, peer),
+                    Err(error) => cannot_accept(&error).await,
+                },
+                outcome = &mut until => break outcome,
+            }
+        }
+    }
 }
 
 async fn cannot_accept(error: &io::Error) {

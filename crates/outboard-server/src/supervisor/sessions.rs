@@ -32,6 +32,8 @@ struct Table {
 
 struct Entry {
     key: u128,
+    /// Who the client is, in its own words.
+    client: String,
     /// Further connections on their way to the worker, and what they are.
     further: mpsc::Sender<(ToWorker, OwnedFd)>,
     stop: mpsc::Sender<()>,
@@ -69,14 +71,14 @@ impl Sessions {
 
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
-        let (session, key) = (start.session, start.key);
+        let (session, key, client) = (start.session, start.key, start.client.clone());
         let process = worker.id();
         worker.send(&ToWorker::Start(start), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
-        self.table.sessions.borrow_mut().insert(session, Entry { key, further, stop });
+        self.table.sessions.borrow_mut().insert(session, Entry { key, client, further, stop });
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
             look_after(worker, session, &table.shares, further_in, stop_in, welcome).await;
@@ -117,22 +119,29 @@ impl Sessions {
         }
     }
 
+    /// Waits until there is none.
+    pub(super) async fn all_gone(&self) {
+        loop {
+            let ended = self.table.ended.notified();
+            if self.len() == 0 {
+                break;
+            }
+            ended.await;
+        }
+    }
+
+    /// The clients of all sessions, for the log.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.table.sessions.borrow().values().map(|entry| entry.client.clone()).collect()
+    }
+
     /// Ends all workers and waits until they are gone.
     pub(super) async fn stop_all(&self) {
         let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
         for session in all {
             self.kill(session);
         }
-        let gone = async {
-            loop {
-                let ended = self.table.ended.notified();
-                if self.len() == 0 {
-                    break;
-                }
-                ended.await;
-            }
-        };
-        if tokio::time::timeout(STOP_GRACE, gone).await.is_err() {
+        if tokio::time::timeout(STOP_GRACE, self.all_gone()).await.is_err() {
             tracing::warn!(sessions = self.len(), "some workers did not end in time");
         }
     }

@@ -7,10 +7,12 @@ mod device;
 mod parts;
 mod scenarios;
 mod shared;
+mod standing;
 mod warm;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use outboard_client::link::Choice;
 
@@ -20,7 +22,9 @@ fn main() -> ExitCode {
         Some("worker") => parts::worker(args[1..] == ["dies"]),
         Some("supervisor") => {
             let warm = args.get(1).map_or(0, |count| count.parse().expect("a count"));
-            parts::supervisor(warm, args[1..].contains(&"dies".to_owned()))
+            let drain =
+                args.get(2).and_then(|seconds| seconds.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
+            parts::supervisor(warm, args[1..].contains(&"dies".to_owned()), drain)
         }
         Some("client") => parts::client(&args[1], Choice::Tcp),
         Some("shm-client") => parts::client(&args[1], Choice::Shm),
@@ -32,7 +36,9 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut failed = 0;
-    for (name, scenario) in scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL).chain(shared::ALL) {
+    for (name, scenario) in
+        scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL).chain(shared::ALL).chain(standing::ALL)
+    {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);
             println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });

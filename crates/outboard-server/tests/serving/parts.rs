@@ -104,14 +104,15 @@ pub(crate) fn worker(dies_warm: bool) -> ExitCode {
     worker::run(&Sandbox::none(), TestWorker(dies_warm))
 }
 
-/// `warm` workers wait; if `dies_warm`, they only try to.
-pub(crate) fn supervisor(warm: usize, dies_warm: bool) -> ExitCode {
+/// `warm` workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it stops.
+pub(crate) fn supervisor(warm: usize, dies_warm: bool, drain: Duration) -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
     let mut config =
         Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]));
     config.warm = warm;
     config.hello_timeout = HELLO_TIMEOUT;
     config.start_timeout = Duration::from_secs(20);
+    config.standing.drain = drain;
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
     config.socket = Socket::At(socket(std::process::id()).into());

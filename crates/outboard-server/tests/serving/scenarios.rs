@@ -151,7 +151,7 @@ fn a_worker_that_crashes_at_the_start_is_reported() {
 }
 
 /// What the server answers to these bytes.
-fn answer_to(address: &str, bytes: &[u8]) -> Refusal {
+pub(crate) fn answer_to(address: &str, bytes: &[u8]) -> Refusal {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(bytes).unwrap();

@@ -1,0 +1,107 @@
+//! Stopping: no new sessions from the signal on; those that are there may finish, for a while.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use outboard_wire::handshake::{Purpose, Refusal, RefusalCode};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+use super::sessions::Sessions;
+
+/// How often the log says what is waited for.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// The signals that stop a server.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The next of them; its name.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Whether the server is stopping.
+#[derive(Default)]
+pub(super) struct Drain {
+    begun: Cell<bool>,
+}
+
+impl Drain {
+    /// From now on, there are no new sessions.
+    pub(super) fn begin(&self) {
+        self.begun.set(true);
+    }
+
+    /// Why a client that comes now for this purpose is turned away, if it is. Sessions that go on may open lanes until they end.
+    pub(super) fn refusal(&self, purpose: &Purpose) -> Option<Refusal> {
+        let new = !matches!(purpose, Purpose::Lane { .. } | Purpose::Memory { .. });
+        (self.begun.get() && new).then(|| Refusal {
+            code: RefusalCode::Stopping,
+            sentence: "the server is stopping and takes no new sessions; try again once it runs again".to_owned(),
+        })
+    }
+}
+
+/// Waits until the sessions have ended, the time is up, or the next signal comes.
+pub(super) async fn wait(sessions: &Sessions, time: Duration, signals: &mut Signals) {
+    let deadline = Instant::now() + time;
+    let report = async {
+        let mut ticks = interval(REPORT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let seconds = deadline.saturating_duration_since(Instant::now()).as_secs();
+            let waiting = sessions.names().join(", ");
+            tracing::info!(
+                sessions = sessions.len(),
+                waiting,
+                seconds,
+                "waiting for sessions to end; the next signal ends them"
+            );
+        }
+    };
+    let end = async {
+        tokio::select! {
+            biased;
+            () = sessions.all_gone() => "all have ended",
+            signal = signals.next() => signal,
+            () = report => "",
+        }
+    };
+    match timeout_at(deadline, end).await {
+        Ok(reason) => tracing::debug!(reason, "the wait for sessions is over"),
+        Err(_) => tracing::warn!(
+            sessions = sessions.len(),
+            seconds = time.as_secs(),
+            "the time for sessions to end is up; they are ended"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_go_on_may_open_lanes() {
+        let drain = Drain::default();
+        let (lane, session) = (Purpose::Lane { session: 1, key: 2 }, Purpose::Session { devices: Vec::new() });
+        assert!(drain.refusal(&session).is_none());
+        drain.begin();
+        assert_eq!(drain.refusal(&session).map(|refusal| refusal.code), Some(RefusalCode::Stopping));
+        assert_eq!(drain.refusal(&Purpose::Probe).map(|refusal| refusal.code), Some(RefusalCode::Stopping));
+        assert!(drain.refusal(&lane).is_none());
+    }
+}
