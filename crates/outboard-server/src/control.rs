@@ -13,13 +13,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::identity::Identity;
+
 /// Supervisor to worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToWorker {
     /// Get ready for a client that comes later; the start follows then.
     Warm(Warm),
     /// Serve the client whose connection comes along.
-    Start(Start),
+    Start(Box<Start>),
     /// The board comes along; it follows the start.
     Board,
     /// The connection that comes along is one more lane of the session.
@@ -56,6 +58,8 @@ pub struct Start {
     pub client: String,
     /// The client's process, by its own account.
     pub process: Process,
+    /// Whose session it is, and what it may have.
+    pub identity: Identity,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
     /// What the client is told of the socket for clients on this machine.
@@ -142,6 +146,7 @@ impl Encode for ToWorker {
                 writer.put(&start.devices);
                 writer.str(&start.client);
                 writer.put(&start.process);
+                writer.put(&start.identity);
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
                 writer.put(&start.platform);
@@ -166,7 +171,7 @@ impl Encode for ToWorker {
 impl<'a> Decode<'a> for ToWorker {
     fn decode(reader: &mut Reader<'a>) -> Result<ToWorker, DecodeError> {
         match reader.u8()? {
-            0 => Ok(ToWorker::Start(Start {
+            0 => Ok(ToWorker::Start(Box::new(Start {
                 session: reader.u64()?,
                 key: reader.u128()?,
                 lanes: reader.u32()?,
@@ -174,10 +179,11 @@ impl<'a> Decode<'a> for ToWorker {
                 devices: reader.get()?,
                 client: reader.get()?,
                 process: reader.get()?,
+                identity: reader.get()?,
                 supervisor: reader.u32()?,
                 local: reader.get()?,
                 platform: reader.get()?,
-            })),
+            }))),
             1 => Ok(ToWorker::Lane),
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
@@ -258,16 +264,17 @@ mod tests {
             devices: vec![1, 0],
             client: "test".into(),
             process: Process { id: 3, machine: 4 },
+            identity: Identity::user(6),
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
             platform: Some(vec![8, 9]),
         };
-        send(here.as_fd(), &ToWorker::Start(start.clone()), Some(here.as_fd())).unwrap();
+        send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
         send(here.as_fd(), &ToWorker::Lane, None).unwrap();
         let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
         send(here.as_fd(), &warm, None).unwrap();
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
-        assert_eq!(message, ToWorker::Start(start));
+        assert_eq!(message, ToWorker::Start(Box::new(start)));
         let descriptor = descriptor.expect("a descriptor came along");
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();

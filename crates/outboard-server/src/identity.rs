@@ -1,5 +1,7 @@
 //! Who a client is, and what it may have.
 
+use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
+
 /// A client as the supervisor knows it: what its token, its certificate or its user on this machine has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -25,9 +27,12 @@ pub struct Limits {
 }
 
 impl Identity {
+    /// The owner of those who have shown nothing.
+    pub const ANONYMOUS: &str = "anonymous";
+
     /// Somebody who has shown nothing.
     pub fn anonymous() -> Identity {
-        Identity { owner: "anonymous".to_owned(), token: None, limits: Limits::default() }
+        Identity { owner: Identity::ANONYMOUS.to_owned(), token: None, limits: Limits::default() }
     }
 
     /// A user of this machine, whom the system vouches for.
@@ -54,9 +59,59 @@ impl Limits {
     }
 }
 
+impl Encode for Identity {
+    fn encode(&self, writer: &mut Writer) {
+        writer.str(&self.owner);
+        writer.put(&self.token);
+        writer.put(&self.limits);
+    }
+}
+
+impl<'a> Decode<'a> for Identity {
+    fn decode(reader: &mut Reader<'a>) -> Result<Identity, DecodeError> {
+        Ok(Identity { owner: reader.get()?, token: reader.get()?, limits: reader.get()? })
+    }
+}
+
+impl Encode for Limits {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.memory);
+        writer.put(&self.sessions);
+        // Percent, in the room of a number that has an encoding.
+        writer.put(&self.multiprocessors.map(u32::from));
+        writer.put(&self.bandwidth);
+    }
+}
+
+impl<'a> Decode<'a> for Limits {
+    fn decode(reader: &mut Reader<'a>) -> Result<Limits, DecodeError> {
+        let (memory, sessions) = (reader.get()?, reader.get()?);
+        let percent: Option<u32> = reader.get()?;
+        let invalid = |value: u32| DecodeError::Invalid { what: "share of multiprocessors", value: value.into() };
+        let multiprocessors = percent.map(|value| u8::try_from(value).map_err(|_| invalid(value))).transpose()?;
+        Ok(Limits { memory, sessions, multiprocessors, bandwidth: reader.get()? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use outboard_wire::codec::decode_all;
+
     use super::*;
+
+    #[test]
+    fn it_arrives_as_it_was_sent() {
+        let limits = Limits { memory: Some(20 << 30), sessions: Some(2), multiprocessors: Some(50), bandwidth: None };
+        for identity in [
+            Identity::anonymous(),
+            Identity::user(1000),
+            Identity { owner: "alice".to_owned(), token: Some("3f9a".to_owned()), limits },
+        ] {
+            let mut writer = Writer::new();
+            writer.put(&identity);
+            assert_eq!(decode_all::<Identity>(writer.as_slice()), Ok(identity));
+        }
+    }
 
     #[test]
     fn the_stricter_limit_holds() {

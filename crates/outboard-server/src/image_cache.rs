@@ -18,11 +18,20 @@ use outboard_image::ImageHash;
 use outboard_wire::types::ImageName;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 
+use crate::identity::Identity;
 use crate::worker::part::Part;
 use store::Store;
 
-/// All sessions belong to whoever runs the server.
+/// The folder of those who have not said who they are: to each other, they are one.
 pub const ONE_OWNER: &str = "all";
+
+/// The name of an owner's folder. An owner is called whatever a token or a certificate says, so that the name is a hash of it.
+pub fn owners_folder(owner: &str) -> String {
+    if owner == Identity::ANONYMOUS {
+        return ONE_OWNER.to_owned();
+    }
+    format!("owner-{}", &ImageHash::of(owner.as_bytes()).to_string()[..32])
+}
 
 /// The images that one owner's sessions have sent.
 pub struct ImageCache {

@@ -14,6 +14,7 @@ use super::sessions::Unwelcome;
 use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor};
 use crate::control::{Start, ToWorker};
+use crate::identity::Identity;
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +92,11 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
     if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
         return Err(Failure::Refused(refusal));
     }
-    let client = (hello.client, hello.process);
+    let identity = match peer {
+        Peer::Local { user, .. } => Identity::user(user),
+        Peer::Remote(_) => Identity::anonymous(),
+    };
+    let client = Client { name: hello.client, process: hello.process, identity };
     match hello.purpose {
         Purpose::Lane { session, key } => {
             supervisor.sessions.add(session, key, ToWorker::Lane, stream.as_fd()).map_err(Failure::Refused)?;
@@ -137,13 +142,21 @@ async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Conn
     Ok(())
 }
 
+/// Who has said hello.
+#[derive(Clone)]
+struct Client {
+    name: String,
+    process: Process,
+    identity: Identity,
+}
+
 /// What a new session is to be, and whose.
 struct Order<'a> {
     probe: bool,
     devices: Vec<u32>,
     /// What is known of the platform, if no driver is to be started.
     platform: Option<Vec<u8>>,
-    client: (String, Process),
+    client: Client,
     stream: BorrowedFd<'a>,
     peer: Peer,
 }
@@ -181,13 +194,26 @@ async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure>
 /// Hands the client to a worker and waits until it has been welcomed.
 async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, warm: bool) -> Result<(), Failure> {
     let config = &supervisor.config;
-    let (session, key) = identity()?;
-    let (client, process) = order.client.clone();
-    tracing::info!(session, peer = %order.peer, client, probe = order.probe, warm, worker = worker.id(), "session starts");
+    let (session, key) = draw()?;
+    let Client { name: client, process, identity } = order.client.clone();
+    let (owner, token) = (&identity.owner, identity.token.as_deref());
+    tracing::info!(session, peer = %order.peer, client, owner, token, probe = order.probe, warm, worker = worker.id(), "session starts");
     let (probe, devices, platform) = (order.probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
-    let start =
-        Start { session, key, lanes, probe, devices, client, process, supervisor: std::process::id(), local, platform };
+    let supervisor_id = std::process::id();
+    let start = Start {
+        session,
+        key,
+        lanes,
+        probe,
+        devices,
+        client,
+        process,
+        identity,
+        supervisor: supervisor_id,
+        local,
+        platform,
+    };
     let lost = |reason: String| {
         let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
         Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
@@ -207,7 +233,7 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
 }
 
 /// A session's number and key, neither to be guessed.
-fn identity() -> io::Result<(u64, u128)> {
+fn draw() -> io::Result<(u64, u128)> {
     let mut bytes = [0; 24];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -14,6 +14,7 @@ use super::shares::Shares;
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToSupervisor, ToWorker};
+use crate::identity::Identity;
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {
@@ -34,6 +35,9 @@ struct Entry {
     key: u128,
     /// Who the client is, in its own words.
     client: String,
+    /// Whose it is.
+    #[allow(dead_code, reason = "for revoked tokens, and limits of an owner")]
+    identity: Identity,
     /// Further connections on their way to the worker, and what they are.
     further: mpsc::Sender<(ToWorker, OwnedFd)>,
     stop: mpsc::Sender<()>,
@@ -72,13 +76,14 @@ impl Sessions {
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
         let (session, key, client) = (start.session, start.key, start.client.clone());
+        let identity = start.identity.clone();
         let process = worker.id();
-        worker.send(&ToWorker::Start(start), Some(connection))?;
+        worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
-        self.table.sessions.borrow_mut().insert(session, Entry { key, client, further, stop });
+        self.table.sessions.borrow_mut().insert(session, Entry { key, client, identity, further, stop });
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
             look_after(worker, session, &table.shares, further_in, stop_in, welcome).await;
@@ -133,6 +138,19 @@ impl Sessions {
     /// The clients of all sessions, for the log.
     pub(super) fn names(&self) -> Vec<String> {
         self.table.sessions.borrow().values().map(|entry| entry.client.clone()).collect()
+    }
+
+    /// Ends the sessions whose identity is no longer good; how many.
+    #[allow(dead_code, reason = "for revoked tokens")]
+    pub(super) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
+        let sessions = self.table.sessions.borrow();
+        let over: Vec<_> = sessions.iter().filter(|(_, entry)| is_over(&entry.identity)).collect();
+        for (session, entry) in &over {
+            tracing::info!(session, owner = entry.identity.owner, token = entry.identity.token, "session is ended");
+            // If the message box is full, the worker is being stopped already.
+            let _ = entry.stop.try_send(());
+        }
+        over.len()
     }
 
     /// Ends all workers and waits until they are gone.

@@ -42,7 +42,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
-use crate::image_cache::ONE_OWNER;
+use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use graphs::Graphs;
@@ -126,7 +126,7 @@ impl Worker {
         }
         let helpers = Helpers::new();
         kept.give_back(table, |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal));
-        let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(ONE_OWNER));
+        let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
         let mut management = Management::new(setup.driver);
         management.use_library(setup.nvml);
         Ok(Worker {

@@ -55,7 +55,7 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<A
 /// The client that `first` hands over.
 fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::Result<Option<(Start, OwnedFd)>> {
     let (start, connection) = match first {
-        Some((ToWorker::Start(start), Some(connection))) => (start, connection),
+        Some((ToWorker::Start(start), Some(connection))) => (*start, connection),
         Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
         None => return Ok(None),
     };
