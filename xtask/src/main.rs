@@ -4,6 +4,8 @@ mod codegen;
 mod compatibility;
 mod counts;
 mod demo;
+#[cfg(test)]
+mod errors;
 mod facts;
 mod fuzz;
 mod latency;

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_bench::page::{self, Texts};
 use outboard_bench::results::Results;
 use outboard_bench::runner::{self, Progress, Setup};
+use outboard_wire::Code;
 
 use crate::driver::Choice;
+use crate::failure::Failure;
 use crate::install;
 
 #[derive(clap::Args)]
@@ -69,7 +71,7 @@ pub(crate) fn bench(args: &Args) -> Result<()> {
         results.revision.clone_from(&args.revision);
     }
     if let Some(file) = &args.json {
-        save(&results, file).into_diagnostic().wrap_err_with(|| format!("cannot write {}", file.display()))?;
+        save(&results, file).map_err(|error| Failure::file("write", file, &error))?;
     }
     let texts = Texts::read(&args.notes).into_diagnostic()?;
     if let Some(file) = &args.page {
@@ -107,14 +109,14 @@ impl Progress for Told<'_> {
 }
 
 fn read(file: &Path) -> Result<Results> {
-    let text = fs::read_to_string(file).into_diagnostic();
-    let text = text.wrap_err_with(|| format!("cannot read {}", file.display()))?;
+    let text = fs::read_to_string(file).map_err(|error| Failure::file("read", file, &error))?;
     serde_json::from_str(&text).into_diagnostic().wrap_err_with(|| format!("{} is no result of a run", file.display()))
 }
 
 fn measure(args: &Args) -> Result<Results> {
     if args.transports.iter().any(|name| name.is_empty() || name.contains(['/', '.'])) {
-        return Err(miette!(help = "name them, as in --transports shm,tcp", "a transport has no usable name"));
+        let help = "name them, as in --transports shm,tcp";
+        return Err(Failure::new(Code::BadUsage, "a transport has no usable name", help).into());
     }
     let scratch = match &args.logs {
         Some(folder) => folder.clone(),
@@ -129,7 +131,10 @@ fn measure(args: &Args) -> Result<Results> {
         // Nothing is lost if it stays.
         let _ = fs::remove_dir_all(&scratch);
     }
-    outcome.wrap_err_with(|| format!("nothing was measured (logs are in {})", scratch.display()))
+    outcome.map_err(|error| {
+        let message = format!("nothing was measured: {error}");
+        Failure::new(Code::NotMeasured, message, format!("logs are in {}", scratch.display())).into()
+    })
 }
 
 fn set_up(args: &Args, scratch: &Path) -> Result<Setup> {

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_client::target::VARIABLE;
 use outboard_driver::{Library, call};
 use outboard_server::sandbox::{self, Sandbox};
 use outboard_server::worker::{self, Setup};
+use outboard_wire::Code;
 
+use crate::failure::Failure;
 use crate::install;
 
 /// NVIDIA's driver library, as the loader finds it.
@@ -43,10 +45,11 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
         Some(Choice::Path(path)) => Ok(path),
         Some(Choice::Nvidia) => match nvidia_devices()? {
             Ok(_) => Ok(NVIDIA.into()),
-            Err(reason) => Err(miette!(
-                help = "install NVIDIA's driver, or offer the software device with --driver cpu",
-                "there is no NVIDIA GPU to offer: {reason}"
-            )),
+            Err(reason) => {
+                let message = format!("there is no NVIDIA GPU to offer: {reason}");
+                let help = "install NVIDIA's driver, or offer the software device with --driver cpu";
+                Err(Failure::new(Code::NoGpu, message, help).into())
+            }
         },
         None => match nvidia_devices()? {
             Ok(devices) => {

@@ -1,7 +1,11 @@
 //! Where the libraries of this installation are.
 
-use miette::{Context, IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
+
+use miette::{Context, IntoDiagnostic, Result};
+use outboard_wire::Code;
+
+use crate::failure::Failure;
 
 /// The software device as a driver library.
 pub(crate) const CPU_DRIVER: &str = "liboutboard-cpu.so";
@@ -22,11 +26,8 @@ fn installed(name: &str, what: &str) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    Err(miette!(
-        help = "install Outboard with its libraries, or set OUTBOARD_LIB to the folder lib/outboard of an installation",
-        "{what} is not at {}",
-        path.display()
-    ))
+    let help = "install Outboard with its libraries, or set OUTBOARD_LIB to the folder lib/outboard of an installation";
+    Err(Failure::new(Code::NotInstalled, format!("{what} is not at {}", path.display()), help).into())
 }
 
 /// The folder with the client's `libcuda.so.1`.

@@ -4,6 +4,8 @@ mod bench;
 mod devices;
 mod driver;
 mod environment;
+mod explain;
+mod failure;
 mod images;
 mod install;
 mod probe;
@@ -34,6 +36,8 @@ enum Command {
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
     Bench(bench::Args),
+    /// Say what an error code means and what to do about it.
+    Explain(explain::Args),
     /// Measure for `bench`, which starts it.
     #[command(hide = true)]
     BenchParticipant,
@@ -46,15 +50,15 @@ enum Command {
 }
 
 fn main() -> miette::Result<()> {
-    let theme = miette::MietteHandlerOpts::new().terminal_links(false).unicode(true).width(110);
-    // Fails only if a hook is installed already.
-    let _ = miette::set_hook(Box::new(move |_| Box::new(theme.clone().build())));
-    match Cli::parse().command {
+    failure::install_hook();
+    let cli = Cli::try_parse().unwrap_or_else(|error| failure::bad_usage(&error));
+    match cli.command {
         Command::Serve(args) => serve::serve(args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
         Command::CheckDriver => serve::check_driver(),

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
-use outboard_client::link::{Config, ConnectError, check_transport, handshake};
+use outboard_client::link::{Config, ConnectError, check_transport, handshake, unreachable};
 use outboard_client::target::Target;
 use outboard_transport::{Any, Transport};
+use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{Extensions, HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
 use outboard_wire::platform::Platform;
+
+use crate::failure::Failure;
 
 /// How long a server may take to answer; its worker loads a driver before it does.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,23 +26,8 @@ pub(crate) struct Offer {
     pub(crate) platform: Platform,
 }
 
-/// Why a program cannot run on a server, with what to do about it.
-#[derive(Debug, thiserror::Error, Diagnostic)]
-#[error("{message}")]
-pub(crate) struct ProbeError {
-    message: String,
-    #[help]
-    help: String,
-}
-
-impl ProbeError {
-    fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: help.into() }
-    }
-}
-
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.
-pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
+pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
     let address = target.address.to_string();
     let hello = Hello {
         version: VERSION,
@@ -51,11 +38,12 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         more: Extensions::default(),
     };
     let deadline = Instant::now() + PATIENCE;
-    let stream = Any.connect(&address, PATIENCE).map_err(|error| unreachable(&address, &error))?;
-    let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, error))?;
-    check_transport(&address, &welcome, &Config::from_env()).map_err(|error| explain(&address, error))?;
+    let stream = Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
+    let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, &error))?;
+    check_transport(&address, &welcome, &Config::from_env()).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
-        ProbeError::new(
+        Failure::new(
+            Code::BadSnapshot,
             format!("the server at {address} describes its devices in a way this program does not understand: {error}"),
             format!("install the same release here and there; the server runs {}", welcome.software),
         )
@@ -64,7 +52,8 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, ProbeError> {
         return Err(no_device(&address));
     }
     if let Some(index) = target.devices.iter().find(|index| **index as usize >= platform.devices.len()) {
-        return Err(ProbeError::new(
+        return Err(Failure::new(
+            Code::NoSuchDevice,
             format!("the server at {address} has no device {index}; it offers {}", count(platform.devices.len())),
             "`outboard devices` lists them with their indices, which count from 0",
         ));
@@ -76,59 +65,66 @@ fn count(devices: usize) -> String {
     if devices == 1 { "one device".to_owned() } else { format!("{devices} devices") }
 }
 
-fn no_device(address: &str) -> ProbeError {
-    ProbeError::new(
-        format!("the server at {address} has no device to offer"),
-        "check the NVIDIA driver there with nvidia-smi, or start it with `outboard serve --driver cpu`",
-    )
+fn no_device(address: &str) -> Failure {
+    Failure::new(Code::NoDevice, format!("the server at {address} has no device to offer"), WITHOUT_DEVICE)
 }
 
+const WITHOUT_DEVICE: &str =
+    "check the NVIDIA driver there with nvidia-smi, or start it with `outboard serve --driver cpu`";
+
 /// No connection came about.
-fn unreachable(address: &str, error: &std::io::Error) -> ProbeError {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::ConnectionRefused => ProbeError::new(
-            format!("nothing listens at {address}"),
-            "start a server there with `outboard serve`, or check the port",
-        ),
-        ErrorKind::NotFound if address.starts_with("unix:") => ProbeError::new(
+pub(crate) fn no_connection(address: &str, error: &std::io::Error) -> Failure {
+    let code = unreachable(address, error);
+    let (message, help) = match code {
+        Code::NothingListens => {
+            (format!("nothing listens at {address}"), "start a server there with `outboard serve`, or check the port")
+        }
+        Code::NoSocket => (
             format!("there is no socket {address}"),
             "start a server on this machine with `outboard serve`, whose log names its socket; a container must have its folder mounted",
         ),
-        ErrorKind::PermissionDenied => ProbeError::new(
+        Code::SocketDenied => (
             format!("this user may not connect to {address}"),
             "ask for `outboard serve --socket-access group` or `all`, or name the server by HOST:PORT",
         ),
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => ProbeError::new(
+        Code::NoAnswer => (
             format!("{address} does not answer"),
             "check the address, that the machine is up, and that no firewall drops the connection",
         ),
-        _ => ProbeError::new(format!("cannot reach {address}: {error}"), "check the host name and the network"),
-    }
+        Code::UnknownHost => (
+            format!("{address} has no address: {error}"),
+            "check the spelling, and that this machine's name service knows it: `getent hosts NAME`",
+        ),
+        _ => (format!("cannot reach {address}: {error}"), "check the host name and the network"),
+    };
+    Failure::new(code, message, help)
 }
 
 /// A connection came about, but no welcome.
-fn explain(address: &str, error: ConnectError) -> ProbeError {
-    let message = error.to_string();
-    match error {
+pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
+    let code = error.code();
+    let check_port;
+    let help = match error {
         ConnectError::Refused { refusal, .. } => match refusal.code {
-            RefusalCode::NoDevice => ProbeError::new(message, no_device(address).help),
-            RefusalCode::ClientTooOld => ProbeError::new(message, "install a newer Outboard on this machine"),
-            RefusalCode::ServerTooOld => ProbeError::new(message, "install a newer Outboard on the server"),
-            RefusalCode::NotAllowed => ProbeError::new(message, "name the server by HOST:PORT"),
-            RefusalCode::Busy => ProbeError::new(message, "try again later, or use another server"),
-            RefusalCode::Stopping => ProbeError::new(message, "start the server again, or use another one"),
-            _ => ProbeError::new(message, "the server's log says more"),
+            RefusalCode::NoDevice => WITHOUT_DEVICE,
+            RefusalCode::ClientTooOld => "install a newer Outboard on this machine",
+            RefusalCode::ServerTooOld => "install a newer Outboard on the server",
+            RefusalCode::NotAllowed => "name the server by HOST:PORT",
+            RefusalCode::Busy => "try again later, or use another server",
+            RefusalCode::Stopping => "start the server again, or use another one",
+            _ => "the server's log says more",
         },
         ConnectError::Handshake { error: HandshakeError::NotOutboard, .. } | ConnectError::BrokenOff { .. } => {
-            ProbeError::new(message, format!("check the port: is it `outboard serve` that listens at {address}?"))
+            check_port = format!("check the port: is it `outboard serve` that listens at {address}?");
+            &check_port
         }
-        ConnectError::Handshake { .. } => ProbeError::new(message, "install the same release here and there"),
+        ConnectError::Handshake { .. } => "install the same release here and there",
         ConnectError::Transport { .. } | ConnectError::Memory { .. } => {
-            ProbeError::new(message, "unset OUTBOARD_TRANSPORT, or use another server")
+            "unset OUTBOARD_TRANSPORT, or use another server"
         }
         ConnectError::Address(_) | ConnectError::Unreachable { .. } | ConnectError::Local(_) => {
-            ProbeError::new(message, "check the host name and the network")
+            "check the host name and the network"
         }
-    }
+    };
+    Failure::new(code, error.to_string(), help)
 }

@@ -5,9 +5,11 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use miette::{Result, miette};
+use miette::Result;
 use outboard_client::target::{Target, VARIABLE};
+use outboard_wire::Code;
 
+use crate::failure::Failure;
 use crate::{environment, install, probe, watched};
 
 #[derive(clap::Args)]
@@ -46,5 +48,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         ErrorKind::PermissionDenied => "is it an executable file?",
         _ => "it was built for another kind of machine, perhaps",
     };
-    Err(miette!(help = help, "cannot start {}: {error}", name.to_string_lossy()))
+    let message = format!("cannot start {}: {error}", name.to_string_lossy());
+    Err(Failure::new(Code::CannotStartProgram, message, help).into())
 }

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use miette::{IntoDiagnostic, Result};
 use outboard_server::logs;
 use outboard_server::sandbox::Mode;
-use outboard_server::supervisor::{self, Access, Config, Socket, WorkerCommand};
+use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 
 use crate::driver::Choice;
+use crate::failure::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -140,7 +141,17 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     config.warm = args.warm as usize;
     config.warm_contexts = args.warm_devices.0;
     args.standing.apply(&mut config);
-    supervisor::serve(config).into_diagnostic()
+    supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
+}
+
+fn cannot_serve(error: &ServeError) -> Failure {
+    let help = match error {
+        ServeError::Listen { .. } => {
+            "another program may have the port (`ss -ltnp` shows which): choose one with --listen ADDRESS:PORT"
+        }
+        _ => "check the limits on processes and open files (`ulimit -a`); `outboard doctor serve` looks at all of them",
+    };
+    Failure::new(error.code(), error.to_string(), help)
 }
 
 pub(crate) fn worker(args: &WorkerArgs) -> ! {

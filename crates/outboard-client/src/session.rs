@@ -10,7 +10,6 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::{fault, profile};
 use outboard_transport::Any;
-use outboard_wire::Reader;
 use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
@@ -18,6 +17,7 @@ use outboard_wire::messages as msg;
 use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
 use outboard_wire::platform::Platform;
 use outboard_wire::request::Request;
+use outboard_wire::{Code, Reader};
 
 use crate::copies::{Aside, Copies};
 use crate::graphs::GraphHosts;
@@ -601,6 +601,16 @@ pub(crate) enum OpenError {
     Snapshot(#[from] outboard_wire::DecodeError),
 }
 
+impl OpenError {
+    fn code(&self) -> Code {
+        match self {
+            OpenError::Target(_) => Code::BadAddress,
+            OpenError::Connect(error) => error.code(),
+            OpenError::Snapshot(_) => Code::BadSnapshot,
+        }
+    }
+}
+
 fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
@@ -684,7 +694,7 @@ fn client_name() -> String {
 /// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
 pub(crate) fn explain(error: &OpenError) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {error}");
+        eprintln!("outboard: {}", error.code().end(&error.to_string()));
     }
 }
 

@@ -81,10 +81,13 @@ pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     Ok(Arc::new(TcpConnection { socket: Socket::new(fd)?, peer }))
 }
 
-/// The numeric addresses of a server.
+/// The numeric addresses of a server. A name without any is `NotFound`.
 pub fn resolve(address: &str) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
     let address: Address = address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    (address.host.as_str(), address.port).to_socket_addrs()
+    (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| match error.raw_os_error() {
+        Some(_) => error,
+        None => io::Error::new(io::ErrorKind::NotFound, error),
+    })
 }
 
 impl Listener for TcpServer {

@@ -7,6 +7,7 @@
 
 pub mod arrays;
 pub mod boxes;
+pub mod code;
 pub mod codec;
 pub mod frame;
 pub mod graph;
@@ -25,4 +26,5 @@ pub mod request;
 pub mod token;
 pub mod types;
 
+pub use code::Code;
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

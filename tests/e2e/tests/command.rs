@@ -46,6 +46,9 @@ fn refusal(code: RefusalCode, sentence: &str) -> String {
 fn nothing_listens() {
     let text = complaint("127.0.0.1:1");
     assert!(text.contains("nothing listens at 127.0.0.1:1") && text.contains("outboard serve"), "{text}");
+    assert!(text.contains("OB0101") && text.contains("`outboard explain OB0101` says more"), "{text}");
+    let text = complaint("no-such-host.invalid");
+    assert!(text.contains("OB0111") && text.contains("no-such-host.invalid"), "{text}");
 }
 
 #[test]
@@ -63,6 +66,7 @@ fn a_transport_that_cannot_be_had_is_explained() {
     let server = Server::start_with(&["--driver", "cpu", "--socket", "none"], &[]);
     let (worked, text) = run(server.address(), "shm");
     assert!(!worked && text.contains("asks for shm, but the server has no Unix socket"), "{text}");
+    assert!(text.contains("OB0108"), "{text}");
     let path = std::env::temp_dir().join(format!("outboard-command-{}.sock", std::process::id()));
     let path = path.to_str().expect("a path of text");
     let server = Server::start_with(&["--driver", "cpu", "--socket", path], &[]);
@@ -72,13 +76,14 @@ fn a_transport_that_cannot_be_had_is_explained() {
     assert!(!worked && text.contains("asks for tcp"), "{text}");
     drop(server);
     let (worked, text) = run(&by_path, "shm");
-    assert!(!worked && text.contains("there is no socket"), "{text}");
+    assert!(!worked && text.contains("there is no socket") && text.contains("OB0104"), "{text}");
 }
 
 #[test]
 fn something_else_listens() {
     let text = complaint(&answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()));
     assert!(text.contains("does not speak Outboard's protocol") && text.contains("check the port"), "{text}");
+    assert!(text.contains("OB0106"), "{text}");
 }
 
 #[test]
@@ -98,34 +103,37 @@ fn versions_that_do_not_fit_say_which_is_too_old() {
         .encode()
     };
     let text = complaint(&answers(welcome(VERSION.major + 1)));
-    assert!(text.contains("the client is too old"), "{text}");
+    assert!(text.contains("the client is too old") && text.contains("OB0201"), "{text}");
     let text = complaint(&answers(welcome(VERSION.major - 1)));
-    assert!(text.contains("the server is too old"), "{text}");
+    assert!(text.contains("the server is too old") && text.contains("OB0202"), "{text}");
 }
 
 #[test]
 fn a_refusal_is_told_with_what_to_do() {
     let text = refusal(RefusalCode::NoDevice, "this server has no device");
     assert!(text.contains("this server has no device") && text.contains("--driver cpu"), "{text}");
+    assert!(text.contains("OB0205"), "{text}");
     let text = refusal(RefusalCode::Busy, "all sessions are taken");
     assert!(text.contains("all sessions are taken") && text.contains("later"), "{text}");
+    assert!(text.contains("OB0206"), "{text}");
 }
 
 #[test]
 fn a_server_without_a_usable_driver_says_so() {
     let server = Server::start_with(&["--driver", "/nonexistent/libcuda.so.1"], &[]);
     let text = complaint(server.address());
-    assert!(text.contains("/nonexistent/libcuda.so.1"), "{text}");
+    assert!(text.contains("/nonexistent/libcuda.so.1") && text.contains("OB0304"), "{text}");
 }
 
 #[test]
 fn a_device_that_is_not_there() {
     let server = Server::start();
     let text = complaint(&format!("{}/99", server.address()));
-    assert!(text.contains("has no device 99"), "{text}");
+    assert!(text.contains("has no device 99") && text.contains("OB0212"), "{text}");
     for list in ["gpu1/0,gpu2/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
         let output = outboard(&["run", "--server", list, "--", "true"]);
-        assert_eq!(output.status.code(), Some(2), "{list:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains("OB0706"), "{list:?}: {text}");
     }
 }
 
@@ -140,6 +148,7 @@ fn run_becomes_the_program() {
     let output = outboard(&["run", "--server", server.address(), "--", "/nonexistent/program"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("cannot start /nonexistent/program"), "{text}");
+    assert!(text.contains("OB0702"), "{text}");
 }
 
 #[test]
@@ -170,7 +179,7 @@ fn an_address_in_use_is_told() {
     let server = Server::start();
     let output = outboard(&["serve", "--driver", "cpu", "--listen", server.address()]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("cannot listen"), "{text}");
+    assert!(!output.status.success() && text.contains("cannot listen") && text.contains("OB0302"), "{text}");
 }
 
 #[test]
@@ -243,4 +252,29 @@ fn stats_of_a_program_that_a_signal_ends() {
     let id = rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
     rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
     assert_eq!(child.wait().expect("it ends").code(), Some(5));
+}
+
+#[test]
+fn codes_are_explained() {
+    let output = outboard(&["explain", "ob0101"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.starts_with("# OB0101: ") && text.contains("What to do"), "{text}");
+    let output = outboard(&["explain"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.lines().count() > 30 && text.contains("\nOB0703  "), "{text}");
+    let output = outboard(&["explain", "OB9999"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("OB0705"), "{text}");
+}
+
+#[test]
+fn a_program_that_wants_to_know_is_told_the_code() {
+    let output = Command::new(programs().join("vector_add"))
+        .env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"))
+        .env("OUTBOARD_SERVER", "127.0.0.1:1")
+        .env("OUTBOARD_LOG", "1")
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("[OB0101]"), "{text}");
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use outboard_transport::{Stream, Transport, read_exact_until, write_all};
+use outboard_wire::Code;
 use outboard_wire::handshake::{
     ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Purpose, Refusal, VERSION, Welcome,
 };
@@ -69,6 +70,34 @@ pub enum ConnectError {
     /// This process lacks something: threads, descriptors.
     #[error("cannot start the connection's thread: {0}")]
     Local(io::Error),
+}
+
+impl ConnectError {
+    /// Its error code, with a page for people.
+    pub fn code(&self) -> Code {
+        match self {
+            ConnectError::Address(_) => Code::BadAddress,
+            ConnectError::Unreachable { address, error } => unreachable(address, error),
+            ConnectError::BrokenOff { .. } => Code::NotOutboard,
+            ConnectError::Handshake { error, .. } => error.code(),
+            ConnectError::Refused { refusal, .. } => refusal.error(),
+            ConnectError::Transport { .. } => Code::NoTransport,
+            ConnectError::Memory { .. } => Code::NoSharedMemory,
+            ConnectError::Local(_) => Code::ClientResources,
+        }
+    }
+}
+
+/// Why nothing answers at an address.
+pub fn unreachable(address: &str, error: &io::Error) -> Code {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Code::NothingListens,
+        io::ErrorKind::NotFound if address.starts_with("unix:") => Code::NoSocket,
+        io::ErrorKind::NotFound => Code::UnknownHost,
+        io::ErrorKind::PermissionDenied if address.starts_with("unix:") => Code::SocketDenied,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Code::NoAnswer,
+        _ => Code::Unreachable,
+    }
 }
 
 /// Connects and introduces the client.

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outboard_wire::Code;
 use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -90,6 +91,16 @@ pub enum ServeError {
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
+}
+
+impl ServeError {
+    /// Its error code, with a page for people.
+    pub fn code(&self) -> Code {
+        match self {
+            ServeError::Listen { .. } => Code::CannotListen,
+            ServeError::Start(_) => Code::ServerStart,
+        }
+    }
 }
 
 impl Config {

@@ -7,7 +7,7 @@ use outboard_driver::{Library, Table};
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
-use outboard_wire::{Encode, Writer};
+use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
 
@@ -76,9 +76,9 @@ const SHARED_MODE: i32 = 0;
 impl Prepared {
     /// Loads the driver library and looks at its devices.
     fn new(setup: Setup) -> Result<Prepared, Refusal> {
-        let failed = |error: &dyn std::fmt::Display| Refusal {
-            code: RefusalCode::WorkerFailed,
-            sentence: format!("the worker cannot use its driver library: {error}"),
+        let failed = |error: &dyn std::fmt::Display| {
+            let sentence = format!("the worker cannot use its driver library: {error}");
+            Refusal::new(RefusalCode::WorkerFailed, Code::DriverUnusable, &sentence)
         };
         // SAFETY: whoever made the setup said that this is a driver library.
         let library = unsafe { Library::load(&setup.driver) }.map_err(|error| failed(&error))?;

@@ -9,6 +9,7 @@ mod refusal;
 pub use extensions::{Extensions, Kind};
 pub use refusal::{Refusal, RefusalCode};
 
+use crate::code::Code;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::limits;
 
@@ -179,6 +180,18 @@ pub enum HandshakeError {
     /// The body could not be decoded.
     #[error("the handshake message is malformed: {0}")]
     Malformed(#[from] DecodeError),
+}
+
+impl HandshakeError {
+    /// Its error code.
+    pub fn code(&self) -> Code {
+        match self {
+            HandshakeError::NotOutboard => Code::NotOutboard,
+            HandshakeError::ClientTooOld { .. } => Code::ClientTooOld,
+            HandshakeError::ServerTooOld { .. } => Code::ServerTooOld,
+            HandshakeError::TooLong { .. } | HandshakeError::Malformed(_) => Code::BadHello,
+        }
+    }
 }
 
 impl core::fmt::Display for Version {

@@ -1,6 +1,7 @@
 //! Why a server declines.
 
 use super::{HandshakeError, REFUSAL, Version, message};
+use crate::Code;
 
 /// The server declines, and closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,16 @@ pub enum RefusalCode {
 }
 
 impl Refusal {
+    /// A refusal with an error code of its own, more exact than that of its reason. It ends the sentence, so that clients of any release show it.
+    pub fn new(code: RefusalCode, error: Code, sentence: &str) -> Refusal {
+        Refusal { code, sentence: error.end(sentence) }
+    }
+
+    /// Its error code: the one that ends the sentence, else that of the reason.
+    pub fn error(&self) -> Code {
+        Code::at_end_of(&self.sentence).unwrap_or_else(|| self.code.error())
+    }
+
     /// The whole message, preamble included. `own` is the server's version.
     pub fn encode(&self, own: Version) -> Vec<u8> {
         message(own, |writer| {
@@ -55,7 +66,7 @@ impl Refusal {
 
 impl core::fmt::Display for Refusal {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.sentence)
+        f.write_str(&self.error().end(&self.sentence))
     }
 }
 
@@ -80,6 +91,25 @@ impl RefusalCode {
         match self {
             RefusalCode::Other(number) => number,
             known => Self::KNOWN.iter().find(|(code, _)| *code == known).map_or(0, |(_, number)| *number),
+        }
+    }
+
+    /// The error code for people.
+    pub fn error(self) -> Code {
+        match self {
+            RefusalCode::ClientTooOld => Code::ClientTooOld,
+            RefusalCode::ServerTooOld => Code::ServerTooOld,
+            RefusalCode::BadHello => Code::BadHello,
+            RefusalCode::NoSession => Code::NoSession,
+            RefusalCode::NoDevice => Code::NoDevice,
+            RefusalCode::Busy => Code::Busy,
+            RefusalCode::WorkerFailed => Code::WorkerFailed,
+            RefusalCode::Stopping => Code::Stopping,
+            RefusalCode::NotAllowed => Code::NotAllowed,
+            RefusalCode::NotAuthenticated => Code::NotAuthenticated,
+            RefusalCode::OverLimit => Code::OverLimit,
+            RefusalCode::SessionOver => Code::SessionOver,
+            RefusalCode::Other(_) => Code::Refused,
         }
     }
 

@@ -68,6 +68,16 @@ fn every_refusal_code_has_its_own_number() {
 }
 
 #[test]
+fn a_refusal_shows_its_code_once() {
+    let plain = Refusal { code: RefusalCode::Busy, sentence: "try later".into() };
+    assert_eq!((plain.to_string().as_str(), plain.error()), ("try later [OB0206]", Code::Busy));
+    let exact = Refusal::new(RefusalCode::Busy, Code::Stopping, "try later");
+    assert_eq!((exact.to_string().as_str(), exact.error()), ("try later [OB0208]", Code::Stopping));
+    let unknown = Refusal { code: RefusalCode::Other(999), sentence: "who knows".into() };
+    assert_eq!(unknown.error(), Code::Refused);
+}
+
+#[test]
 fn the_older_side_is_named() {
     let old = Version { major: 1, minor: 5 };
     let new = Version { major: 2, minor: 0 };

@@ -1,0 +1,91 @@
+//! What the command says when something goes wrong: a sentence, its code, and what to do.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use miette::{Diagnostic, MietteHandler, MietteHandlerOpts, ReportHandler};
+use outboard_wire::Code;
+
+/// Something went wrong for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    code: Code,
+    message: String,
+    help: String,
+}
+
+impl Failure {
+    /// What happened, and what to do about it.
+    pub(crate) fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Failure {
+        // Reports show the code themselves.
+        let message = message.into();
+        let ending = format!(" [{code}]");
+        Failure {
+            code,
+            message: message.strip_suffix(&ending).map_or(message.clone(), str::to_owned),
+            help: help.into(),
+        }
+    }
+
+    /// A file or folder is not as it should be.
+    pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Failure {
+        let help = match error.kind() {
+            io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::PermissionDenied => "check whose it is and what others may do to it: `ls -ld` shows both",
+            io::ErrorKind::StorageFull => "the file system is full: make room, or choose another place",
+            io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only: choose another place",
+            _ => "check the path, and that the file system has room and works",
+        };
+        Failure::new(Code::FileUnusable, format!("cannot {what} {}: {error}", path.display()), help)
+    }
+
+    /// Its code.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl Diagnostic for Failure {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.code))
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+}
+
+/// Shows errors as miette does, and where to read on.
+struct Shown(MietteHandler);
+
+impl ReportHandler for Shown {
+    fn debug(&self, error: &dyn Diagnostic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug(error, f)?;
+        match error.code() {
+            Some(code) => writeln!(f, "  `outboard explain {code}` says more."),
+            None => Ok(()),
+        }
+    }
+}
+
+/// From now on errors are shown as [`Shown`] does.
+pub(crate) fn install_hook() {
+    let options = || MietteHandlerOpts::new().terminal_links(false).unicode(true).width(110);
+    // Fails only if a hook is installed already.
+    let _ = miette::set_hook(Box::new(move |_| Box::new(Shown(options().build()))));
+}
+
+/// Ends as clap does for a command line that it does not understand, but with the code.
+pub(crate) fn bad_usage(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        // Nobody is left to tell.
+        let _ = error.print();
+        let code = Code::BadUsage;
+        eprintln!("\n{code}: `outboard explain {code}` says more.");
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
