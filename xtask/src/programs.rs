@@ -195,7 +195,10 @@ fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
         fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
     }
     let commands: Vec<String> = commands.iter().map(util::show).collect();
-    Ok(format!("{}\n{:016x}\n", commands.join("\n"), hasher.finish()))
+    // Where the checkout and its build folder lie changes nothing in a program.
+    let commands =
+        commands.join("\n").replace(&*util::target_dir().to_string_lossy(), "TARGET").replace(&*util::root().to_string_lossy(), ".");
+    Ok(format!("{commands}\n{:016x}\n", hasher.finish()))
 }
 
 /// Runs a compiler; what it says is shown when it fails.
