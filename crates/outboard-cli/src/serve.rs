@@ -1,5 +1,6 @@
 //! `outboard serve` and the worker processes it starts.
 
+mod sharing;
 mod standing;
 
 use std::ffi::OsString;
@@ -57,6 +58,8 @@ pub(crate) struct Args {
     log_format: LogFormat,
     #[command(flatten)]
     standing: standing::Args,
+    #[command(flatten)]
+    sharing: sharing::Args,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -141,6 +144,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     config.warm = args.warm as usize;
     config.warm_contexts = args.warm_devices.0;
     args.standing.apply(&mut config);
+    args.sharing.apply(&mut config);
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }
 

@@ -27,6 +27,8 @@ struct Entry {
     /// One bit for each device with a context.
     contexts: AtomicU64,
     used: [AtomicU64; DEVICES],
+    /// Bytes of each device's memory that the session has asked for and not given back.
+    held: [AtomicU64; DEVICES],
 }
 
 /// A session as it stands on the board.
@@ -37,6 +39,7 @@ pub(crate) struct Session {
     pub(crate) machine: u64,
     pub(crate) contexts: u64,
     pub(crate) used: Vec<u64>,
+    pub(crate) held: Vec<u64>,
 }
 
 impl Session {
@@ -118,6 +121,32 @@ impl Board {
         }
     }
 
+    /// Writes down how much of a device's memory this session has asked for and not given back.
+    pub(crate) fn show_held(&self, ordinal: u32, bytes: u64) {
+        if let Some((entry, _)) = self.own
+            && let Some(held) = entry.held.get(ordinal as usize)
+        {
+            held.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Of a device's memory, what the sessions hold that this worker's client may know of: those of its own process, or if that has none, of its
+    /// machine.
+    pub(crate) fn held_here(&self, ordinal: u32) -> u64 {
+        let Some((own, machine)) = self.own else { return 0 };
+        let own = own.process.load(Ordering::Relaxed);
+        let near: Vec<Session> = self.sessions().into_iter().filter(|session| session.machine == machine).collect();
+        let of = |which: &dyn Fn(&Session) -> bool| {
+            let held = near.iter().filter(|session| which(session));
+            held.filter_map(|session| session.held.get(ordinal as usize))
+                .fold(0, |sum: u64, held| sum.saturating_add(*held))
+        };
+        match of(&|session| session.process == own) {
+            0 => of(&|session| machine != 0 || session.worker == std::process::id()),
+            held => held,
+        }
+    }
+
     /// All sessions.
     pub(crate) fn sessions(&self) -> Vec<Session> {
         let taken = self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) != 0);
@@ -128,6 +157,7 @@ impl Board {
                 machine: entry.machine.load(Ordering::Relaxed),
                 contexts: entry.contexts.load(Ordering::Relaxed),
                 used: entry.used.iter().map(|used| used.load(Ordering::Relaxed)).collect(),
+                held: entry.held.iter().map(|held| held.load(Ordering::Relaxed)).collect(),
             })
             .collect()
     }
@@ -138,7 +168,7 @@ impl Board {
             entry.process.store(0, Ordering::Relaxed);
             entry.machine.store(0, Ordering::Relaxed);
             entry.contexts.store(0, Ordering::Relaxed);
-            entry.used.iter().for_each(|used| used.store(0, Ordering::Relaxed));
+            entry.used.iter().chain(&entry.held).for_each(|bytes| bytes.store(0, Ordering::Relaxed));
             entry.worker.store(0, Ordering::Release);
         }
     }
@@ -225,6 +255,9 @@ mod tests {
         worker.show_contexts(0b10);
         worker.show_used(1, 4096);
         worker.show_used(99, 1);
+        worker.show_held(1, 100);
+        worker.show_held(99, 1);
+        assert_eq!((worker.held_here(1), worker.held_here(0)), (100, 0));
         let seen = supervisor.sessions();
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].worker, seen[0].process, seen[0].machine), (std::process::id(), 7, 9));

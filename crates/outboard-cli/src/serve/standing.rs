@@ -5,6 +5,7 @@ use std::time::Duration;
 use outboard_server::supervisor::Config;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There are no new ones meanwhile; a second signal ends all
     /// at once.

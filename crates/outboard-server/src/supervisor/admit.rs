@@ -92,10 +92,11 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
     if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
         return Err(Failure::Refused(refusal));
     }
-    let identity = match peer {
+    let mut identity = match peer {
         Peer::Local { user, .. } => Identity::user(user),
         Peer::Remote(_) => Identity::anonymous(),
     };
+    identity.limits = identity.limits.and(supervisor.config.sharing.limits);
     let client = Client { name: hello.client, process: hello.process, identity };
     match hello.purpose {
         Purpose::Lane { session, key } => {

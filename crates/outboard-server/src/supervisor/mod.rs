@@ -8,6 +8,7 @@ mod drain;
 mod local;
 mod sessions;
 mod shares;
+pub mod sharing;
 pub mod standing;
 mod warm;
 mod workers;
@@ -60,6 +61,8 @@ pub struct Config {
     pub warm_contexts: Vec<u32>,
     /// How the server ends.
     pub standing: standing::Config,
+    /// How its devices are shared.
+    pub sharing: sharing::Config,
     /// How the workers log.
     pub log_format: crate::logs::Format,
     /// Called once clients can connect, with the address.
@@ -119,6 +122,7 @@ impl Config {
             warm: 0,
             warm_contexts: vec![0],
             standing: standing::Config::default(),
+            sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),
             on_ready: None,
         }

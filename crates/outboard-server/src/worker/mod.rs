@@ -6,10 +6,12 @@
 
 pub(crate) mod answer;
 mod boxes;
+mod budget;
 mod commands;
 mod copies;
 mod graphs;
 mod helpers;
+mod holdings;
 mod host_calls;
 mod images;
 pub mod io;
@@ -42,6 +44,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
+use crate::identity::Limits;
 use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use copies::Copies;
@@ -101,6 +104,9 @@ pub struct Worker {
     shows_memory: bool,
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
+    budget: budget::Budget,
+    /// Pools that the client has ended while there was memory in them, with the ordinals of their devices.
+    ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
     current: u32,
     /// That context, if the name is not 0.
@@ -124,10 +130,11 @@ impl Worker {
             };
             platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
         }
+        let budget = limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
         kept.give_back(table, |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal));
         let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
-        let mut management = Management::new(setup.driver);
+        let mut management = Management::new(setup.driver, budget.limit());
         management.use_library(setup.nvml);
         Ok(Worker {
             table,
@@ -159,6 +166,8 @@ impl Worker {
             management,
             shows_memory,
             stream_ordered: false,
+            budget,
+            ended_pools: Vec::new(),
             current: 0,
             entered: None,
             ctx: 0,
@@ -173,6 +182,7 @@ impl Worker {
         board.show_contexts(
             contexts.fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0)),
         );
+        self.show_held(board);
         if let Some(context) = self.objects.contexts.get(&self.current).filter(|_| self.shows_memory) {
             let (mut free, mut total) = (0, 0);
             if call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).is_ok() {
@@ -209,6 +219,17 @@ impl Worker {
             self.copies.tell(replier);
         }
     }
+}
+
+/// Makes the devices as small as the session may have them, and the account for that.
+fn limit(platform: &mut Platform, limits: &Limits) -> budget::Budget {
+    if let Some(most) = limits.memory {
+        for device in &mut platform.devices {
+            device.total_memory = device.total_memory.min(most);
+        }
+    }
+    let ordinals = platform.devices.iter().map(|device| device.ordinal + 1).max().unwrap_or(0);
+    budget::Budget::new(limits.memory, ordinals)
 }
 
 /// What a device can only do for a process on its own machine is not offered.

@@ -64,6 +64,11 @@ impl<T: Clone> Named<T> {
         self.0.get(&name).map(|(_, object)| object.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.0.values().map(|(_, object)| object)
+    }
+
     pub(crate) fn remove(&mut self, name: u64) -> Result<T, CUresult> {
         self.0.remove(&name).map(|(_, object)| object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }

@@ -1,8 +1,11 @@
 //! The session's address space: reservations, physical memory, and what is mapped where.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use outboard_abi::{CUmemGenericAllocationHandle, CUresult};
+
+use super::budget::Charge;
 
 /// What the client has reserved, created and mapped. The driver checks too; but its answer to a mistaken range is not known to be an error for
 /// every range, and none of this process's own may be touched.
@@ -14,20 +17,23 @@ pub(crate) struct Space {
     memory: HashMap<u64, Memory>,
 }
 
-#[derive(Clone, Copy)]
 struct Memory {
     handle: CUmemGenericAllocationHandle,
     bytes: u64,
     kind: Kind,
+    charge: Option<Arc<Charge>>,
 }
 
 /// Device, handle types, compression and usage that physical memory was created with.
 pub(crate) type Kind = [u32; 4];
 
 /// Physical memory at an address.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
+    /// Memory that has been released is there as long as it is mapped.
+    #[expect(dead_code, reason = "kept for what ends with it")]
+    pub(crate) charge: Option<Arc<Charge>>,
 }
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -52,8 +58,19 @@ impl Space {
         if memory == 0 || self.memory.contains_key(&memory) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
     }
 
-    pub(crate) fn add_memory(&mut self, name: u64, handle: CUmemGenericAllocationHandle, bytes: u64, kind: Kind) {
-        self.memory.insert(name, Memory { handle, bytes, kind });
+    pub(crate) fn add_memory(
+        &mut self,
+        name: u64,
+        (handle, charge): (CUmemGenericAllocationHandle, Charge),
+        bytes: u64,
+        kind: Kind,
+    ) {
+        self.memory.insert(name, Memory { handle, bytes, kind, charge: Some(Arc::new(charge)) });
+    }
+
+    /// What physical memory counts for.
+    pub(crate) fn charge(&self, name: u64) -> Option<Arc<Charge>> {
+        self.memory.get(&name)?.charge.clone()
     }
 
     /// Bytes of physical memory, and what it was created with.
@@ -65,8 +82,15 @@ impl Space {
         self.memory.get(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    pub(crate) fn remove_memory(&mut self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
-        self.memory.remove(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    /// Forgets physical memory, which counts as long as what this gives is kept.
+    pub(crate) fn remove_memory(
+        &mut self,
+        name: u64,
+    ) -> Result<(CUmemGenericAllocationHandle, Option<Arc<Charge>>), CUresult> {
+        self.memory
+            .remove(&name)
+            .map(|memory| (memory.handle, memory.charge))
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// `Ok` if a range lies in one reservation and nothing is mapped there.
@@ -83,8 +107,8 @@ impl Space {
         self.mappings.insert(address, (mapping, BTreeSet::new()));
     }
 
-    pub(crate) fn remove_mapping(&mut self, address: u64) {
-        self.mappings.remove(&address);
+    pub(crate) fn remove_mapping(&mut self, address: u64) -> Option<Mapping> {
+        self.mappings.remove(&address).map(|(mapping, _)| mapping)
     }
 
     /// Base and bytes of the mappings that make up a range without a rest.
@@ -129,8 +153,8 @@ mod tests {
         {
             assert!(space.check_free(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }
-        space.add_mapping(0x1400, Mapping { bytes: 0x400 });
-        space.add_mapping(0x1800, Mapping { bytes: 0x400 });
+        space.add_mapping(0x1400, Mapping { bytes: 0x400, charge: None });
+        space.add_mapping(0x1800, Mapping { bytes: 0x400, charge: None });
         assert!(space.check_free(0x1000, 0x400).is_ok() && space.check_free(0x1c00, 0x400).is_ok());
         assert!(space.check_free(0x1000, 0x401).is_err() && space.check_free(0x1bff, 1).is_err());
         assert_eq!(space.whole(0x1400, 0x800).unwrap(), [(0x1400, 0x400), (0x1800, 0x400)]);

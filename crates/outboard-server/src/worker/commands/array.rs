@@ -8,6 +8,7 @@ use outboard_wire::types::{ArrayDescriptor, SparseProperties};
 use super::{Handle, Worker};
 use crate::generated::dispatch::ArrayCommands;
 use crate::worker::answer::Answer;
+use crate::worker::budget::{What, array_bytes};
 use crate::worker::objects::Array;
 
 fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
@@ -19,6 +20,19 @@ fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
         NumChannels: d.channels,
         Flags: d.flags,
     }
+}
+
+/// No device has larger arrays, whatever their kind: they are not a question of memory.
+const LONGEST: u64 = 1 << 28;
+
+fn check_sides(d: &ArrayDescriptor) -> Result<(), CUresult> {
+    let fits = d.width.max(d.height).max(d.depth) <= LONGEST;
+    if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Bytes that an array takes.
+fn array_size(d: &ArrayDescriptor, levels: u32) -> u64 {
+    array_bytes(d.format, d.channels, [d.width, d.height, d.depth], levels)
 }
 
 /// An array as the driver describes it.
@@ -37,11 +51,16 @@ fn describe(table: &Table, array: CUarray) -> Result<ArrayDescriptor, CUresult> 
 
 impl Worker {
     fn create_array(&mut self, m: &ArrayCreate) -> Result<ArrayDescriptor, CUresult> {
-        self.enter()?;
+        let device = self.device_here()?;
         self.objects.arrays.check_new(m.array)?;
+        check_sides(&m.descriptor)?;
         let wanted = to_driver(&m.descriptor);
-        let mut array = core::ptr::null_mut();
-        call!(self.table, cuArray3DCreate_v2(&raw mut array, &raw const wanted))?;
+        let (array, charge) = self.hold(device, array_size(&m.descriptor, 1), |worker| {
+            let mut array = core::ptr::null_mut();
+            call!(worker.table, cuArray3DCreate_v2(&raw mut array, &raw const wanted))?;
+            Ok(array)
+        })?;
+        self.budget.keep(self.ctx, What::Array(m.array), charge);
         self.objects.arrays.insert(m.array, self.ctx, Array { handle: Handle::new(array), whole: true });
         describe(self.table, array)
     }
@@ -117,13 +136,19 @@ impl ArrayCommands for Worker {
     }
 
     fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
-        match self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?))) {
+        let removed = self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
+        let charge = self.budget.release(self.ctx, What::Array(m.array));
+        match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
             // As freeing memory, it may wait for the device.
             Ok((context, array)) => self.on_helper(
                 context,
                 answer,
-                move |table| call!(table, cuArrayDestroy(array.handle.get())),
+                move |table| {
+                    let outcome = call!(table, cuArrayDestroy(array.handle.get()));
+                    drop(charge);
+                    outcome
+                },
                 |answer, outcome| answer.result(outcome.map(|()| ArrayDestroyReply {})),
             ),
             Err(error) => answer.error(error),
@@ -145,11 +170,16 @@ impl ArrayCommands for Worker {
     }
 
     fn mipmap_create(&mut self, m: MipmapCreate, answer: Answer<MipmapCreate>) {
-        let outcome = self.enter().and_then(|_| {
+        let outcome = self.device_here().and_then(|device| {
             self.objects.mipmaps.check_new(m.mipmap)?;
+            check_sides(&m.descriptor)?;
             let wanted = to_driver(&m.descriptor);
-            let mut mipmap = core::ptr::null_mut();
-            call!(self.table, cuMipmappedArrayCreate(&raw mut mipmap, &raw const wanted, m.levels))?;
+            let (mipmap, charge) = self.hold(device, array_size(&m.descriptor, m.levels), |worker| {
+                let mut mipmap = core::ptr::null_mut();
+                call!(worker.table, cuMipmappedArrayCreate(&raw mut mipmap, &raw const wanted, m.levels))?;
+                Ok(mipmap)
+            })?;
+            self.budget.keep(self.ctx, What::Mipmap(m.mipmap), charge);
             self.objects.mipmaps.insert(m.mipmap, self.ctx, Handle::new(mipmap));
             Ok(MipmapCreateReply {})
         });
@@ -157,11 +187,17 @@ impl ArrayCommands for Worker {
     }
 
     fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
-        match self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?))) {
+        let removed = self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
+        let charge = self.budget.release(self.ctx, What::Mipmap(m.mipmap));
+        match removed {
             Ok((context, mipmap)) => self.on_helper(
                 context,
                 answer,
-                move |table| call!(table, cuMipmappedArrayDestroy(mipmap.get())),
+                move |table| {
+                    let outcome = call!(table, cuMipmappedArrayDestroy(mipmap.get()));
+                    drop(charge);
+                    outcome
+                },
                 |answer, outcome| answer.result(outcome.map(|()| MipmapDestroyReply {})),
             ),
             Err(error) => answer.error(error),

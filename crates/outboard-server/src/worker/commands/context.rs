@@ -7,6 +7,7 @@ use outboard_wire::messages::*;
 use super::{Context, Handle, Wait, Worker, current};
 use crate::generated::dispatch::ContextCommands;
 use crate::worker::answer::Answer;
+use crate::worker::budget::{Charge, What};
 
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
@@ -37,7 +38,8 @@ impl Worker {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<Context, CUresult> {
+    /// Forgets a context, and gives what its memory counts for until it is gone.
+    fn close(&mut self) -> Result<(Context, Vec<Charge>), CUresult> {
         let context = self.objects.context(self.ctx)?;
         self.stop_looking();
         self.waits.forget(self.ctx);
@@ -59,7 +61,19 @@ impl Worker {
             self.current = 0;
             call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
         }
-        Ok(context)
+        Ok((context, self.budget.release_all(self.ctx)))
+    }
+
+    fn set_limit(&mut self, m: &ContextSetLimit) -> Result<(), CUresult> {
+        let context = self.enter()?;
+        let device = context.device as u32;
+        let bytes = self.limit_bytes(device, m.limit, m.value);
+        let set = |worker: &mut Worker| {
+            call!(worker.table, cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize))
+        };
+        let ((), charge) = self.hold(device, bytes, set)?;
+        self.budget.keep(self.ctx, What::Limit(m.limit), charge);
+        Ok(())
     }
 }
 
@@ -71,18 +85,20 @@ impl ContextCommands for Worker {
 
     fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
         match self.close() {
-            Ok(context) => self.on_helper(
+            Ok((context, charges)) => self.on_helper(
                 context,
                 answer,
                 move |table| {
                     call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
-                    if context.primary {
+                    let outcome = if context.primary {
                         // A reset ends it whatever its state and whoever holds it: this process serves one client.
-                        call!(table, cuDevicePrimaryCtxReset_v2(context.device))?;
-                        call!(table, cuDevicePrimaryCtxRelease_v2(context.device))
+                        call!(table, cuDevicePrimaryCtxReset_v2(context.device))
+                            .and_then(|()| call!(table, cuDevicePrimaryCtxRelease_v2(context.device)))
                     } else {
                         call!(table, cuCtxDestroy_v2(current(&context)))
-                    }
+                    };
+                    drop(charges);
+                    outcome
                 },
                 |answer, outcome| answer.result(outcome.map(|()| ContextCloseReply {})),
             ),
@@ -104,8 +120,7 @@ impl ContextCommands for Worker {
     }
 
     fn context_set_limit(&mut self, message: ContextSetLimit, answer: Answer<ContextSetLimit>) {
-        let limit = outboard_abi::CUlimit_enum(message.limit);
-        let outcome = self.enter().and_then(|_| call!(self.table, cuCtxSetLimit(limit, message.value as usize)));
+        let outcome = self.set_limit(&message);
         answer.result(outcome.map(|()| ContextSetLimitReply {}));
     }
 }

@@ -51,9 +51,16 @@ impl Worker {
         let host = self.all_host_parts(m.graph);
         let inside = self.with_inside(m.graph).map_err(plain)?;
         self.graphs.own_as(m.exec, &inside);
-        self.graphs.execs.insert(m.exec, Exec { native: Handle::new(native), graph: m.graph, host });
+        let memory = self.allocated_by(&inside);
+        self.graphs.execs.insert(m.exec, Exec { native: Handle::new(native), graph: m.graph, host, memory });
         let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
+    }
+
+    /// Whether the session may have what a launch allocates.
+    fn check_memory(&mut self, exec: u64) -> Outcome {
+        let memory = self.graphs.execs.get(&exec).map_or(Vec::new(), |exec| exec.memory.clone());
+        memory.into_iter().try_for_each(|(device, bytes)| self.check_graph(device, bytes))
     }
 
     fn update(&mut self, m: &GraphExecUpdate) -> Result<(), (CUresult, Blame)> {
@@ -145,11 +152,15 @@ impl GraphCommands for Worker {
 
     fn graph_upload(&mut self, m: GraphUpload) -> Outcome {
         let stream = self.stream(m.stream)?;
+        self.check_memory(m.exec)?;
         call!(self.table, cuGraphUpload(self.exec(m.exec)?, stream))
     }
 
     fn graph_launch(&mut self, m: GraphLaunch) -> Outcome {
         let stream = self.stream(m.stream)?;
+        if self.graphs.has_allocated {
+            self.check_memory(m.exec)?;
+        }
         call!(self.table, cuGraphLaunch(self.exec(m.exec)?, stream))
     }
 

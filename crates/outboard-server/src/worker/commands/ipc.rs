@@ -11,6 +11,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Worker};
 use crate::generated::dispatch::IpcCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::budget::What;
 use crate::worker::shares::{Kind, Token, read, token};
 
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -51,11 +52,20 @@ impl Worker {
         self.enter()?;
         let (payload, _) = self.find_shared(Kind::Memory, m.token)?;
         let (handle, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
-        let mut address = 0;
-        let handle = CUipcMemHandle { reserved: chars(handle) };
-        // Peers are enabled as they are needed: the only flag there is, and one that must be given.
-        call!(self.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
-        *self.opened.entry(address).or_default() += 1;
+        let device = self.device_here()?;
+        let (address, charge) = self.hold(device, bytes, |worker| {
+            let mut address = 0;
+            let handle = CUipcMemHandle { reserved: chars(handle) };
+            // Peers are enabled as they are needed: the only flag there is, and one that must be given.
+            call!(worker.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
+            Ok(address)
+        })?;
+        let opened = self.opened.entry(address).or_default();
+        *opened += 1;
+        // However often it has been opened, it is there once.
+        if *opened == 1 {
+            self.budget.keep(self.ctx, What::At(address), charge);
+        }
         self.allocations.insert(address, bytes, self.ctx);
         Ok(OpenMemoryReply { address, bytes })
     }
@@ -104,10 +114,14 @@ impl Worker {
         let (bytes, kind) = read(&payload, words)?;
         let [device, handle_types, compression, usage] = kind;
         self.offered(device)?;
-        let mut handle = 0;
-        let given = fd.as_raw_fd() as usize as *mut c_void;
-        call!(self.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
-        self.space.add_memory(m.memory, handle, bytes, kind);
+        // It counts for both: it is there until both have let go of it.
+        let held = self.hold(device, bytes, |worker| {
+            let mut handle = 0;
+            let given = fd.as_raw_fd() as usize as *mut c_void;
+            call!(worker.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
+            Ok(handle)
+        })?;
+        self.space.add_memory(m.memory, held, bytes, kind);
         Ok(ImportPhysicalReply { bytes, device, handle_types, compression, usage })
     }
 
@@ -149,11 +163,15 @@ impl Worker {
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
         self.enter()?;
-        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (pool, device) = self.objects.pools.get(m.pool)?;
         let (payload, _) = self.find_shared(Kind::Pooled, m.token)?;
         let (reserved, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
-        let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
-        call!(self.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
+        let (address, charge) = self.hold(device, bytes, |worker| {
+            let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
+            call!(worker.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
+            Ok(address)
+        })?;
+        self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
         Ok(OpenPooledReply { address, bytes })
     }
@@ -175,19 +193,25 @@ impl IpcCommands for Worker {
             Ok(context) => context,
             Err(error) => return answer.error(error),
         };
+        let mut charge = None;
         match self.opened.get_mut(&m.address) {
             None => return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE),
             Some(count) if *count > 1 => *count -= 1,
             Some(_) => {
                 self.opened.remove(&m.address);
                 let _ = self.allocations.remove(m.address);
+                charge = self.budget.release(self.ctx, What::At(m.address));
             }
         }
         // The driver waits for work that may use it.
         self.on_helper(
             context,
             answer,
-            move |table| call!(table, cuIpcCloseMemHandle(m.address)),
+            move |table| {
+                let outcome = call!(table, cuIpcCloseMemHandle(m.address));
+                drop(charge);
+                outcome
+            },
             |answer, outcome| answer.result(outcome.map(|()| CloseMemoryReply {})),
         );
     }

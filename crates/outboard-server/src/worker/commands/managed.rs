@@ -7,6 +7,7 @@ use outboard_wire::messages::*;
 use super::Worker;
 use crate::generated::dispatch::ManagedCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::budget::What;
 use crate::worker::mapped::{self, Unused};
 use crate::worker::objects::Context;
 
@@ -17,15 +18,20 @@ const MOST_READ: usize = 1 << 20;
 
 impl Worker {
     fn alloc_managed(&mut self, bytes: u64) -> Result<u64, CUresult> {
-        self.enter()?;
-        let mut address = 0;
-        if self.platform.devices.len() > 1 {
-            // The driver knows how several devices share it.
-            call!(self.table, cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL))?;
-        } else {
-            // Nobody on this machine touches it but the device, whose own memory does best.
-            call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
-        }
+        let device = self.device_here()?;
+        let several = self.platform.devices.len() > 1;
+        let (address, charge) = self.hold(device, bytes, |worker| {
+            let mut address = 0;
+            if several {
+                // The driver knows how several devices share it.
+                call!(worker.table, cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL))?;
+            } else {
+                // Nobody on this machine touches it but the device, whose own memory does best.
+                call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
+            }
+            Ok(address)
+        })?;
+        self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
         Ok(address)
     }

@@ -7,13 +7,18 @@ use outboard_wire::messages::*;
 use super::{Context, Worker, current};
 use crate::generated::dispatch::MemoryCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::budget::{Charge, What};
 use crate::worker::shares::Kind;
 
 impl Worker {
     fn alloc(&mut self, bytes: u64) -> Result<u64, CUresult> {
-        self.enter()?;
-        let mut address = 0;
-        call!(self.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
+        let device = self.device_here()?;
+        let (address, charge) = self.hold(device, bytes, |worker| {
+            let mut address = 0;
+            call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
+            Ok(address)
+        })?;
+        self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
         self.expect_copies(bytes);
         Ok(address)
@@ -25,19 +30,27 @@ impl Worker {
         self.unshare(Kind::Pooled, address);
     }
 
-    /// Before memory is freed: the context to free it in.
-    fn forget_freed(&mut self, address: u64) -> Result<Context, CUresult> {
+    /// Before memory is freed: the context to free it in, and what it counted for until then.
+    fn forget_freed(&mut self, address: u64) -> Result<(Context, Option<Charge>), CUresult> {
         self.unshare_freed(address);
         let context = self.enter()?;
         self.forget_allocation(address)?;
-        Ok(context)
+        Ok((context, self.budget.release(self.ctx, What::At(address))))
     }
 
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
         let stream = self.stream(message.stream)?;
-        let mut address = 0;
+        let device = self.device_here()?;
         self.stream_ordered = true;
-        call!(self.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
+        let allocate = |worker: &mut Worker| {
+            let mut address = 0;
+            call!(worker.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
+            Ok(address)
+        };
+        let undo = |worker: &mut Worker, address| {
+            let _ = call!(worker.table, cuMemFreeAsync(address, stream));
+        };
+        let address = self.hold_pooled(device, message.bytes, allocate, undo)?;
         self.allocations.insert(address, message.bytes, self.ctx);
         self.expect_copies(message.bytes);
         Ok(address)
@@ -46,9 +59,8 @@ impl Worker {
 
 impl MemoryCommands for Worker {
     fn memory_info(&mut self, _: MemoryInfo, answer: Answer<MemoryInfo>) {
-        let (mut free, mut total) = (0usize, 0usize);
-        let outcome = self.enter().and_then(|_| call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)));
-        answer.result(outcome.map(|()| MemoryInfoReply { free: free as u64, total: total as u64 }));
+        let outcome = self.memory_seen();
+        answer.result(outcome.map(|(free, total)| MemoryInfoReply { free, total }));
     }
 
     fn memory_alloc(&mut self, message: MemoryAlloc, answer: Answer<MemoryAlloc>) {
@@ -60,20 +72,28 @@ impl MemoryCommands for Worker {
         let address = message.address;
         match self.forget_freed(address) {
             // The driver waits for all work that may use it.
-            Ok(context) if !self.waits.is_quiet(self.table, self.ctx) => self.on_helper(
+            Ok((context, charge)) if !self.waits.is_quiet(self.table, self.ctx) => self.on_helper(
                 context,
                 answer,
-                move |table| call!(table, cuMemFree_v2(address)),
+                move |table| {
+                    let outcome = call!(table, cuMemFree_v2(address));
+                    drop(charge);
+                    outcome
+                },
                 |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
             ),
-            Ok(_) => answer.result(call!(self.table, cuMemFree_v2(address)).map(|()| MemoryFreeReply {})),
+            Ok((_, charge)) => {
+                let outcome = call!(self.table, cuMemFree_v2(address));
+                drop(charge);
+                answer.result(outcome.map(|()| MemoryFreeReply {}));
+            }
             Err(error) => answer.error(error),
         }
     }
 
     fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome {
         let address = message.address;
-        let context = self.forget_freed(address)?;
+        let (context, charge) = self.forget_freed(address)?;
         if self.waits.is_quiet(self.table, self.ctx) {
             return call!(self.table, cuMemFree_v2(address));
         }
@@ -81,6 +101,7 @@ impl MemoryCommands for Worker {
         let table = self.table;
         self.helpers.run(move || {
             let _ = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuMemFree_v2(address)));
+            drop(charge);
         });
         Ok(())
     }
@@ -94,6 +115,8 @@ impl MemoryCommands for Worker {
         let stream = self.stream(message.stream)?;
         self.forget_allocation(message.address)?;
         self.unshare_freed(message.address);
+        // Of another session's pool; what comes out of pools here counts with them.
+        let _charge = self.budget.release(self.ctx, What::At(message.address));
         call!(self.table, cuMemFreeAsync(message.address, stream))
     }
 }

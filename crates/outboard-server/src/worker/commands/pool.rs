@@ -78,10 +78,17 @@ impl Worker {
 
     fn alloc_from(&mut self, m: &PoolAlloc) -> Result<u64, CUresult> {
         let stream = self.stream(m.stream)?;
-        let (pool, _) = self.objects.pools.get(m.pool)?;
-        let mut address = 0;
+        let (pool, device) = self.objects.pools.get(m.pool)?;
         self.stream_ordered = true;
-        call!(self.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
+        let allocate = |worker: &mut Worker| {
+            let mut address = 0;
+            call!(worker.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
+            Ok(address)
+        };
+        let undo = |worker: &mut Worker, address| {
+            let _ = call!(worker.table, cuMemFreeAsync(address, stream));
+        };
+        let address = self.hold_pooled(device, m.bytes, allocate, undo)?;
         self.allocations.insert(address, m.bytes, self.ctx);
         Ok(address)
     }
@@ -104,8 +111,8 @@ impl PoolCommands for Worker {
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
         self.unshare(crate::worker::shares::Kind::Pool, m.pool);
-        let (pool, _) = self.objects.pools.remove(m.pool)?;
-        call!(self.table, cuMemPoolDestroy(pool.get()))
+        let (pool, device) = self.objects.pools.remove(m.pool)?;
+        self.end_pool(pool, device)
     }
 
     fn pool_trim(&mut self, m: PoolTrim, answer: Answer<PoolTrim>) {

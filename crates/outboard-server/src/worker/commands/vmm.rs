@@ -55,10 +55,13 @@ impl Worker {
     fn create(&mut self, m: &VmmCreate) -> Outcome {
         let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
         self.space.check_new(m.memory)?;
-        let mut handle = 0;
-        call!(self.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
+        let held = self.hold(m.device, m.bytes, |worker| {
+            let mut handle = 0;
+            call!(worker.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
+            Ok(handle)
+        })?;
         let kind = [m.device, m.handle_types, m.compression, m.usage];
-        self.space.add_memory(m.memory, handle, m.bytes, kind);
+        self.space.add_memory(m.memory, held, m.bytes, kind);
         Ok(())
     }
 
@@ -66,7 +69,8 @@ impl Worker {
         let handle = self.space.memory(m.memory)?;
         self.space.check_free(m.address, m.bytes)?;
         call!(self.table, cuMemMap(m.address, m.bytes as usize, m.offset as usize, handle, 0))?;
-        self.space.add_mapping(m.address, Mapping { bytes: m.bytes });
+        let charge = self.space.charge(m.memory);
+        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge });
         Ok(())
     }
 
@@ -133,7 +137,7 @@ impl VmmCommands for Worker {
     }
 
     fn vmm_release(&mut self, m: VmmRelease) -> Outcome {
-        let handle = self.space.remove_memory(m.memory)?;
+        let (handle, _charge) = self.space.remove_memory(m.memory)?;
         call!(self.table, cuMemRelease(handle))
     }
 
@@ -147,15 +151,20 @@ impl VmmCommands for Worker {
             Ok(whole) => whole,
             Err(error) => return answer.error(error),
         };
+        let mut gone = Vec::with_capacity(whole.len());
         for (base, _) in whole {
-            self.space.remove_mapping(base);
+            gone.push(self.space.remove_mapping(base));
             // It is not there if no device had access.
             let _ = self.allocations.remove(base);
         }
         // The driver waits for work that may use it.
         self.on_free_helper(
             answer,
-            move |table| call!(table, cuMemUnmap(m.address, m.bytes as usize)),
+            move |table| {
+                let outcome = call!(table, cuMemUnmap(m.address, m.bytes as usize));
+                drop(gone);
+                outcome
+            },
             |answer, outcome| answer.result(outcome.map(|()| VmmUnmapReply {})),
         );
     }

@@ -55,6 +55,21 @@ impl Worker {
         Ok(found)
     }
 
+    /// Bytes that these graphs allocate on each device.
+    pub(crate) fn allocated_by(&self, graphs: &[u64]) -> Vec<(u32, u64)> {
+        let mut all: Vec<(u32, u64)> = Vec::new();
+        let nodes = graphs.iter().filter_map(|graph| self.graphs.all.get(graph)).flat_map(|graph| graph.nodes.values());
+        for node in nodes {
+            if let NodeParams::Allocate(memory) = &node.params {
+                match all.iter_mut().find(|(device, _)| *device == memory.device) {
+                    Some((_, bytes)) => *bytes = bytes.saturating_add(memory.bytes),
+                    None => all.push((memory.device, memory.bytes)),
+                }
+            }
+        }
+        all
+    }
+
     /// The driver destroys what is inside a node with the node.
     pub(super) fn forget_inside(&mut self, params: &NodeParams) {
         let mut open = inside(params).to_vec();

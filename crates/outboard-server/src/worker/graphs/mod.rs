@@ -25,6 +25,8 @@ pub(crate) struct Graphs {
     /// Memory that graphs allocate, and who does: graphs and executables by name. While there is one, its addresses stay the session's,
     /// whatever launches have allocated or freed.
     pub(super) memory: HashMap<u64, HashSet<u64>>,
+    /// There has been such memory: the device may keep some of it.
+    pub(super) has_allocated: bool,
 }
 
 /// A graph.
@@ -56,6 +58,8 @@ pub(crate) struct Exec {
     pub(super) graph: u64,
     /// What the driver calls for its nodes: here as long as launches may be under way.
     pub(super) host: Vec<Arc<HostPart>>,
+    /// Bytes that a launch allocates on each device, if it does.
+    pub(super) memory: Vec<(u32, u64)>,
 }
 
 impl Graphs {

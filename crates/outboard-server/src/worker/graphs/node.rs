@@ -116,6 +116,7 @@ impl Worker {
         self.note_node(graph, name, dependencies, NodeParams::Allocate(params), Built::one(node))?;
         self.allocations.insert(address, bytes, self.ctx);
         self.graphs.memory.entry(address).or_default().insert(graph);
+        self.graphs.has_allocated = true;
         Ok(address)
     }
 

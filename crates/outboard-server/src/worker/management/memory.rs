@@ -43,6 +43,12 @@ impl Block {
         self.bytes_mut()[..len].copy_from_slice(bytes);
     }
 
+    /// A plain C value of numbers, if all of it is there.
+    pub(super) fn get<T: Copy>(&self) -> Option<T> {
+        // SAFETY: as many bytes are there, aligned for any structure, and any bytes are numbers.
+        (size_of::<T>() <= self.bytes).then(|| unsafe { self.words.as_ptr().cast::<T>().read() })
+    }
+
     /// Stores a string with its final zero; false if there is no room.
     pub(super) fn put_text(&mut self, text: &str) -> bool {
         let bytes = self.bytes_mut();

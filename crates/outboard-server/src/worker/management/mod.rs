@@ -1,6 +1,7 @@
 //! NVML's questions: answered by the server's NVML, or of what the driver library says where there is none, as for the software device.
 
 mod described;
+mod limited;
 mod memory;
 mod native;
 mod processes;
@@ -23,12 +24,14 @@ pub(super) struct Management {
     nvml: Option<PathBuf>,
     native: OnceCell<Option<Native>>,
     described: Described,
+    /// Bytes of memory of a device that the session may have.
+    limit: Option<u64>,
 }
 
 impl Management {
     /// `driver` is the driver library that the session uses.
-    pub(super) fn new(driver: PathBuf) -> Management {
-        Management { driver, nvml: None, native: OnceCell::new(), described: Described::new() }
+    pub(super) fn new(driver: PathBuf, limit: Option<u64>) -> Management {
+        Management { driver, nvml: None, native: OnceCell::new(), described: Described::new(), limit }
     }
 
     /// Sets the NVML library to load, if it is not the usual one.
@@ -56,6 +59,11 @@ impl Management {
             Some(native) => native.call(function, &arguments, &mut blocks),
             None => self.described.answer(platform, function.name, &arguments, &mut blocks),
         };
+        if let Some(limit) = self.limit.filter(|_| status == nvmlReturn_t::NVML_SUCCESS)
+            && let Some(Argument::Device(device)) = arguments.first()
+        {
+            limited::memory(function.name, platform.devices[*device as usize].ordinal, limit, &mut blocks);
+        }
         let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE].contains(&status);
         Ok((status, if worth { results(function, &arguments, &blocks) } else { Vec::new() }))
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn session(worker: u32, process: u32, machine: u64, contexts: u64) -> Session {
-        Session { worker, process, machine, contexts, used: vec![u64::from(worker), 0] }
+        Session { worker, process, machine, contexts, used: vec![u64::from(worker), 0], held: vec![] }
     }
 
     #[test]

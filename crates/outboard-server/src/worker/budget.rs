@@ -1,0 +1,174 @@
+//! What the session holds of each device's memory, and how much it may.
+//!
+//! A session with a limit sees a smaller device: what does not fit is refused as that device would, and memory counts until the driver has taken
+//! it back, not until the client has said that it needs it no longer. Pools are asked what they hold, since only they know what they keep.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use outboard_abi::{CUarray_format_enum as Format, CUresult};
+
+/// Allocations from this size on take whole pages of the device.
+const LARGE: u64 = 1 << 20;
+/// Those pages.
+const PAGE: u64 = 2 << 20;
+/// What smaller ones are rounded up to.
+const ALIGN: u64 = 512;
+
+/// What memory is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    /// What begins at this address.
+    At(u64),
+    Array(u64),
+    Mipmap(u64),
+    /// What a context has for this limit of `cuCtxSetLimit`.
+    Limit(u32),
+}
+
+/// Bytes that each device holds for the session, by ordinal.
+#[derive(Debug, Default)]
+struct Held {
+    devices: Vec<AtomicU64>,
+    /// Since somebody last asked.
+    changed: AtomicBool,
+}
+
+/// Memory that counts while this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    held: Arc<Held>,
+    device: u32,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.devices.get(self.device as usize) {
+            held.fetch_sub(self.bytes, Ordering::AcqRel);
+            self.held.changed.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The account of a session.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: Option<u64>,
+    held: Arc<Held>,
+    /// With the context that each goes with.
+    charges: HashMap<(u32, What), Charge>,
+}
+
+/// Bytes that an allocation takes of a device.
+pub(crate) fn taken(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(if bytes >= LARGE { PAGE } else { ALIGN }).unwrap_or(u64::MAX)
+}
+
+/// Bytes that an array takes: no less than its elements.
+pub(crate) fn array_bytes(format: u32, channels: u32, extent: [u64; 3], levels: u32) -> u64 {
+    let element = match Format(format) {
+        Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,
+        Format::CU_AD_FORMAT_UNSIGNED_INT16 | Format::CU_AD_FORMAT_SIGNED_INT16 | Format::CU_AD_FORMAT_HALF => 2,
+        // Those that are packed or compressed take less.
+        _ => 4,
+    };
+    let pixel = u64::from(channels.max(1)) * element;
+    let first = extent.iter().fold(pixel, |bytes, side| bytes.saturating_mul((*side).max(1)));
+    // Each level has at most half of the one before, in one dimension.
+    let all = (0..levels.clamp(1, 32)).fold(0, |sum: u64, level| sum.saturating_add(first >> level));
+    taken(all)
+}
+
+impl Budget {
+    /// For devices with ordinals below `devices`.
+    pub(crate) fn new(limit: Option<u64>, devices: u32) -> Budget {
+        let held = Held { devices: (0..devices).map(|_| AtomicU64::new(0)).collect(), changed: AtomicBool::new(false) };
+        Budget { limit, held: Arc::new(held), charges: HashMap::new() }
+    }
+
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Bytes that are held of a device, apart from pools.
+    pub(crate) fn held(&self, device: u32) -> u64 {
+        self.held.devices.get(device as usize).map_or(0, |held| held.load(Ordering::Acquire))
+    }
+
+    /// Counts memory from now on, if it fits beside the `others` that the account does not know.
+    pub(crate) fn charge(&self, device: u32, bytes: u64, others: u64) -> Result<Charge, CUresult> {
+        let held = self.held.devices.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        let most = self.limit.unwrap_or(u64::MAX).saturating_sub(others);
+        let add = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let added = held.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        added.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        self.changed();
+        Ok(Charge { held: Arc::clone(&self.held), device, bytes })
+    }
+
+    /// What pools hold has changed.
+    pub(crate) fn changed(&self) {
+        self.held.changed.store(true, Ordering::Release);
+    }
+
+    /// Whether anything has changed since this was asked last.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.held.changed.load(Ordering::Acquire) && self.held.changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Keeps a charge for as long as the thing is there. What was kept for it before is free.
+    pub(crate) fn keep(&mut self, ctx: u32, what: What, charge: Charge) {
+        self.charges.insert((ctx, what), charge);
+    }
+
+    /// The charge of a thing that is about to go; it is to be dropped once the driver has taken the memory back.
+    #[must_use]
+    pub(crate) fn release(&mut self, ctx: u32, what: What) -> Option<Charge> {
+        self.charges.remove(&(ctx, what))
+    }
+
+    /// The charges of a context that is about to go.
+    #[must_use]
+    pub(crate) fn release_all(&mut self, ctx: u32) -> Vec<Charge> {
+        self.charges.extract_if(|(owner, _), _| *owner == ctx).map(|(_, charge)| charge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_until_there_is_room() {
+        let mut budget = Budget::new(Some(100), 2);
+        let first = budget.charge(0, 60, 0).unwrap();
+        assert_eq!(budget.charge(0, 41, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert_eq!(budget.charge(0, 40, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY), "others count");
+        assert_eq!(budget.charge(0, u64::MAX, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(budget.charge(0, 1, u64::MAX).is_err());
+        budget.keep(1, What::At(0x1000), first);
+        let second = budget.charge(1, 100, 0).unwrap();
+        budget.keep(1, What::Array(7), second);
+        assert_eq!((budget.held(0), budget.held(1), budget.held(2)), (60, 100, 0));
+        let going = budget.release(1, What::At(0x1000));
+        assert_eq!(budget.held(0), 60, "until the driver has it");
+        drop(going);
+        assert!(budget.charge(0, 100, 0).is_ok());
+        assert!(budget.release(2, What::Array(7)).is_none(), "another context's");
+        drop(budget.release_all(1));
+        assert_eq!((budget.held(0), budget.held(1)), (0, 0));
+        assert!(budget.charge(2, 1, 0).is_err(), "no such device");
+    }
+
+    #[test]
+    fn sizes_are_what_devices_take() {
+        assert_eq!((taken(1), taken(513), taken(1 << 20), taken((2 << 20) + 1)), (512, 1024, 2 << 20, 4 << 20));
+        assert_eq!(taken(u64::MAX), u64::MAX);
+        let float = Format::CU_AD_FORMAT_FLOAT.0;
+        assert_eq!(array_bytes(float, 4, [1024, 1024, 0], 1), 16 << 20);
+        assert_eq!(array_bytes(float, 4, [1024, 1024, 0], 2), 24 << 20);
+        assert_eq!(array_bytes(float, 4, [u64::MAX, 9, 9], 99), u64::MAX);
+    }
+}

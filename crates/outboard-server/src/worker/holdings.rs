@@ -1,0 +1,227 @@
+//! Memory of devices as the session's limit sees it: what the account knows, and what pools hold.
+
+use outboard_abi::{CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult};
+use outboard_driver::{Table, call};
+
+use super::Worker;
+use super::answer::Outcome;
+use super::budget::{Charge, taken};
+use super::objects::Handle;
+
+type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
+
+/// How long a request that does not fit waits for work that may give memory back.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Bytes for output or for `malloc` in kernels that a context has without asking.
+const USUAL: u64 = 16 << 20;
+/// Bytes of stack of a thread that it has so.
+const USUAL_STACK: u64 = 1 << 10;
+
+/// What a pool holds of its device, used or kept.
+fn reserved(table: &Table, pool: CUmemoryPool) -> u64 {
+    let mut bytes = 0u64;
+    let attribute = Pools::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+    // A driver that does not tell has no pools.
+    let _ = call!(table, cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()));
+    bytes
+}
+
+impl Worker {
+    /// The ordinal of the device of the context at hand.
+    pub(super) fn device_here(&mut self) -> Result<u32, CUresult> {
+        Ok(self.enter()?.device as u32)
+    }
+
+    /// The pools of a device that this session may have memory in, each once.
+    fn pools_of(&self, device: u32) -> Vec<CUmemoryPool> {
+        let mut pools = Vec::new();
+        if !self.stream_ordered {
+            return pools;
+        }
+        let mut default = core::ptr::null_mut();
+        if call!(self.table, cuDeviceGetDefaultMemPool(&raw mut default, device as i32)).is_ok() {
+            pools.push(default);
+        }
+        for (pool, of) in self.objects.pools.all().chain(&self.ended_pools) {
+            if *of == device && !pools.contains(&pool.get()) {
+                pools.push(pool.get());
+            }
+        }
+        pools
+    }
+
+    /// What graphs hold of a device.
+    fn held_by_graphs(&self, device: u32) -> u64 {
+        let mut bytes = 0u64;
+        if self.graphs.has_allocated {
+            let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+            let _ = call!(self.table, cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut bytes).cast()));
+        }
+        bytes
+    }
+
+    /// What the account does not know of.
+    fn held_elsewhere(&self, device: u32) -> u64 {
+        let pools: u64 = self.pools_of(device).into_iter().map(|pool| reserved(self.table, pool)).sum();
+        pools.saturating_add(self.held_by_graphs(device))
+    }
+
+    /// What the session holds of a device.
+    pub(super) fn held(&self, device: u32) -> u64 {
+        self.budget.held(device).saturating_add(self.held_elsewhere(device))
+    }
+
+    /// Writes on the board what the session holds, if that has changed.
+    pub(super) fn show_held(&self, board: &crate::board::Board) {
+        if self.budget.has_changed() {
+            for device in &self.platform.devices {
+                board.show_held(device.ordinal, self.held(device.ordinal));
+            }
+        }
+    }
+
+    /// Has pools and graphs give back what they only keep.
+    fn trim(&mut self, device: u32) {
+        for pool in self.pools_of(device) {
+            let _ = call!(self.table, cuMemPoolTrimTo(pool, 0));
+        }
+        let table = self.table;
+        let is_empty = |(pool, of): &mut (Pool, u32)| *of == device && reserved(table, pool.get()) == 0;
+        for (pool, _) in self.ended_pools.extract_if(.., is_empty) {
+            let _ = call!(table, cuMemPoolDestroy(pool.get()));
+        }
+        if self.graphs.has_allocated {
+            let _ = call!(self.table, cuDeviceGraphMemTrim(device as i32));
+        }
+    }
+
+    /// Waits for what the context at hand has under way, within reason: the dispatcher does nothing else meanwhile.
+    fn settle(&mut self) {
+        let until = std::time::Instant::now() + PATIENCE;
+        while std::time::Instant::now() < until {
+            if self.waits.is_quiet(self.table, self.ctx) {
+                // Ends at once, and has the driver look after what was freed.
+                let _ = call!(self.table, cuCtxSynchronize());
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Does `attempt`, again with what can be given back given back if it fails for want of memory.
+    pub(super) fn with_room<T>(
+        &mut self,
+        device: u32,
+        mut attempt: impl FnMut(&mut Worker) -> Result<T, CUresult>,
+    ) -> Result<T, CUresult> {
+        let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let first = attempt(self);
+        if !matches!(first, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) || self.budget.limit().is_none() {
+            return first;
+        }
+        self.trim(device);
+        match attempt(self) {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.held_elsewhere(device) > 0 && self.ctx != 0 => {
+                self.settle();
+                self.trim(device);
+                attempt(self)
+            }
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => full,
+            outcome => outcome,
+        }
+    }
+
+    /// Memory of a device, of which `bytes` are asked for: the driver's, if the session may have it.
+    pub(super) fn hold<T>(
+        &mut self,
+        device: u32,
+        bytes: u64,
+        mut allocate: impl FnMut(&mut Worker) -> Result<T, CUresult>,
+    ) -> Result<(T, Charge), CUresult> {
+        let bytes = taken(bytes);
+        self.with_room(device, |worker| {
+            let others = if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
+            let charge = worker.budget.charge(device, bytes, others)?;
+            Ok((allocate(worker)?, charge))
+        })
+    }
+
+    /// Memory out of a pool of a device: `allocate` gives its address, which `undo` frees again.
+    pub(super) fn hold_pooled(
+        &mut self,
+        device: u32,
+        bytes: u64,
+        mut allocate: impl FnMut(&mut Worker) -> Result<u64, CUresult>,
+        mut undo: impl FnMut(&mut Worker, u64),
+    ) -> Result<u64, CUresult> {
+        self.budget.changed();
+        let Some(limit) = self.budget.limit() else { return allocate(self) };
+        if bytes > limit {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        self.with_room(device, |worker| {
+            // Only what has been allocated tells how much the pool took for it.
+            let address = allocate(worker)?;
+            if worker.held(device) <= limit {
+                return Ok(address);
+            }
+            undo(worker, address);
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        })
+    }
+
+    /// Before a graph is launched that allocates so much on a device: whether that is the session's to have.
+    pub(super) fn check_graph(&mut self, device: u32, bytes: u64) -> Outcome {
+        let Some(limit) = self.budget.limit() else { return Ok(()) };
+        self.with_room(device, |worker| {
+            let mut used = 0u64;
+            let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
+            let _ = call!(worker.table, cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut used).cast()));
+            // What earlier launches have left behind is used again.
+            let more = bytes.saturating_sub(worker.held_by_graphs(device).saturating_sub(used));
+            let fits = worker.held(device).checked_add(more).is_some_and(|sum| sum <= limit);
+            if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
+        })
+    }
+
+    /// Ends a pool. The driver keeps what is in it until the last allocation is freed; as long as that counts, the pool must be there to be asked.
+    pub(super) fn end_pool(&mut self, pool: Pool, device: u32) -> Outcome {
+        if self.budget.limit().is_none() || reserved(self.table, pool.get()) == 0 {
+            return call!(self.table, cuMemPoolDestroy(pool.get()));
+        }
+        let (attribute, mut keep) = (Pools::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0u64);
+        let _ = call!(self.table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
+        self.ended_pools.push((pool, device));
+        Ok(())
+    }
+
+    /// What a device sets aside for a limit of a context, beyond what every context has.
+    pub(super) fn limit_bytes(&self, device: u32, limit: u32, value: u64) -> u64 {
+        use outboard_abi::{CUdevice_attribute as A, CUlimit_enum as L};
+        let known = self.platform.devices.iter().find(|known| known.ordinal == device);
+        let attribute =
+            |attribute: A| known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64;
+        match L(limit) {
+            L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => value.saturating_sub(USUAL),
+            L::CU_LIMIT_STACK_SIZE => {
+                let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+                    * attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+                value.saturating_sub(USUAL_STACK).saturating_mul(threads)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Free and all memory of the device at hand, as the client is to see it.
+    pub(super) fn memory_seen(&mut self) -> Result<(u64, u64), CUresult> {
+        let device = self.device_here()?;
+        let (mut free, mut total) = (0usize, 0usize);
+        call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
+        let (free, total) = (free as u64, total as u64);
+        Ok(match self.budget.limit() {
+            Some(limit) => (free.min(limit.saturating_sub(self.held(device))), total.min(limit)),
+            None => (free, total),
+        })
+    }
+}
