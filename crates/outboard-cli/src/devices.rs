@@ -1,7 +1,6 @@
 //! `outboard devices`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::{Target, VARIABLE};
@@ -54,7 +53,7 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     };
     let text =
         if args.json { serde_json::to_string_pretty(&listing).into_diagnostic()? + "\n" } else { table(&listing) };
-    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
+    crate::output::print(&text)
 }
 
 fn row(index: usize, device: &Device) -> Row {

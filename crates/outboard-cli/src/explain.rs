@@ -1,11 +1,10 @@
 //! `outboard explain`: the page of an error code.
 
-use std::io::Write as _;
-
-use miette::{IntoDiagnostic, Result};
+use miette::Result;
 use outboard_wire::Code;
 
 use crate::failure::Failure;
+use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,11 +30,7 @@ pub(crate) fn explain(args: &Args) -> Result<()> {
         Some(given) => page(find(given)?).to_owned(),
         None => Code::ALL.iter().map(|code| format!("{code}  {}\n", code.title())).collect(),
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Who reads the beginning only has closed the pipe.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).into_diagnostic(),
-        _ => Ok(()),
-    }
+    output::print(&text)
 }
 
 fn find(text: &str) -> Result<Code, Failure> {

@@ -1,6 +1,7 @@
 //! The command `outboard`.
 
 mod bench;
+mod config;
 mod devices;
 mod driver;
 mod environment;
@@ -8,18 +9,24 @@ mod explain;
 mod failure;
 mod images;
 mod install;
+mod output;
 mod probe;
 mod profile;
 mod run;
 mod serve;
 mod watched;
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Use the GPUs of other machines, with unchanged programs.
 #[derive(Parser)]
 #[command(name = "outboard", version, about, disable_help_subcommand = true)]
 struct Cli {
+    /// The configuration file, or `none`. Without it the user's outboard/outboard.toml in $XDG_CONFIG_HOME, else /etc/outboard/outboard.toml.
+    #[arg(long, global = true, env = "OUTBOARD_CONFIG", hide_env_values = true, value_name = "FILE|none")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,6 +43,8 @@ enum Command {
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
     Bench(bench::Args),
+    /// Check the configuration, or show what is in force.
+    Config(config::Args),
     /// Say what an error code means and what to do about it.
     Explain(explain::Args),
     /// Measure for `bench`, which starts it.
@@ -51,16 +60,29 @@ enum Command {
 
 fn main() -> miette::Result<()> {
     failure::install_hook();
-    let cli = Cli::try_parse().unwrap_or_else(|error| failure::bad_usage(&error));
+    let matches = config::parse(Cli::command())?;
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Config(args) => config::config(&args, cli.config, Cli::command()),
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
         Command::CheckDriver => serve::check_driver(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flattened structs of flags are groups by their names, so two of one name are found out here.
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{Config, ConnectError, check_transport, handshake, unreachable};
-use outboard_client::target::Target;
+use outboard_client::target::{Target, TargetError, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
@@ -24,6 +24,18 @@ pub(crate) struct Offer {
     pub(crate) transport: &'static str,
     /// Its driver and devices.
     pub(crate) platform: Platform,
+}
+
+/// The server to use: the one given, else the one that the environment names, else this machine.
+pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
+    let named = match given {
+        Some(target) => return Ok(target),
+        None => std::env::var(VARIABLE).unwrap_or_else(|_| "localhost".to_owned()),
+    };
+    named.parse().map_err(|error: TargetError| {
+        let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
+        Failure::new(Code::BadAddress, format!("{VARIABLE} names no server: {error}"), help)
+    })
 }
 
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.

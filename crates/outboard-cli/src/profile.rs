@@ -16,16 +16,7 @@ pub(crate) struct Args {
 
 pub(crate) fn profile(args: &Args) -> Result<()> {
     let all: Vec<Process> = args.files.iter().map(|file| read(file)).collect::<Result<_>>()?;
-    print(&report(&all))
-}
-
-/// Writes to standard output; that nobody reads any more is no error.
-fn print(text: &str) -> Result<()> {
-    use std::io::Write as _;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).into_diagnostic(),
-        _ => Ok(()),
-    }
+    crate::output::print(&report(&all))
 }
 
 /// What one process has left.

@@ -15,8 +15,9 @@ use crate::{environment, install, probe, watched};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all of its devices.
-    #[arg(long, env = VARIABLE, default_value = "localhost", conflicts_with = "local_cpu")]
-    server: Target,
+    /// Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    #[arg(long, conflicts_with = "local_cpu")]
+    server: Option<Target>,
     /// Use the software device in this process, without any server.
     #[arg(long)]
     local_cpu: bool,
@@ -38,9 +39,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         command.envs(environment::variables(given, &install::cpu_dir()?, None)).env_remove(VARIABLE);
     } else {
         let (libraries, modules) = (install::client_dir()?, install::python_dir());
-        probe::probe(&args.server)?;
+        let server = probe::server(args.server)?;
+        probe::probe(&server)?;
         command.envs(environment::variables(given, &libraries, modules.as_deref()));
-        command.env(VARIABLE, args.server.to_string());
+        command.env(VARIABLE, server.to_string());
     }
     let error = if args.stats { watched::run(command)? } else { command.exec() };
     let help = match error.kind() {

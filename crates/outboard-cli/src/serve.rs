@@ -17,6 +17,8 @@ use crate::driver::Choice;
 use crate::failure::Failure;
 
 #[derive(clap::Args)]
+// Groups are named after their structs, and each part's struct is `Args`.
+#[group(skip)]
 pub(crate) struct Args {
     /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's if that finds a
     /// device, else the software device.

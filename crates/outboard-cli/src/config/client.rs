@@ -1,0 +1,90 @@
+//! Settings of the client: the table `[client]`.
+//!
+//! The client library lives in somebody else's process, which may have no home folder, another user or a system of files of its own; it reads
+//! environment variables only, and no files. So a key stands for a variable, and the commands set those that are not set yet.
+
+use std::ffi::OsString;
+
+use outboard_client::target::{Target, VARIABLE};
+
+use super::file::Setting;
+
+/// A key of `[client]`.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// The variable that it stands for.
+    pub(crate) variable: &'static str,
+    /// What it is.
+    pub(crate) meaning: &'static str,
+    /// What is wrong with a value.
+    pub(crate) check: fn(&str) -> Result<(), String>,
+}
+
+/// All keys.
+pub(crate) const KEYS: &[Key] = &[
+    Key {
+        name: "server",
+        variable: VARIABLE,
+        meaning: "The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…",
+        check: |text| text.parse::<Target>().map(drop).map_err(|error| error.to_string()),
+    },
+    Key {
+        name: "transport",
+        variable: "OUTBOARD_TRANSPORT",
+        meaning: "Use only this transport: `shm` or `tcp`.",
+        check: |text| one_of(text, &["shm", "tcp"]),
+    },
+    Key {
+        name: "spin-us",
+        variable: "OUTBOARD_SPIN_US",
+        meaning: "For how many microseconds a thread that waits looks again and again before it sleeps.",
+        check: number,
+    },
+    Key {
+        name: "copy-threads",
+        variable: "OUTBOARD_COPY_THREADS",
+        meaning: "How many threads copy to and from shared staging memory.",
+        check: number,
+    },
+    Key {
+        name: "profile",
+        variable: "OUTBOARD_PROFILE",
+        meaning: "The file in which each process leaves its profile; `%p` in it is the number of the process.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "log",
+        variable: "OUTBOARD_LOG",
+        meaning: "Anything but nothing has the library say on standard error why it cannot serve a program.",
+        check: |_| Ok(()),
+    },
+];
+
+fn one_of(text: &str, values: &[&str]) -> Result<(), String> {
+    if values.contains(&text) { Ok(()) } else { Err(format!("it is one of {}", values.join(", "))) }
+}
+
+fn number(text: &str) -> Result<(), String> {
+    text.parse::<u32>().map(drop).map_err(|_| "it is a number".to_owned())
+}
+
+/// The key of this name.
+pub(crate) fn key(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// What is set for a key: from the environment, else from the file.
+pub(crate) fn in_force<'a>(key: &Key, settings: &'a [Setting]) -> (Option<OsString>, Option<&'a Setting>) {
+    let setting = settings.iter().find(|setting| setting.name == key.name);
+    (std::env::var_os(key.variable), setting)
+}
+
+/// Sets the variables for the settings of a file, except those that are set already. This process and the program that it becomes read them.
+pub(crate) fn set(settings: &[Setting]) {
+    for key in KEYS {
+        if let (None, Some(setting)) = in_force(key, settings) {
+            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
+            unsafe { std::env::set_var(key.variable, setting.text()) };
+        }
+    }
+}

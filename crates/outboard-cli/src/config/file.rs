@@ -1,0 +1,215 @@
+//! The configuration file: where it is, and what it says.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use miette::Result;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistakes::{Mistake, Mistakes};
+use super::{client, keys};
+use crate::failure::Failure;
+
+/// The file of the machine.
+const SYSTEM: &str = "/etc/outboard/outboard.toml";
+/// The tables that there are.
+const TABLES: [&str; 2] = ["serve", "client"];
+
+/// A file's text.
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    text: String,
+}
+
+/// What a file without mistakes says.
+pub(crate) struct Settings {
+    pub(crate) file: PathBuf,
+    pub(crate) serve: Vec<Setting>,
+    pub(crate) client: Vec<Setting>,
+}
+
+/// A key and its value.
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    /// As a flag takes them, one or several.
+    pub(crate) values: Vec<String>,
+    /// Counted from 1.
+    pub(crate) line: usize,
+}
+
+impl Setting {
+    pub(crate) fn text(&self) -> String {
+        self.values.join(",")
+    }
+}
+
+impl Settings {
+    pub(crate) fn as_defaults(&self, command: Command) -> Command {
+        keys::as_defaults(command, &self.serve)
+    }
+}
+
+impl File {
+    /// The file to use: the one named (`none` for none), else the user's, else the machine's.
+    pub(crate) fn find(named: Option<PathBuf>) -> Result<Option<File>> {
+        match named {
+            Some(path) if path == Path::new("none") => Ok(None),
+            Some(path) => File::read(path).map(Some),
+            None => {
+                let usual = user_file(|name| std::env::var_os(name)).into_iter().chain([SYSTEM.into()]);
+                let there = usual.into_iter().find(|path| path.exists());
+                there.map(File::read).transpose()
+            }
+        }
+    }
+
+    pub(crate) fn read(path: PathBuf) -> Result<File> {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(File { path, text }),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let mistake = Mistake { message: "it is not text in UTF-8".to_owned(), place: None, help: None };
+                Err(Mistakes::new(&path, "", vec![mistake]).into())
+            }
+            Err(error) => Err(Failure::file("read the configuration", &path, &error).into()),
+        }
+    }
+
+    /// Its settings, or all of its mistakes.
+    pub(crate) fn check(&self, command: &Command) -> Result<Settings, Mistakes> {
+        let (table, errors) = DeTable::parse_recoverable(&self.text);
+        let syntax = |error: &toml::de::Error| Mistake::new(error.message(), error.span().unwrap_or(0..0), None);
+        let mut mistakes: Vec<Mistake> = errors.iter().map(syntax).collect();
+        let mut settings = Settings { file: self.path.clone(), serve: Vec::new(), client: Vec::new() };
+        // After a syntax error, what seems to be there may not be what was meant.
+        if mistakes.is_empty() {
+            for (name, value) in table.get_ref() {
+                let (text, place): (&str, _) = (name.get_ref(), name.span());
+                match (text, value.get_ref()) {
+                    ("serve", DeValue::Table(table)) => settings.serve = self.serve(command, table, &mut mistakes),
+                    ("client", DeValue::Table(table)) => settings.client = self.client(table, &mut mistakes),
+                    ("serve" | "client", _) => {
+                        mistakes.push(Mistake::new(
+                            format!("`{text}` is a table"),
+                            place,
+                            Some(format!("write [{text}]")),
+                        ));
+                    }
+                    _ => mistakes.push(stray(command, text, place)),
+                }
+            }
+        }
+        mistakes.sort_by_key(|mistake| mistake.place.map(|place| place.offset()));
+        if mistakes.is_empty() { Ok(settings) } else { Err(Mistakes::new(&self.path, &self.text, mistakes)) }
+    }
+
+    fn serve(&self, command: &Command, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
+        let flags: Vec<_> = keys::flags(command).collect();
+        let names: Vec<&str> = flags.iter().filter_map(|flag| flag.get_long()).collect();
+        self.settings(table, &names, "outboard serve --help", mistakes, |name, values| {
+            let flag = flags.iter().find(|flag| flag.get_long() == Some(name))?;
+            keys::wrong(command, flag, values)
+        })
+    }
+
+    fn client(&self, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
+        let names: Vec<&str> = client::KEYS.iter().map(|key| key.name).collect();
+        self.settings(table, &names, "outboard config show", mistakes, |name, values| {
+            let (key, text) = (client::key(name)?, values.join(","));
+            (key.check)(&text).err().map(|problem| format!("`{text}` cannot be used for `{name}`: {problem}"))
+        })
+    }
+
+    fn settings(
+        &self,
+        table: &DeTable<'_>,
+        names: &[&str],
+        list: &str,
+        mistakes: &mut Vec<Mistake>,
+        wrong: impl Fn(&str, &[String]) -> Option<String>,
+    ) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            if !names.contains(&name) {
+                let help = meant(name, names).map_or_else(
+                    || format!("`{list}` lists the settings there are"),
+                    |other| format!("did you mean `{other}`?"),
+                );
+                mistakes.push(Mistake::new(format!("there is no setting `{name}`"), key.span(), Some(help)));
+                continue;
+            }
+            match texts(value) {
+                Err(mistake) => mistakes.push(mistake),
+                Ok(values) => match wrong(name, &values) {
+                    Some(problem) => mistakes.push(Mistake::new(problem, value.span(), None)),
+                    None => settings.push(Setting { name: name.to_owned(), values, line: self.line(key.span().start) }),
+                },
+            }
+        }
+        settings
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        self.text.get(..offset).map_or(0, |before| before.matches('\n').count()) + 1
+    }
+}
+
+/// A key outside of the tables.
+fn stray(command: &Command, name: &str, place: Range<usize>) -> Mistake {
+    let help = if keys::flags(command).any(|flag| flag.get_long() == Some(name)) {
+        "it belongs under [serve]".to_owned()
+    } else if client::key(name).is_some() {
+        "it belongs under [client]".to_owned()
+    } else {
+        meant(name, &TABLES).map_or_else(
+            || "settings stand under [serve] or [client]".to_owned(),
+            |other| format!("did you mean `{other}`?"),
+        )
+    };
+    Mistake::new(format!("there is no table `{name}`"), place, Some(help))
+}
+
+/// What somebody who wrote `name` meant, if it looks like one of these.
+fn meant<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let name = name.replace('_', "-").to_lowercase();
+    let likeness = |other: &&str| strsim::jaro_winkler(&name, other);
+    let best = names.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(&best) > 0.8).then_some(best)
+}
+
+/// A value as a flag takes it.
+fn texts(value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Mistake> {
+    match value.get_ref() {
+        DeValue::Array(values) => values.iter().map(text).collect(),
+        _ => text(value).map(|text| vec![text]),
+    }
+}
+
+fn text(value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
+    let wrong = |what: &str| Mistake::new(format!("{what} is no value of a setting"), value.span(), None);
+    Ok(match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => number.to_string(),
+            Err(_) => return Err(wrong("a number as large as this")),
+        },
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(_) => return Err(wrong("a date")),
+        DeValue::Array(_) => return Err(wrong("a list in a list")),
+        DeValue::Table(_) => return Err(wrong("a table")),
+    })
+}
+
+/// The user's file.
+fn user_file(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    Some(folder.join("outboard/outboard.toml"))
+}
+
+#[cfg(test)]
+mod tests;

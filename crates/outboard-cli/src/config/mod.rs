@@ -1,0 +1,96 @@
+//! Settings: a flag, else the environment, else the configuration file, else the default. And `outboard config`.
+//!
+//! Nothing here names a setting of the server: keys of the table `[serve]` are the long flags of `outboard serve`, whatever those are.
+
+pub(crate) mod client;
+mod file;
+mod keys;
+mod mistakes;
+mod show;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Command};
+use miette::Result;
+
+use crate::{failure, output};
+use file::File;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Report every mistake in a configuration file.
+    Check {
+        /// The file; without it the one that would be used.
+        file: Option<PathBuf>,
+    },
+    /// Print the settings in force, and where each came from.
+    Show {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Commands that work whatever the configuration is, or do not look at it.
+const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "man", "profile"];
+
+/// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
+pub(crate) fn parse(command: Command) -> Result<ArgMatches> {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let mut command = keys::with_environment(command);
+    if let Some((chosen, name)) = first_look(&command, &line)
+        && reads_configuration(&command, &name)
+        && let Some(file) = File::find(chosen)?
+    {
+        let settings = file.check(&command)?;
+        command = settings.as_defaults(command);
+        if name != "serve" {
+            client::set(&settings.client);
+        }
+    }
+    Ok(command.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))
+}
+
+/// Which file the command line names, and which command. None if it only asks for help, or for nothing.
+fn first_look(command: &Command, line: &[OsString]) -> Option<(Option<PathBuf>, String)> {
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
+    let (name, inner) = matches.subcommand()?;
+    // An error may have kept a global flag from being passed on.
+    let chosen = inner.try_get_one("config").ok().flatten().or_else(|| matches.get_one::<PathBuf>("config"));
+    Some((chosen.cloned(), name.to_owned()))
+}
+
+fn reads_configuration(command: &Command, name: &str) -> bool {
+    let hidden = command.find_subcommand(name).is_none_or(Command::is_hide_set);
+    !hidden && !WITHOUT.contains(&name)
+}
+
+/// `outboard config`. `chosen` is the file that the command line names.
+pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> Result<()> {
+    let command = keys::with_environment(command);
+    match &args.action {
+        Action::Check { file: Some(path) } => check(&File::read(path.clone())?, &command),
+        Action::Check { file: None } => match File::find(chosen)? {
+            Some(file) => check(&file, &command),
+            None => output::print("There is no configuration file; everything has its default.\n"),
+        },
+        Action::Show { json } => {
+            let settings = File::find(chosen)?.map(|file| file.check(&command)).transpose()?;
+            show::show(command, settings.as_ref(), *json)
+        }
+    }
+}
+
+fn check(file: &File, command: &Command) -> Result<()> {
+    let settings = file.check(command)?;
+    let count = settings.serve.len() + settings.client.len();
+    let noun = if count == 1 { "setting" } else { "settings" };
+    output::print(&format!("{} is right: {count} {noun}.\n", file.path.display()))
+}

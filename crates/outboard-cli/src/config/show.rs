@@ -1,0 +1,98 @@
+//! `outboard config show`: the settings in force, and where each came from.
+
+use std::fmt::Write as _;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
+use miette::{IntoDiagnostic, Result};
+use serde::Serialize;
+
+use super::file::{Setting, Settings};
+use super::{client, keys};
+use crate::failure;
+use crate::output::print;
+
+/// In place of a secret.
+const SECRET: &str = "(set, not shown)";
+
+#[derive(Serialize)]
+struct Row {
+    table: &'static str,
+    key: String,
+    value: Option<String>,
+    #[serde(rename = "from")]
+    source: String,
+}
+
+pub(super) fn show(command: Command, settings: Option<&Settings>, json: bool) -> Result<()> {
+    let mut rows = serve(command, settings);
+    rows.extend(of_client(settings));
+    if json {
+        return print(&(serde_json::to_string_pretty(&rows).into_diagnostic()? + "\n"));
+    }
+    let mut text = match settings {
+        Some(settings) => format!("# {}\n", settings.file.display()),
+        None => "# There is no configuration file.\n".to_owned(),
+    };
+    for table in ["serve", "client"] {
+        let rows: Vec<(String, &Row)> =
+            rows.iter().filter(|row| row.table == table).map(|row| (line(row), row)).collect();
+        let width = rows.iter().map(|(line, _)| line.chars().count()).filter(|width| *width < 50).max().unwrap_or(0);
+        let _ = writeln!(text, "\n[{table}]");
+        for (line, row) in rows {
+            let _ = writeln!(text, "{line:width$}  # {}", row.source);
+        }
+    }
+    print(&text)
+}
+
+/// As it would stand in a file; what is not set is a comment.
+fn line(row: &Row) -> String {
+    let Some(value) = &row.value else { return format!("# {}", row.key) };
+    let bare = value.parse::<i64>().is_ok() || value == "true" || value == "false";
+    if bare { format!("{} = {value}", row.key) } else { format!("{} = {}", row.key, toml::Value::from(value.as_str())) }
+}
+
+fn from_file(settings: Option<&Settings>, setting: &Setting) -> String {
+    settings.map_or_else(String::new, |settings| format!("{}:{}", settings.file.display(), setting.line))
+}
+
+fn serve(command: Command, settings: Option<&Settings>) -> Vec<Row> {
+    let command = settings.map_or_else(|| command.clone(), |settings| settings.as_defaults(command.clone()));
+    let matches = command.clone().try_get_matches_from(["outboard", keys::SERVE]);
+    let matches = matches.unwrap_or_else(|error| failure::bad_usage(&error));
+    let Some(serve) = matches.subcommand_matches(keys::SERVE) else { return Vec::new() };
+    let row = |flag: &clap::Arg| {
+        let (long, id) = (flag.get_long().unwrap_or_default(), flag.get_id().as_str());
+        let setting = settings.and_then(|settings| settings.serve.iter().find(|setting| setting.name == long));
+        let source = match (serve.value_source(id), setting) {
+            (Some(ValueSource::EnvVariable), _) => {
+                flag.get_env().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+            }
+            (Some(_), Some(setting)) => from_file(settings, setting),
+            (Some(_), None) => "default".to_owned(),
+            (None, _) => "not set".to_owned(),
+        };
+        let value = raw(serve, id).map(|value| if keys::is_secret(flag) { SECRET.to_owned() } else { value });
+        Row { table: "serve", key: long.to_owned(), value, source }
+    };
+    keys::flags(&command).map(row).collect()
+}
+
+fn raw(matches: &ArgMatches, id: &str) -> Option<String> {
+    let values = matches.get_raw(id)?.map(|value| value.to_string_lossy().into_owned());
+    Some(values.collect::<Vec<_>>().join(","))
+}
+
+fn of_client(settings: Option<&Settings>) -> Vec<Row> {
+    let row = |key: &client::Key| {
+        let (variable, setting) = client::in_force(key, settings.map_or(&[], |settings| &settings.client));
+        let (value, source) = match (variable, setting) {
+            (Some(value), _) => (Some(value.to_string_lossy().into_owned()), key.variable.to_owned()),
+            (None, Some(setting)) => (Some(setting.text()), from_file(settings, setting)),
+            (None, None) => (None, format!("not set: {}", key.meaning)),
+        };
+        Row { table: "client", key: key.name.to_owned(), value, source }
+    };
+    client::KEYS.iter().map(row).collect()
+}
