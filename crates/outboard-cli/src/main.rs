@@ -60,7 +60,7 @@ enum Command {
 
 fn main() -> miette::Result<()> {
     failure::install_hook();
-    let matches = config::parse(Cli::command())?;
+    let matches = config::parse(Cli::command)?;
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(args),

@@ -44,6 +44,7 @@ impl Server {
             .args(warm)
             .args(drain)
             .env("XDG_CACHE_HOME", &caches)
+            // What the machine's own configuration says is nothing to a test.
             .env("OUTBOARD_CONFIG", "none")
             .envs(env.iter().copied())
             .stdin(Stdio::null())

@@ -42,20 +42,21 @@ enum Action {
 const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "man", "profile"];
 
 /// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
-pub(crate) fn parse(command: Command) -> Result<ArgMatches> {
+pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
     let line: Vec<OsString> = std::env::args_os().collect();
-    let mut command = keys::with_environment(command);
-    if let Some((chosen, name)) = first_look(&command, &line)
-        && reads_configuration(&command, &name)
+    let mut built = keys::with_environment(command());
+    if let Some((chosen, name)) = first_look(&built, &line)
+        && reads_configuration(&built, &name)
         && let Some(file) = File::find(chosen)?
     {
-        let settings = file.check(&command)?;
-        command = settings.as_defaults(command);
-        if name != "serve" {
+        let settings = file.check(&built)?;
+        if name != keys::SERVE {
             client::set(&settings.client);
         }
+        // Made anew: it has looked at the environment when it was made.
+        built = settings.as_defaults(keys::with_environment(command()));
     }
-    Ok(command.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))
+    Ok(built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))
 }
 
 /// Which file the command line names, and which command. None if it only asks for help, or for nothing.
