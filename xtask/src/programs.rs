@@ -196,8 +196,10 @@ fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
     }
     let commands: Vec<String> = commands.iter().map(util::show).collect();
     // Where the checkout and its build folder lie changes nothing in a program.
-    let commands =
-        commands.join("\n").replace(&*util::target_dir().to_string_lossy(), "TARGET").replace(&*util::root().to_string_lossy(), ".");
+    let commands = commands
+        .join("\n")
+        .replace(&*util::target_dir().to_string_lossy(), "TARGET")
+        .replace(&*util::root().to_string_lossy(), ".");
     Ok(format!("{commands}\n{:016x}\n", hasher.finish()))
 }
 

@@ -1,6 +1,7 @@
 //! Mistakes in a configuration file, each with its place.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
@@ -12,7 +13,7 @@ pub(crate) struct Mistakes {
     file: String,
     count: String,
     #[source_code]
-    text: NamedSource<String>,
+    text: Arc<NamedSource<String>>,
     #[related]
     mistakes: Vec<Mistake>,
 }
@@ -38,7 +39,7 @@ impl Mistakes {
     pub(crate) fn new(file: &std::path::Path, text: &str, mistakes: Vec<Mistake>) -> Mistakes {
         let file = file.display().to_string();
         let count = if mistakes.len() == 1 { "a mistake".to_owned() } else { format!("{} mistakes", mistakes.len()) };
-        Mistakes { text: NamedSource::new(&file, text.to_owned()), file, count, mistakes }
+        Mistakes { text: Arc::new(NamedSource::new(&file, text.to_owned())), file, count, mistakes }
     }
 
     #[cfg(test)]

@@ -84,7 +84,7 @@ pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> 
         },
         Action::Show { json } => {
             let settings = File::find(chosen)?.map(|file| file.check(&command)).transpose()?;
-            show::show(command, settings.as_ref(), *json)
+            show::show(&command, settings.as_ref(), *json)
         }
     }
 }

@@ -24,7 +24,7 @@ struct Row {
     source: String,
 }
 
-pub(super) fn show(command: Command, settings: Option<&Settings>, json: bool) -> Result<()> {
+pub(super) fn show(command: &Command, settings: Option<&Settings>, json: bool) -> Result<()> {
     let mut rows = serve(command, settings);
     rows.extend(of_client(settings));
     if json {
@@ -57,8 +57,11 @@ fn from_file(settings: Option<&Settings>, setting: &Setting) -> String {
     settings.map_or_else(String::new, |settings| format!("{}:{}", settings.file.display(), setting.line))
 }
 
-fn serve(command: Command, settings: Option<&Settings>) -> Vec<Row> {
-    let command = settings.map_or_else(|| command.clone(), |settings| settings.as_defaults(command.clone()));
+fn serve(command: &Command, settings: Option<&Settings>) -> Vec<Row> {
+    let command = match settings {
+        Some(settings) => settings.as_defaults(command.clone()),
+        None => command.clone(),
+    };
     let matches = command.clone().try_get_matches_from(["outboard", keys::SERVE]);
     let matches = matches.unwrap_or_else(|error| failure::bad_usage(&error));
     let Some(serve) = matches.subcommand_matches(keys::SERVE) else { return Vec::new() };
