@@ -64,31 +64,48 @@ impl Socket {
         waker: Option<&Waker>,
         timeout: Option<Duration>,
     ) -> io::Result<Readiness> {
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, interest.read);
-        flags.set(PollFlags::OUT, interest.write);
-        flags.set(PollFlags::RDHUP, interest.hangup);
-        // A wait beyond what the clock can hold is a wait without a limit.
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut fds = [PollFd::new(&self.fd, flags), PollFd::new(&self.fd, PollFlags::empty())];
-        let count = match waker {
-            Some(waker) => {
-                fds[1] = PollFd::new(waker, PollFlags::IN);
-                2
-            }
-            None => 1,
-        };
-        poll_until(&mut fds[..count], deadline)?;
-        let found = fds[0].revents();
-        let failed = found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        let woken = count == 2 && fds[1].revents().contains(PollFlags::IN) && waker.is_some_and(Waker::clear);
-        Ok(Readiness {
-            read: interest.read && (failed || found.intersects(PollFlags::IN | PollFlags::RDHUP)),
-            write: interest.write && (failed || found.contains(PollFlags::OUT)),
-            hangup: failed || found.contains(PollFlags::RDHUP),
-            woken,
-        })
+        wait_for(self.fd(), None, interest, waker, timeout).map(|(ready, _)| ready)
     }
+}
+
+/// Waits as a stream over this descriptor is to; also until `bell`, if there is one, can be read. Whether it can.
+pub(crate) fn wait_for(
+    fd: BorrowedFd<'_>,
+    bell: Option<BorrowedFd<'_>>,
+    interest: Interest,
+    waker: Option<&Waker>,
+    timeout: Option<Duration>,
+) -> io::Result<(Readiness, bool)> {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, interest.read);
+    flags.set(PollFlags::OUT, interest.write);
+    flags.set(PollFlags::RDHUP, interest.hangup);
+    // A wait beyond what the clock can hold is a wait without a limit.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let nothing = || PollFd::from_borrowed_fd(fd, PollFlags::empty());
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags), nothing(), nothing()];
+    let mut count = 1;
+    if let Some(waker) = waker {
+        fds[count] = PollFd::new(waker, PollFlags::IN);
+        count += 1;
+    }
+    if let Some(bell) = bell {
+        fds[count] = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+        count += 1;
+    }
+    poll_until(&mut fds[..count], deadline)?;
+    let found = fds[0].revents();
+    let failed = found.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+    let can_be_read = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
+    let woken = waker.is_some_and(|waker| can_be_read(&fds[1]) && waker.clear());
+    let rung = bell.is_some() && can_be_read(&fds[count - 1]);
+    let ready = Readiness {
+        read: interest.read && (failed || found.intersects(PollFlags::IN | PollFlags::RDHUP)),
+        write: interest.write && (failed || found.contains(PollFlags::OUT)),
+        hangup: failed || found.contains(PollFlags::RDHUP),
+        woken,
+    };
+    Ok((ready, rung))
 }
 
 /// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type whose field `socket` it is.

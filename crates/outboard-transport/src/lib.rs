@@ -1,4 +1,4 @@
-//! Byte streams between client and server: the transport trait, its conformance suite, TCP, shared memory.
+//! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS over it, shared memory.
 //!
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`] does, so that the
 //! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
@@ -17,6 +17,7 @@ pub mod segment;
 pub mod shm;
 mod spin;
 pub mod tcp;
+pub mod tls;
 pub mod unix;
 mod waker;
 

@@ -1,0 +1,49 @@
+//! TLS 1.3 over another stream, by rustls: no record of it is made here.
+//!
+//! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. Whom a client believes is its [`Anchor`]'s matter.
+
+mod config;
+mod record;
+mod stream;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::{ClientConfig, ServerConfig};
+
+pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config};
+pub use stream::TlsStream;
+
+use crate::Stream;
+use record::Side;
+
+/// The first byte that a TLS client sends: the type of a record with a handshake message.
+pub const FIRST_BYTE: u8 = 0x16;
+
+/// Shakes hands as the client, and sends `first` along with its last words. `host` is the server's name or address, which a certificate of an
+/// authority must carry.
+pub fn connect(
+    below: Arc<dyn Stream>,
+    config: Arc<ClientConfig>,
+    host: &str,
+    first: &[u8],
+    deadline: Instant,
+) -> io::Result<Arc<TlsStream>> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server")))?;
+    let connection = UnbufferedClientConnection::new(config, name).map_err(record::failure)?;
+    TlsStream::shake_hands(below, Side::Client(connection), first, deadline)
+}
+
+/// Shakes hands as the server.
+pub fn accept(below: Arc<dyn Stream>, config: Arc<ServerConfig>, deadline: Instant) -> io::Result<Arc<TlsStream>> {
+    let connection = UnbufferedServerConnection::new(config).map_err(record::failure)?;
+    TlsStream::shake_hands(below, Side::Server(connection), &[], deadline)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! A stream over an encrypted one.
+//!
+//! One thread may read while another writes. rustls has one object for both directions, so that encrypting and decrypting take turns; receiving
+//! and sending do not. Whoever writes has `sealed` first, then `records`; no thread blocks while it has either.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::record::{Records, Sealed, Side, Step};
+use crate::descriptor::wait_for;
+use crate::{Capabilities, Interest, Readiness, Stream, Waker};
+
+/// TLS over another stream.
+pub struct TlsStream {
+    pub(super) below: Arc<dyn Stream>,
+    records: Mutex<Records>,
+    sealed: Mutex<Sealed>,
+    /// Threads that wait for something to read.
+    waiting: AtomicU32,
+    /// Readable while something can be read that is not in the socket any more: for those who wait there.
+    bell: OwnedFd,
+    rings: AtomicBool,
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Blocks until the stream below is ready, at most until the deadline.
+fn wait_below(below: &dyn Stream, interest: Interest, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    below.wait(interest, None, Some(left)).map(drop)
+}
+
+/// Writes all of it, at most until the deadline.
+fn write_below(below: &dyn Stream, sealed: &mut Sealed, deadline: Instant) -> io::Result<()> {
+    while !sealed.is_empty() {
+        match below.write(&[IoSlice::new(sealed.rest())]) {
+            Ok(count) => drop(sealed.advance(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_below(below, Interest::WRITE, deadline)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl TlsStream {
+    pub(super) fn shake_hands(
+        below: Arc<dyn Stream>,
+        side: Side,
+        first: &[u8],
+        deadline: Instant,
+    ) -> io::Result<Arc<TlsStream>> {
+        let (mut records, mut sealed) = (Records::new(side), Sealed::default());
+        loop {
+            let step = match records.shake_hands() {
+                Ok(step) => step,
+                Err(error) => {
+                    // The peer is told why, if it can be.
+                    records.take_alert(&mut sealed);
+                    let _ = write_below(&*below, &mut sealed, deadline);
+                    return Err(error);
+                }
+            };
+            match step {
+                Step::Done => {}
+                Step::Open => break,
+                Step::Blocked => {
+                    records.take_control(&mut sealed);
+                    write_below(&*below, &mut sealed, deadline)?;
+                    match records.receive(|room| below.read(room)) {
+                        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            wait_below(&*below, Interest::READ, deadline)?;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        let mut rest = first;
+        loop {
+            let count = records.seal(&[IoSlice::new(rest)], 0, &mut sealed)?;
+            write_below(&*below, &mut sealed, deadline)?;
+            rest = &rest[count..];
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(Arc::new(TlsStream {
+            below,
+            records: Mutex::new(records),
+            sealed: Mutex::new(sealed),
+            waiting: AtomicU32::new(0),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            rings: AtomicBool::new(false),
+        }))
+    }
+
+    /// Waits for the peer to say that it sends no more, and gives the stream below back, on which nothing was read beyond that.
+    pub fn leave(self: &Arc<Self>, deadline: Instant) -> io::Result<Arc<dyn Stream>> {
+        let not_expected = || io::Error::new(io::ErrorKind::InvalidData, "more came than was to come");
+        loop {
+            match self.read(&mut [0]) {
+                Ok(0) => break,
+                Ok(_) => return Err(not_expected()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait_below(&*self.below, Interest::READ, deadline)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if lock(&self.records).is_drained() { Ok(Arc::clone(&self.below)) } else { Err(not_expected()) }
+    }
+
+    /// Says that no more comes, if nobody is about to write; the peer can do without.
+    pub(super) fn say_goodbye(&self) {
+        if let (Ok(mut sealed), Ok(mut records)) = (self.sealed.try_lock(), self.records.try_lock())
+            && sealed.is_empty()
+        {
+            records.seal_the_end(&mut sealed);
+            drop(records);
+            let _ = self.flush(&mut sealed);
+        }
+    }
+
+    /// Tells those who wait at the socket of what is here instead, while there is anything.
+    fn ring(&self, records: &Records) {
+        if records.is_readable() {
+            if self.waiting.load(Ordering::SeqCst) > 0 && !self.rings.swap(true, Ordering::SeqCst) {
+                // Its counter cannot overflow by ones.
+                let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            }
+        } else if self.rings.swap(false, Ordering::SeqCst) {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+    }
+
+    /// Writes what is encrypted, as far as it fits; the plaintext in the records that have gone.
+    fn flush(&self, sealed: &mut Sealed) -> io::Result<usize> {
+        let mut plain = 0;
+        while !sealed.is_empty() {
+            match self.below.write(&[IoSlice::new(sealed.rest())]) {
+                Ok(count) => plain += sealed.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(plain)
+    }
+}
+
+impl Stream for TlsStream {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let mut records = lock(&self.records);
+        let result = loop {
+            match records.take(buffer) {
+                Ok(0) if records.is_over() => break Ok(0),
+                Ok(0) => {}
+                taken => break taken,
+            }
+            match records.receive(|room| self.below.read(room)) {
+                // A peer that is killed does not say goodbye, and one that is cut off cannot: to those above, whose frames have lengths, both
+                // are the end of the connection.
+                Ok(0) => records.end(),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.ring(&records);
+        result
+    }
+
+    /// Counts bytes only once the whole record they are in has gone: what was counted arrives without a further call. What is encrypted and not
+    /// counted is what the caller comes with next.
+    fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut sealed = lock(&self.sealed);
+        let mut told = self.flush(&mut sealed)?.min(total);
+        if sealed.is_empty() && told < total {
+            let mut records = lock(&self.records);
+            let result = records.seal(buffers, told, &mut sealed);
+            self.ring(&records);
+            drop(records);
+            result?;
+            told += self.flush(&mut sealed)?;
+        }
+        if told == 0 && total > 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(told) }
+    }
+
+    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
+        let Some(socket) = self.below.descriptor() else { return self.below.wait(interest, waker, timeout) };
+        if !interest.read {
+            return wait_for(socket, None, interest, waker, timeout).map(|(ready, _)| ready);
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let here = lock(&self.records).is_readable();
+        let timeout = if here { Some(Duration::ZERO) } else { timeout };
+        let waited = wait_for(socket, Some(self.bell.as_fd()), interest, waker, timeout);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let (mut ready, rung) = waited?;
+        ready.read |= here || rung;
+        Ok(ready)
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        self.say_goodbye();
+        self.below.shutdown()
+    }
+
+    fn abandon(&self) -> io::Result<()> {
+        self.below.abandon()
+    }
+
+    fn check_peer(&self) -> io::Result<()> {
+        self.below.check_peer()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // Whoever had the descriptor would have no keys.
+        Capabilities { descriptor: false, shares_memory: false, ..self.below.capabilities() }
+    }
+
+    fn transport(&self) -> &'static str {
+        "tcp+tls"
+    }
+
+    fn peer(&self) -> String {
+        self.below.peer()
+    }
+}

@@ -1,0 +1,252 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::*;
+use crate::tcp::Tcp;
+use crate::{Interest, Listener, Transport, read_exact, write_all};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A certificate for `name` of its own making.
+fn certificate(name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    (made.cert.into(), PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()))
+}
+
+/// TLS over TCP, both sides in this process.
+#[derive(Debug)]
+struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+/// Shakes hands as soon as a client is there: in the suite one thread connects and accepts only then.
+#[derive(Debug)]
+struct TlsServer {
+    address: String,
+    shaken: std::sync::Mutex<std::sync::mpsc::Receiver<Arc<TlsStream>>>,
+}
+
+impl Tls {
+    fn new() -> Tls {
+        let (certificate, key) = certificate("localhost");
+        let anchor = Anchor::Pinned(Fingerprint::of(&certificate));
+        Tls {
+            client: client_config(anchor, None).unwrap(),
+            server: Arc::new(server_config(vec![certificate], key, None).unwrap()),
+        }
+    }
+}
+
+impl Transport for Tls {
+    fn name(&self) -> &'static str {
+        "tls"
+    }
+
+    fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
+        let below = Tcp.connect(address, timeout)?;
+        Ok(connect(below, Arc::clone(&self.client), "localhost", &[], Instant::now() + PATIENCE)?)
+    }
+
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        let (below, config) = (Tcp.listen(address)?, Arc::clone(&self.server));
+        let address = below.address()?;
+        let (send, shaken) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while let Ok(stream) = below.accept() {
+                let stream = accept(stream, Arc::clone(&config), Instant::now() + PATIENCE).unwrap();
+                if send.send(stream).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Box::new(TlsServer { address, shaken: shaken.into() }))
+    }
+}
+
+impl Listener for TlsServer {
+    fn accept(&self) -> io::Result<Arc<dyn Stream>> {
+        Ok(self.shaken.lock().unwrap().recv_timeout(PATIENCE).unwrap())
+    }
+
+    fn address(&self) -> io::Result<String> {
+        Ok(self.address.clone())
+    }
+}
+
+crate::conformance!(Tls::new(), "127.0.0.1:0");
+
+/// Both ends, of a client and a server with these settings.
+fn pair(client: Arc<ClientConfig>, server: ServerConfig) -> (io::Result<Arc<TlsStream>>, io::Result<Arc<TlsStream>>) {
+    let listener = Tcp.listen("127.0.0.1:0").unwrap();
+    let address = listener.address().unwrap();
+    std::thread::scope(|scope| {
+        let deadline = Instant::now() + PATIENCE;
+        let there = scope.spawn(move || accept(listener.accept().unwrap(), Arc::new(server), deadline));
+        let here = connect(Tcp.connect(&address, PATIENCE).unwrap(), client, "localhost", b"!", deadline);
+        (here, there.join().unwrap())
+    })
+}
+
+fn open() -> (Arc<TlsStream>, Arc<TlsStream>) {
+    let Tls { client, server } = Tls::new();
+    let (here, there) = pair(client, Arc::into_inner(server).unwrap());
+    let (here, there) = (here.unwrap(), there.unwrap());
+    read_exact(&*there, &mut [0]).unwrap();
+    (here, there)
+}
+
+#[test]
+fn many_buffers_of_all_sizes_arrive_in_order_while_as_much_comes_back() {
+    let (here, there) = open();
+    let sizes = [1, 24, 0, 100_000, 16_384, 16_383, 7, 300_000, 65_536, 3];
+    let bytes: Vec<u8> = (0..sizes.iter().sum::<usize>()).map(|i| (i * 31 % 251) as u8).collect();
+    std::thread::scope(|scope| {
+        for (from, to) in [(&here, &there), (&there, &here)] {
+            let bytes = &bytes;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let mut rest: &[u8] = bytes;
+                    let mut parts: Vec<io::IoSlice<'_>> = Vec::new();
+                    for size in sizes {
+                        let (part, others) = rest.split_at(size);
+                        parts.push(io::IoSlice::new(part));
+                        rest = others;
+                    }
+                    let mut left = &mut parts[..];
+                    io::IoSlice::advance_slices(&mut left, 0);
+                    while !left.is_empty() {
+                        match from.write(left) {
+                            Ok(count) => io::IoSlice::advance_slices(&mut left, count),
+                            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                                from.wait(Interest::WRITE, None, Some(PATIENCE)).unwrap();
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            });
+            scope.spawn(move || {
+                let mut received = vec![0; bytes.len()];
+                for _ in 0..20 {
+                    // A few at first, as a lane's reader does.
+                    read_exact(&**to, &mut received[..25]).unwrap();
+                    read_exact(&**to, &mut received[25..]).unwrap();
+                    assert!(received == *bytes);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_left_of_a_record_wakes_those_who_wait_at_the_socket() {
+    let (here, there) = open();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| there.wait(Interest::READ, None, Some(PATIENCE)).unwrap());
+        write_all(&*here, b"some bytes").unwrap();
+        assert!(waiting.join().unwrap().read);
+        read_exact(&*there, &mut [0]).unwrap();
+        // Nothing is in the socket any more.
+        assert!(there.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
+        let other = scope.spawn(|| {
+            let mut rest = [0; 9 + 5];
+            read_exact(&*there, &mut rest).unwrap();
+            rest
+        });
+        write_all(&*here, b", more").unwrap();
+        assert_eq!(&other.join().unwrap(), b"ome bytes, mor");
+    });
+    assert!(there.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
+    assert_eq!(there.read(&mut [0; 8]).unwrap(), 1);
+    let ready = there.wait(Interest::READ, None, Some(Duration::from_millis(10))).unwrap();
+    assert_eq!(ready, crate::Readiness::default(), "all has been read");
+}
+
+#[test]
+fn another_certificate_is_refused_and_named() {
+    let (wanted, _) = certificate("localhost");
+    let (shown, key) = certificate("localhost");
+    let pinned = client_config(Anchor::Pinned(Fingerprint::of(&wanted)), None).unwrap();
+    let server = || server_config(vec![shown.clone()], key.clone_key(), None).unwrap();
+    let (here, there) = pair(pinned, server());
+    let error = here.unwrap_err().to_string();
+    assert!(error.contains(&Fingerprint::of(&shown).to_string()), "{error}");
+    assert!(there.is_err(), "the server is told");
+
+    let authority = client_config(Anchor::Authorities(vec![wanted]), None).unwrap();
+    assert!(pair(authority, server()).0.is_err());
+    let authority = client_config(Anchor::Authorities(vec![shown.clone()]), None).unwrap();
+    assert!(pair(authority, server()).0.is_ok());
+    let (other_name, key) = certificate("elsewhere");
+    let authority = client_config(Anchor::Authorities(vec![other_name.clone()]), None).unwrap();
+    let error = pair(authority, server_config(vec![other_name], key, None).unwrap()).0.unwrap_err().to_string();
+    assert!(error.contains("not valid for name"), "{error}");
+}
+
+#[test]
+fn a_stream_can_be_left_and_encrypted_anew() {
+    let (here, there) = open();
+    write_all(&*there, b"go on").unwrap();
+    let mut said = [0; 5];
+    read_exact(&*here, &mut said).unwrap();
+    there.say_goodbye();
+    let below = here.leave(Instant::now() + PATIENCE).unwrap();
+    write_all(&*below, b"in the clear").unwrap();
+    let mut clear = [0; 12];
+    read_exact(&*there.below, &mut clear).unwrap();
+    assert_eq!(&clear, b"in the clear");
+}
+
+#[test]
+fn an_altered_byte_is_found_out() {
+    let Tls { client, server } = Tls::new();
+    let listener = Tcp.listen("127.0.0.1:0").unwrap();
+    let address = listener.address().unwrap();
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let middle = between.local_addr().unwrap().to_string();
+    // Passes everything on, and changes a byte of what the client says last.
+    std::thread::spawn(move || {
+        let (client, _) = between.accept().unwrap();
+        let server = TcpStream::connect(address).unwrap();
+        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        let (mut from, mut to) = (client, server);
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if bytes[..count].len() == 22 + 5 {
+                bytes[count - 1] ^= 1;
+            }
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            let there = accept(listener.accept().unwrap(), server, deadline).unwrap();
+            read_exact(&*there, &mut [0]).unwrap();
+            read_exact(&*there, &mut [0; 5])
+        });
+        let here = connect(Tcp.connect(&middle, PATIENCE).unwrap(), client, "localhost", b"!", deadline).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        write_all(&*here, b"five5").unwrap();
+        let error = there.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    });
+}
+
+#[test]
+fn fingerprints_are_read_as_they_are_written() {
+    let print = Fingerprint::of(b"a certificate");
+    assert_eq!(print.to_string().parse::<Fingerprint>().unwrap(), print);
+    let with_colons: Vec<String> = print.0.iter().map(|byte| format!("{byte:02X}")).collect();
+    assert_eq!(with_colons.join(":").parse::<Fingerprint>().unwrap(), print);
+    for text in ["", "sha256:", "sha256:00", &format!("{print}0"), &"g".repeat(64)] {
+        assert!(text.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hexadecimal"), "{text}");
+    }
+}
