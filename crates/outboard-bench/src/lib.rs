@@ -9,6 +9,7 @@
 pub mod apps;
 pub mod child;
 mod lab;
+pub mod link;
 pub mod machine;
 pub mod measures;
 mod numbers;

@@ -66,7 +66,7 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
 
 /// How many devices NVIDIA's driver has, or why it has none. Another process asks it, so that the supervisor itself
 /// never loads a driver.
-fn nvidia_devices() -> Result<Result<u32, String>> {
+pub(crate) fn nvidia_devices() -> Result<Result<u32, String>> {
     let output = Command::new("/proc/self/exe")
         .arg("check-driver")
         .env_remove(VARIABLE)

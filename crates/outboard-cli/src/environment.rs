@@ -32,6 +32,12 @@ pub(crate) fn variables(
     variables
 }
 
+/// Whether a program of this name would be found.
+pub(crate) fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// A search path with our folder first. An empty one is none: to the loader, an empty entry is the current folder.
 fn in_front(ours: &OsStr, others: Option<OsString>) -> OsString {
     let mut path = ours.to_owned();

@@ -42,9 +42,13 @@ impl Failure {
     }
 
     /// Its code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
+    }
+
+    /// What to do.
+    pub(crate) fn help(&self) -> &str {
+        &self.help
     }
 }
 

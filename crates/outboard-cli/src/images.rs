@@ -10,7 +10,7 @@ pub(crate) fn folder(given: Option<PathBuf>) -> Option<PathBuf> {
     if given.as_deref() == Some(Path::new("off")) {
         return None;
     }
-    let Some(folder) = given.or_else(|| usual(|name| std::env::var_os(name))) else {
+    let Some(folder) = given.or_else(usual_folder) else {
         tracing::warn!("images are not kept: there is no folder for caches; --image-cache names one");
         return None;
     };
@@ -21,6 +21,11 @@ pub(crate) fn folder(given: Option<PathBuf>) -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// The folder that is used unless another one is named.
+pub(crate) fn usual_folder() -> Option<PathBuf> {
+    usual(|name| std::env::var_os(name))
 }
 
 /// In the user's folder for caches.

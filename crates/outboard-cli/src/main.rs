@@ -3,6 +3,7 @@
 mod bench;
 mod config;
 mod devices;
+mod doctor;
 mod driver;
 mod environment;
 mod explain;
@@ -43,6 +44,8 @@ enum Command {
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
     Bench(bench::Args),
+    /// Check this machine as a client or a server: what is wrong, how to mend it, what to expect.
+    Doctor(doctor::Args),
     /// Check the configuration, or show what is in force.
     Config(config::Args),
     /// Say what an error code means and what to do about it.
@@ -53,6 +56,9 @@ enum Command {
     /// Serve one client; started by `serve`.
     #[command(hide = true)]
     Worker(serve::WorkerArgs),
+    /// Try something for `doctor`, which starts it.
+    #[command(hide = true)]
+    DoctorTrial(doctor::TrialArgs),
     /// Look for NVIDIA's driver; started by `serve`.
     #[command(hide = true)]
     CheckDriver,
@@ -68,6 +74,8 @@ fn main() -> miette::Result<()> {
         Command::Devices(args) => devices::devices(&args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Doctor(args) => doctor::doctor(args),
+        Command::DoctorTrial(args) => doctor::attempt(args),
         Command::Config(args) => config::config(&args, cli.config, Cli::command()),
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),

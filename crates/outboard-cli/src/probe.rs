@@ -7,7 +7,7 @@ use outboard_client::target::{Target, TargetError, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{Extensions, HandshakeError, Hello, Process, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION};
 use outboard_wire::platform::Platform;
 
 use crate::failure::Failure;
@@ -22,6 +22,8 @@ pub(crate) struct Offer {
     pub(crate) software: String,
     /// Over which transport it was reached.
     pub(crate) transport: &'static str,
+    /// Where clients on its machine find it.
+    pub(crate) local: Option<Local>,
     /// Its driver and devices.
     pub(crate) platform: Platform,
 }
@@ -70,7 +72,7 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
             "`outboard devices` lists them with their indices, which count from 0",
         ));
     }
-    Ok(Offer { software: welcome.software, transport: stream.transport(), platform })
+    Ok(Offer { software: welcome.software, transport: stream.transport(), local: welcome.local, platform })
 }
 
 fn count(devices: usize) -> String {

@@ -23,38 +23,38 @@ pub(crate) struct Args {
     /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's if that finds a
     /// device, else the software device.
     #[arg(long, value_name = "nvidia|cpu|PATH")]
-    driver: Option<Choice>,
+    pub(crate) driver: Option<Choice>,
     /// The NVML library that answers for the devices; without it the one beside the driver library, or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
     /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
-    listen: String,
+    pub(crate) listen: String,
     /// The Unix socket over which clients on this machine share memory with the server; `none` for none. Without it PORT.sock in the folder outboard
     /// of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "PATH|none")]
-    socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Who may connect to the socket: the server's own user and root, its group too, or every user of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
     /// How many workers wait for clients with the driver started and a context made, which spares a client most of its start-up. Each holds
     /// some memory of its device: about 530 MB on an H200.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
-    warm: u32,
+    pub(crate) warm: u32,
     /// The devices on which waiting workers hold a context, by index, or `none`. A session that does not use one gives it back.
     #[arg(long, default_value = "0", value_name = "INDEX,…|none")]
     warm_devices: Indices,
     /// Where images (the code that clients load) are kept, so that no later client needs to send them again; `off` keeps none. Without it,
     /// `outboard/images` in the user's folder for caches.
     #[arg(long, value_name = "DIR|off")]
-    image_cache: Option<PathBuf>,
+    pub(crate) image_cache: Option<PathBuf>,
     /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
-    image_cache_limit: u64,
+    pub(crate) image_cache_limit: u64,
     /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it. Tried with the
     /// software device only so far.
     #[arg(long, default_value = "off", value_name = "on|strict|off")]
-    sandbox: Mode,
+    pub(crate) sandbox: Mode,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -171,7 +171,7 @@ pub(crate) fn check_driver() -> Result<()> {
 }
 
 /// Adds the usual port to an address that has none.
-fn with_port(address: &str) -> String {
+pub(crate) fn with_port(address: &str) -> String {
     let after_brackets = address.rsplit(']').next().unwrap_or(address);
     let bare_ipv6 = !address.starts_with('[') && address.matches(':').count() > 1;
     if bare_ipv6 {

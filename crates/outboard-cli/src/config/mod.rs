@@ -68,6 +68,18 @@ fn first_look(command: &Command, line: &[OsString]) -> Option<(Option<PathBuf>, 
     Some((chosen.cloned(), name.to_owned()))
 }
 
+/// The flags of `outboard serve` as they would be in force with these on the command line.
+pub(crate) fn of_serve(command: fn() -> Command, flags: Vec<OsString>) -> Result<ArgMatches> {
+    let mut built = keys::with_environment(command());
+    let line: Vec<OsString> = ["outboard", keys::SERVE].map(OsString::from).into_iter().chain(flags).collect();
+    let chosen = first_look(&built, &line).and_then(|(chosen, _)| chosen);
+    if let Some(file) = File::find(chosen)? {
+        built = file.check(&built)?.as_defaults(built);
+    }
+    let mut matches = built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error));
+    Ok(matches.remove_subcommand().map(|(_, inner)| inner).unwrap_or_default())
+}
+
 fn reads_configuration(command: &Command, name: &str) -> bool {
     let hidden = command.find_subcommand(name).is_none_or(Command::is_hide_set);
     !hidden && !WITHOUT.contains(&name)

@@ -41,7 +41,7 @@ pub(super) struct Door {
 }
 
 /// The usual path: in the folder that the system gives a user or its services for the time they run.
-fn usual(port: u16) -> PathBuf {
+pub fn usual(port: u16) -> PathBuf {
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("outboard"),
         _ if geteuid().is_root() => PathBuf::from("/run/outboard"),

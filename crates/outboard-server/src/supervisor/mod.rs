@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 
 use drain::{Drain, Signals};
 use local::Door;
-pub use local::{Access, Socket};
+pub use local::{Access, Socket, usual as usual_socket};
 use sessions::Sessions;
 use warm::Warm;
 

@@ -1,0 +1,121 @@
+//! What the doctor finds, and how it is told.
+
+use std::fmt::Write as _;
+
+use outboard_wire::Code;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but not as well as it could, or not for everybody.
+    Warn,
+    /// Does not work.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    /// What was looked at: a word.
+    pub(crate) check: &'static str,
+    pub(crate) level: Level,
+    /// What was found: a sentence.
+    pub(crate) found: String,
+    /// How to mend it, or what to expect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mend: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<&'static str>,
+}
+
+impl Finding {
+    pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Ok, found: found.into(), mend: None, code: None }
+    }
+
+    pub(crate) fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Warn, found: found.into(), mend: Some(mend.into()), code: None }
+    }
+
+    pub(crate) fn fail(check: &'static str, code: Code, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        let (found, mend) = (found.into(), Some(mend.into()));
+        Finding { check, level: Level::Fail, found, mend, code: Some(code.text()) }
+    }
+
+    /// What a command would have said.
+    pub(crate) fn failure(check: &'static str, failure: &Failure) -> Finding {
+        Finding::fail(check, failure.code(), failure.to_string(), failure.help())
+    }
+
+    /// Says what follows from what was found, though nothing is wrong.
+    pub(crate) fn expect(mut self, mend: impl Into<String>) -> Finding {
+        self.mend = Some(mend.into());
+        self
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Of what.
+    pub(crate) of: String,
+    pub(crate) worst: Level,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(crate) fn new(of: impl Into<String>, findings: Vec<Finding>) -> Report {
+        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+        Report { of: of.into(), worst, findings }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}\n\n", self.of);
+        let width = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+        for finding in &self.findings {
+            let level = match finding.level {
+                Level::Ok => "ok  ",
+                Level::Warn => "warn",
+                Level::Fail => "FAIL",
+            };
+            let code = finding.code.map_or_else(String::new, |code| format!(" [{code}]"));
+            let _ = writeln!(text, "{level}  {:width$}  {}{code}", finding.check, finding.found);
+            for line in finding.mend.iter().flat_map(|mend| mend.lines()) {
+                let _ = writeln!(text, "      {:width$}  → {line}", "");
+            }
+        }
+        let count = |level| self.findings.iter().filter(|finding| finding.level == level).count();
+        let (failed, warned) = (count(Level::Fail), count(Level::Warn));
+        let _ = match (failed, warned) {
+            (0, 0) => writeln!(text, "\nEverything is as it should be."),
+            (0, _) => writeln!(text, "\nIt works; {warned} could be better."),
+            _ => writeln!(text, "\n{failed} failed. `outboard explain CODE` says more."),
+        };
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_counts() {
+        let ok = || Finding::ok("link", "fast");
+        let warn = || Finding::warn("limits", "low", "raise it\nor not");
+        assert_eq!(Report::new("x", vec![]).worst, Level::Ok);
+        assert_eq!(Report::new("x", vec![warn(), ok()]).worst, Level::Warn);
+        let report = Report::new("x", vec![ok(), Finding::fail("server", Code::Busy, "full", "wait"), warn()]);
+        assert_eq!(report.worst, Level::Fail);
+        let text = report.text();
+        assert!(text.contains("FAIL  server  full [OB0206]\n              → wait\n"), "{text}");
+        assert!(text.contains("→ raise it\n              → or not"), "{text}");
+    }
+}

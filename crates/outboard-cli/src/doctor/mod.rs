@@ -1,0 +1,81 @@
+//! `outboard doctor`: checks a client or a server, says what is wrong, how to mend it, and what to expect.
+
+mod child;
+mod client;
+mod driver;
+mod finding;
+mod link;
+mod machine;
+mod server;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use miette::{IntoDiagnostic, Result};
+use outboard_client::target::Target;
+
+use crate::output;
+use finding::Level;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The server to reach. Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    #[arg(long)]
+    server: Option<Target>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(clap::Subcommand)]
+enum Role {
+    /// Check this machine as a server: its driver, limits, ports and folders.
+    Serve {
+        /// Flags that `outboard serve` is going to have.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS OF SERVE")]
+        flags: Vec<OsString>,
+    },
+}
+
+/// What is tried in a process of its own.
+#[derive(clap::Args)]
+pub(crate) struct TrialArgs {
+    #[command(subcommand)]
+    trial: Trial,
+}
+
+#[derive(clap::Subcommand)]
+enum Trial {
+    /// Use a driver library.
+    Driver { library: PathBuf },
+    /// Say which driver library the loader finds.
+    Loader,
+    /// Measure the way to the server.
+    Link,
+    /// Make a user namespace.
+    Namespace,
+}
+
+pub(crate) fn doctor(args: Args) -> Result<()> {
+    let report = match args.role {
+        None => client::check(args.server)?,
+        Some(Role::Serve { flags }) => server::check(flags)?,
+    };
+    let text = if args.json { serde_json::to_string_pretty(&report).into_diagnostic()? + "\n" } else { report.text() };
+    output::print(&text)?;
+    if report.worst == Level::Fail {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+pub(crate) fn attempt(args: TrialArgs) -> Result<()> {
+    match args.trial {
+        Trial::Driver { library } => output::print(&driver::describe(&library)),
+        Trial::Loader => output::print(&client::loaded()),
+        Trial::Link => output::print(&link::measured()),
+        Trial::Namespace => machine::make_namespace(),
+    }
+}

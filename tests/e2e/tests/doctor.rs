@@ -1,0 +1,223 @@
+//! `outboard doctor`: troubles are made, and it has to find each.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use outboard_e2e::{Server, dist};
+use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde_json::Value;
+
+/// What the doctor has found.
+struct Report {
+    code: Option<i32>,
+    findings: Vec<Value>,
+    text: String,
+}
+
+impl Report {
+    /// The findings of a check.
+    fn of(&self, check: &str) -> Vec<&Value> {
+        self.findings.iter().filter(|finding| finding["check"] == check).collect()
+    }
+
+    /// The one finding of a check at a level.
+    fn expect(&self, check: &str, level: &str) -> &Value {
+        let found = self.of(check);
+        let found = found.iter().find(|finding| finding["level"] == level);
+        found.unwrap_or_else(|| panic!("no finding of {check} is {level} in {}", self.text))
+    }
+}
+
+fn doctor(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Report {
+    let mut command = Command::new(dist().join("bin/outboard"));
+    command.args(["doctor", "--json", "--config", "none"]).args(args);
+    command.env_remove("OUTBOARD_SERVER").env_remove("OUTBOARD_TRANSPORT");
+    prepare(&mut command);
+    let output = command.output().expect("outboard starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"));
+    Report { code: output.status.code(), findings: report["findings"].as_array().cloned().unwrap_or_default(), text }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("outboard-doctor-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
+    folder
+}
+
+#[test]
+fn a_healthy_client_is_told_what_to_expect() {
+    let server = Server::start();
+    let report = doctor(&["--server", server.address()], |_| {});
+    assert_eq!(report.code, Some(0), "{}", report.text);
+    for check in ["libraries", "loader", "name", "server", "session", "shared memory"] {
+        report.expect(check, "ok");
+    }
+    // How fast this machine is just now is not what is tested.
+    let (latency, bandwidth) = (report.of("latency")[0], report.of("bandwidth")[0]);
+    assert!(latency["found"].as_str().is_some_and(|found| found.contains("the network alone")), "{latency}");
+    assert!(bandwidth["mend"].as_str().is_some_and(|mend| mend.contains("1 GB takes")), "{bandwidth}");
+    let session = report.expect("session", "ok")["found"].as_str().unwrap_or_default();
+    assert!(session.contains("over shm"), "client and server are on one machine: {session}");
+}
+
+#[test]
+fn a_closed_port_an_unknown_name_and_a_stranger_are_told_apart() {
+    let code = |server: &str, check: &str| {
+        let report = doctor(&["--server", server], |_| {});
+        assert_eq!(report.code, Some(1), "{}", report.text);
+        report.expect(check, "fail")["code"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(code("127.0.0.1:1", "server"), "OB0101");
+    assert_eq!(code("no-such-host.invalid", "name"), "OB0111");
+    assert_eq!(code("unix:/nonexistent/9470.sock", "server"), "OB0104");
+    let refuses = |bytes: Vec<u8>| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("its address").to_string();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+                let _ = std::io::Write::write_all(&mut stream, &bytes);
+            }
+        });
+        address
+    };
+    assert_eq!(code(&refuses(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "server"), "OB0106");
+    let old = Refusal { code: RefusalCode::ClientTooOld, sentence: "the client is too old".into() };
+    assert_eq!(code(&refuses(old.encode(VERSION)), "server"), "OB0201");
+}
+
+#[test]
+fn a_server_whose_driver_fails_is_told() {
+    let server = Server::start_with(&["--driver", "/nonexistent/libcuda.so.1"], &[]);
+    let report = doctor(&["--server", server.address()], |_| {});
+    assert_eq!(report.expect("server", "fail")["code"], "OB0304", "{}", report.text);
+}
+
+#[test]
+fn limits_and_the_way_of_the_loader_are_looked_at() {
+    let server = Server::start();
+    let report = doctor(&["--server", server.address()], |command| {
+        // SAFETY: between fork and exec, one system call.
+        unsafe {
+            command.pre_exec(|| Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum: Some(40) })?));
+        }
+    });
+    let limits = report.expect("limits", "warn");
+    assert!(limits["found"].as_str().is_some_and(|found| found.contains("40 files")), "{limits}");
+
+    // Something that the loader takes before any search path.
+    let folder = folder("preload");
+    let other = folder.join("libcuda.so.1");
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), &other).expect("it can be copied");
+    let report = doctor(&["--server", "127.0.0.1:1"], |command| {
+        command.env("OUTBOARD_LIB", &folder);
+    });
+    assert_eq!(report.expect("libraries", "fail")["code"], "OB0701");
+    let report = doctor(&["--server", "127.0.0.1:1"], |command| {
+        command.env("LD_LIBRARY_PATH", &folder);
+    });
+    report.expect("loader", "ok");
+    let other = report.expect("driver", "ok")["found"].as_str().unwrap_or_default();
+    assert!(other.contains(folder.to_str().unwrap_or_default()), "without `outboard run` it is {other}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn memory_that_could_be_shared_and_is_not_is_told() {
+    let socket = folder("socket").join("x.sock");
+    let server = Server::start_with(&["--driver", "cpu", "--socket", socket.to_str().expect("a plain path")], &[]);
+    std::fs::rename(&socket, socket.with_extension("elsewhere")).expect("the socket is there");
+    let report = doctor(&["--server", server.address()], |_| {});
+    let memory = report.expect("shared memory", "warn");
+    assert!(memory["mend"].as_str().is_some_and(|mend| mend.contains("container")), "{memory}");
+    let report = doctor(&["--server", server.address()], |command| {
+        command.env("OUTBOARD_TRANSPORT", "tcp");
+    });
+    assert!(
+        report.expect("shared memory", "warn")["found"].as_str().is_some_and(|found| found.contains("asks for TCP"))
+    );
+    let _ = std::fs::remove_dir_all(socket.parent().expect("it has a folder"));
+}
+
+#[test]
+fn a_healthy_server_is_ok() {
+    let caches = folder("caches");
+    let report = doctor(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0"], |command| {
+        command.env("XDG_CACHE_HOME", &caches).env("XDG_RUNTIME_DIR", &caches);
+    });
+    assert_eq!(report.code, Some(0), "{}", report.text);
+    for check in ["driver", "devices", "port", "socket", "image cache", "network"] {
+        assert!(!report.of(check).is_empty(), "{check} is looked at: {}", report.text);
+    }
+    assert!(report.expect("driver", "ok")["found"].as_str().is_some_and(|found| found.contains("liboutboard-cpu.so")));
+    let sandbox = report.of("sandbox")[0]["found"].as_str().unwrap_or_default().to_owned();
+    assert!(sandbox.contains("Landlock") && sandbox.contains("seccomp") && sandbox.contains("namespaces"), "{sandbox}");
+    let _ = std::fs::remove_dir_all(&caches);
+}
+
+#[test]
+fn each_trouble_of_a_server_is_told() {
+    let code = |args: &[&str], check: &str, level: &str| {
+        let report = doctor(&[&["serve"], args].concat(), |_| {});
+        assert_eq!(report.code, Some(i32::from(level == "fail")), "{}", report.text);
+        report.expect(check, level)["code"].as_str().unwrap_or_default().to_owned()
+    };
+    let cpu = ["--driver", "cpu", "--image-cache", "off", "--socket", "none", "--listen", "127.0.0.1:0"];
+    let with = |others: &[&'static str]| -> Vec<&'static str> {
+        cpu.chunks(2).filter(|pair| pair[0] != others[0]).flatten().copied().chain(others.iter().copied()).collect()
+    };
+    assert_eq!(code(&with(&["--driver", "/nonexistent/libcuda.so.1"]), "driver", "fail"), "OB0304");
+    // A library of the system that is no driver.
+    let no_driver = with(&["--driver", "libc.so.6"]);
+    assert_eq!(code(&no_driver, "driver", "fail"), "OB0304");
+    assert_eq!(code(&with(&["--image-cache", "/proc/outboard"]), "image cache", "warn"), "OB0306");
+    assert_eq!(code(&with(&["--socket", "/proc/x.sock"]), "socket", "fail"), "OB0302");
+    assert_eq!(code(&with(&["--listen", "192.0.2.1:9470"]), "port", "fail"), "OB0302");
+    // Somebody who says nothing has the port.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    std::thread::spawn(move || listener.incoming().flatten().for_each(drop));
+    let report =
+        doctor(&["serve", "--driver", "cpu", "--image-cache", "off", "--socket", "none", "--listen", &address], |_| {});
+    assert_eq!(report.expect("port", "fail")["code"], "OB0302");
+    // A server of ours that is there already is no trouble.
+    let server = Server::start();
+    let report = doctor(&["serve", "--driver", "cpu", "--socket", "none", "--listen", server.address()], |_| {});
+    assert!(
+        report.expect("port", "ok")["found"].as_str().is_some_and(|found| found.contains("already")),
+        "{}",
+        report.text
+    );
+}
+
+#[test]
+fn a_folder_of_images_that_cannot_be_written_is_told() {
+    let folder = folder("images");
+    let mut mode = std::fs::metadata(&folder).expect("it is there").permissions();
+    mode.set_mode(0o500);
+    std::fs::set_permissions(&folder, mode).expect("it is ours");
+    let path = folder.to_str().expect("a plain path");
+    let report = doctor(
+        &["serve", "--driver", "cpu", "--socket", "none", "--listen", "127.0.0.1:0", "--image-cache", path],
+        |_| {},
+    );
+    // Root may write there all the same, and then that is what has to be found.
+    let wanted = if rustix::process::geteuid().is_root() { "ok" } else { "warn" };
+    report.expect("image cache", wanted);
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn people_get_a_table() {
+    let output = Command::new(dist().join("bin/outboard"))
+        .args(["doctor", "--config", "none", "--server", "127.0.0.1:1"])
+        .output();
+    let text = String::from_utf8_lossy(&output.expect("outboard starts").stdout).into_owned();
+    assert!(text.contains("FAIL  server") && text.contains("[OB0101]") && text.contains("→ start a server"), "{text}");
+}
