@@ -1,5 +1,6 @@
 //! The command `outboard`.
 
+mod admin;
 mod bench;
 mod config;
 mod devices;
@@ -10,11 +11,13 @@ mod explain;
 mod failure;
 mod images;
 mod install;
+mod kill;
 mod output;
 mod probe;
 mod profile;
 mod run;
 mod serve;
+mod sessions;
 mod watched;
 
 use std::path::PathBuf;
@@ -40,6 +43,10 @@ enum Command {
     Run(run::Args),
     /// List the devices that a server offers.
     Devices(devices::Args),
+    /// List the sessions of a server on this machine.
+    Sessions(sessions::Args),
+    /// End sessions of a server on this machine.
+    Kill(kill::Args),
     /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
@@ -72,6 +79,8 @@ fn main() -> miette::Result<()> {
         Command::Serve(args) => serve::serve(args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
+        Command::Sessions(args) => sessions::sessions(&args),
+        Command::Kill(args) => kill::kill(args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Doctor(args) => doctor::doctor(args),

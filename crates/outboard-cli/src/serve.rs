@@ -1,5 +1,6 @@
 //! `outboard serve` and the worker processes it starts.
 
+mod observe;
 mod sharing;
 mod standing;
 
@@ -55,6 +56,8 @@ pub(crate) struct Args {
     /// software device only so far.
     #[arg(long, default_value = "off", value_name = "on|strict|off")]
     pub(crate) sandbox: Mode,
+    #[command(flatten)]
+    observe: observe::ObserveArgs,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -143,6 +146,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         SocketAccess::Group => Access::Group,
         SocketAccess::All => Access::All,
     };
+    args.observe.apply(&mut config);
     config.warm = args.warm as usize;
     config.warm_contexts = args.warm_devices.0;
     args.standing.apply(&mut config);

@@ -14,7 +14,7 @@ use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
-use outboard_wire::notice::{COPIED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
+use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
 use outboard_wire::platform::Platform;
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader};
@@ -693,8 +693,12 @@ fn client_name() -> String {
 
 /// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
 pub(crate) fn explain(error: &OpenError) {
+    say(error.code(), &error.to_string());
+}
+
+fn say(code: Code, sentence: &str) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {}", error.code().end(&error.to_string()));
+        eprintln!("outboard: {}", code.end(sentence));
     }
 }
 
@@ -714,6 +718,11 @@ fn notice(pending: &Pending, copies: &Copies, code: u16, payload: &[u8]) {
         OUTPUT => print(payload, unsafe { stdout }),
         // SAFETY: as above.
         ERRORS => print(payload, unsafe { stderr }),
+        ENDED => {
+            if let Ok(sentence) = Reader::new(payload).get::<&str>() {
+                say(Code::SessionOver, &format!("the session was {sentence}"));
+            }
+        }
         COPIED => {
             if let Ok(number) = Reader::new(payload).get() {
                 copies.copied(number);

@@ -24,6 +24,10 @@ pub(crate) enum ToWorker {
     Start(Box<Start>),
     /// The board comes along; it follows the start.
     Board,
+    /// The session's meter comes along; it follows the board.
+    Meter,
+    /// The session is to end now; the client is told this.
+    End { sentence: String },
     /// The connection that comes along is one more lane of the session.
     Lane,
     /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
@@ -154,6 +158,11 @@ impl Encode for ToWorker {
             ToWorker::Lane => writer.u8(1),
             ToWorker::Board => writer.u8(2),
             ToWorker::Memory => writer.u8(4),
+            ToWorker::Meter => writer.u8(40),
+            ToWorker::End { sentence } => {
+                writer.u8(41);
+                writer.str(sentence);
+            }
             ToWorker::Answer { request, payload } => {
                 writer.u8(3);
                 writer.u64(*request);
@@ -187,6 +196,8 @@ impl<'a> Decode<'a> for ToWorker {
             1 => Ok(ToWorker::Lane),
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
+            40 => Ok(ToWorker::Meter),
+            41 => Ok(ToWorker::End { sentence: reader.get()? }),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
             5 => Ok(ToWorker::Warm(Warm { contexts: reader.get()?, supervisor: reader.u32()? })),
             value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
@@ -273,6 +284,8 @@ mod tests {
         send(here.as_fd(), &ToWorker::Lane, None).unwrap();
         let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
         send(here.as_fd(), &warm, None).unwrap();
+        let end = ToWorker::End { sentence: "enough".into() };
+        send(here.as_fd(), &end, None).unwrap();
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
         assert_eq!(message, ToWorker::Start(Box::new(start)));
         let descriptor = descriptor.expect("a descriptor came along");
@@ -280,6 +293,7 @@ mod tests {
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
         assert_eq!((message, descriptor.is_none()), (ToWorker::Lane, true));
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, warm);
+        assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, end);
 
         let failed = ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() };
         send(there.as_fd(), &failed, None).unwrap();

@@ -3,11 +3,13 @@
 //! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches a device itself, so
 //! that no client can harm more than its own worker.
 
+pub mod admin;
 mod board;
 mod control;
 pub mod identity;
 pub mod image_cache;
 pub mod logs;
+mod meter;
 pub mod sandbox;
 pub mod supervisor;
 pub mod worker;

@@ -64,6 +64,14 @@ macro_rules! for_each_code {
             OB0705 NoSuchCode "there is no such error code";
             OB0706 BadUsage "the command line cannot be understood";
             OB0707 NotMeasured "nothing was measured";
+
+            // 09: observation
+            OB0901 NoAdmin "no server's socket for administrators was found";
+            OB0902 AdminDenied "this user may not administer the server";
+            OB0903 NoSuchSession "there is no such session";
+            OB0904 AdminFailed "the server's administration does not answer as it should";
+            OB0905 MetricsPublic "other machines could read the server's metrics";
+            OB0906 MetricsUnusable "the server cannot offer its metrics";
         }
     };
 }

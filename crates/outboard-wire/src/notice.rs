@@ -20,6 +20,9 @@ pub const REQUEST: u16 = 5;
 /// All the kernels of a module that has just been loaded: [`Kernels`].
 pub const KERNELS: u16 = 6;
 
+/// The session ends from the server's side: a sentence that says why. The connection goes next.
+pub const ENDED: u16 = 40;
+
 /// The kernels of a module, in the image's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernels {

@@ -11,6 +11,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use outboard_session::client::{Event, Incoming};
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
+use outboard_wire::Reader;
+use outboard_wire::notice::ENDED;
 
 use super::shared::{Shared, lock, try_lock};
 use super::{LinkError, Reply};
@@ -118,6 +120,10 @@ impl Shared {
                 Event::Notice { code, payload } => {
                     // This thread reads for others: a panic here must not leave them without a reader.
                     let _ = catch_unwind(AssertUnwindSafe(|| (self.notices)(code, payload)));
+                    if code == ENDED {
+                        let sentence: &str = Reader::new(payload).get().unwrap_or("the server ended it");
+                        return Err(io::Error::other(sentence));
+                    }
                 }
                 Event::Reply { answers, status, payload } => {
                     let slot = lock(&self.calls).pending.complete(answers).map_err(invalid)?;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::sessions::Unwelcome;
+use super::sessions::{About, Kind, Unwelcome};
 use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor};
 use crate::control::{Start, ToWorker};
@@ -114,17 +114,19 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
         }
         Purpose::Session { devices } => {
             let platform = None;
-            start(supervisor, Order { probe: false, devices, platform, client, stream: stream.as_fd(), peer }).await
+            let (kind, stream) = (Kind::Session, stream.as_fd());
+            start(supervisor, Order { kind, devices, platform, client, stream, peer }).await
         }
         Purpose::Management { devices } => {
             let platform = supervisor.warm.last_snapshot();
-            start(supervisor, Order { probe: false, devices, platform, client, stream: stream.as_fd(), peer }).await
+            let (kind, stream) = (Kind::Management, stream.as_fd());
+            start(supervisor, Order { kind, devices, platform, client, stream, peer }).await
         }
         Purpose::Probe => match supervisor.warm.snapshot() {
             Some(snapshot) => tell(supervisor, snapshot, stream).await,
             None => {
-                let order =
-                    Order { probe: true, devices: Vec::new(), platform: None, client, stream: stream.as_fd(), peer };
+                let (kind, stream) = (Kind::Probe, stream.as_fd());
+                let order = Order { kind, devices: Vec::new(), platform: None, client, stream, peer };
                 start(supervisor, order).await
             }
         },
@@ -153,13 +155,20 @@ struct Client {
 
 /// What a new session is to be, and whose.
 struct Order<'a> {
-    probe: bool,
+    kind: Kind,
     devices: Vec<u32>,
     /// What is known of the platform, if no driver is to be started.
     platform: Option<Vec<u8>>,
     client: Client,
     stream: BorrowedFd<'a>,
     peer: Peer,
+}
+
+impl Order<'_> {
+    fn about(&self) -> About {
+        let identity = self.client.identity.clone();
+        About { identity, peer: self.peer.to_string(), kind: self.kind }
+    }
 }
 
 /// Has a worker, one that is warm if there is one, and waits until it has welcomed the client.
@@ -171,7 +180,7 @@ async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure>
         if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
     };
     room()?;
-    if !order.probe
+    if order.kind != Kind::Probe
         && order.platform.is_none()
         && let Some(worker) = supervisor.warm.take().await
     {
@@ -198,8 +207,8 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
     let (session, key) = draw()?;
     let Client { name: client, process, identity } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
-    tracing::info!(session, peer = %order.peer, client, owner, token, probe = order.probe, warm, worker = worker.id(), "session starts");
-    let (probe, devices, platform) = (order.probe, order.devices.clone(), order.platform.clone());
+    tracing::info!(session, peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
+    let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
     let start = Start {
@@ -219,7 +228,10 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
         let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
         Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
     };
-    let welcomed = supervisor.sessions.open(worker, start, order.stream).map_err(|error| lost(error.to_string()))?;
+    let welcomed = supervisor
+        .sessions
+        .open(worker, start, order.about(), order.stream)
+        .map_err(|error| lost(error.to_string()))?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),

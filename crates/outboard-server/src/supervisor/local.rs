@@ -40,18 +40,24 @@ pub(super) struct Door {
     access: Access,
 }
 
+/// Folders where a server that this user can administer may have its sockets; it takes the first if it is started as this process is.
+pub fn usual_folders() -> Vec<PathBuf> {
+    let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let (system, own) =
+        (PathBuf::from("/run/outboard"), PathBuf::from(format!("/tmp/outboard-{}", geteuid().as_raw())));
+    let given = given.map(|folder| PathBuf::from(folder).join("outboard"));
+    // The system's is root's, but a service's user may have it too.
+    let [first, last] = if geteuid().is_root() { [system, own] } else { [own, system] };
+    given.into_iter().chain([first, last]).collect()
+}
+
 /// The usual path: in the folder that the system gives a user or its services for the time they run.
 pub fn usual(port: u16) -> PathBuf {
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("outboard"),
-        _ if geteuid().is_root() => PathBuf::from("/run/outboard"),
-        _ => PathBuf::from(format!("/tmp/outboard-{}", geteuid().as_raw())),
-    };
-    folder.join(format!("{port}.sock"))
+    usual_folders().swap_remove(0).join(format!("{port}.sock"))
 }
 
 /// Makes the folder, or checks that nobody else can put a socket of theirs into it.
-fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
+pub(super) fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
     let mode = if access == Access::Owner { 0o700 } else { 0o755 };
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -85,7 +91,7 @@ impl Door {
         }
     }
 
-    fn listen(path: &Path, access: Access) -> io::Result<Door> {
+    pub(super) fn listen(path: &Path, access: Access) -> io::Result<Door> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
                 std::fs::remove_file(path)?;
@@ -100,6 +106,11 @@ impl Door {
         };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         Ok(Door { listener, path: path.to_owned(), access })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What clients are told of it. A path that is no text, or relative, would mean nothing to them.

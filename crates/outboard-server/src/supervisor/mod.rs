@@ -3,6 +3,7 @@
 //! The supervisor reads one bounded message from a client, its hello, and hands the connection to a worker. It never
 //! loads a driver library. What it holds for a client is a table entry and a process.
 
+mod admin;
 mod admit;
 mod drain;
 mod local;
@@ -10,6 +11,7 @@ mod sessions;
 mod shares;
 pub mod sharing;
 pub mod standing;
+mod totals;
 mod warm;
 mod workers;
 
@@ -31,7 +33,7 @@ use tokio::sync::Semaphore;
 
 use drain::{Drain, Signals};
 use local::Door;
-pub use local::{Access, Socket, usual as usual_socket};
+pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use sessions::Sessions;
 use warm::Warm;
 
@@ -43,6 +45,8 @@ pub struct Config {
     pub socket: Socket,
     /// Who may connect to it.
     pub access: Access,
+    /// Whether administrators, who are the server's own user and root, find a socket to ask and order.
+    pub admin: Socket,
     /// How to start a worker.
     pub worker: WorkerCommand,
     /// How long a client may take for its hello.
@@ -113,6 +117,7 @@ impl Config {
             listen: listen.into(),
             socket: Socket::Off,
             access: Access::Owner,
+            admin: Socket::Off,
             worker,
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
@@ -165,6 +170,7 @@ struct Supervisor {
     warm: std::rc::Rc<Warm>,
     hellos: Arc<Semaphore>,
     drain: Drain,
+    started: std::time::Instant,
 }
 
 /// Every session takes a descriptor; the usual limit is lower than the number of sessions.
@@ -186,6 +192,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         error,
     })?;
     let local = door.as_ref().and_then(Door::told);
+    let desk = admin::Desk::open(&config, address.port())?;
     let socket = local.as_ref().map_or("none", |local| &local.path);
     tracing::info!(%address, socket, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
@@ -194,11 +201,14 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let sessions = Sessions::new(config.max_sessions)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
-    let drain = Drain::default();
-    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain });
+    let (drain, started) = (Drain::default(), std::time::Instant::now());
+    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started });
     let tasks = tokio::task::LocalSet::new();
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
+    if let Some(desk) = desk {
+        tasks.spawn_local(desk.serve(std::rc::Rc::clone(&supervisor)));
+    }
     let doors = Doors { listener, door };
     let reason = tasks.run_until(doors.accept_while(&supervisor, signals.next())).await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");

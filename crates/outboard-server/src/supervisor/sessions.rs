@@ -1,6 +1,6 @@
 //! The table of sessions.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,10 +11,12 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::shares::Shares;
+use super::totals::Totals;
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToSupervisor, ToWorker};
 use crate::identity::Identity;
+use crate::meter::{Meter, Reading};
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {
@@ -27,6 +29,8 @@ struct Table {
     board: Board,
     shared: OwnedFd,
     shares: Shares,
+    /// What those have done that have ended.
+    totals: RefCell<Totals>,
     /// Told whenever a session ends.
     ended: Notify,
 }
@@ -35,12 +39,81 @@ struct Entry {
     key: u128,
     /// Who the client is, in its own words.
     client: String,
-    /// Whose it is.
-    #[allow(dead_code, reason = "for revoked tokens, and limits of an owner")]
-    identity: Identity,
     /// Further connections on their way to the worker, and what they are.
     further: mpsc::Sender<(ToWorker, OwnedFd)>,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::Sender<Stop>,
+    about: About,
+    worker: u32,
+    devices: Vec<u32>,
+    since: Instant,
+    /// What the supervisor knows of how it stands; the meter has what the worker knows.
+    phase: Cell<Phase>,
+    meter: Meter,
+    /// What the meter has shown so far: it counts upwards only.
+    seen: Cell<Reading>,
+}
+
+/// What the supervisor knows of a session besides what its worker is told.
+#[derive(Debug, Clone)]
+pub(super) struct About {
+    pub(super) identity: Identity,
+    /// Where the client is, for people.
+    pub(super) peer: String,
+    pub(super) kind: Kind,
+}
+
+/// What a connection with a worker of its own is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Session,
+    Management,
+    Probe,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Serving,
+    Ending,
+}
+
+/// How to end a session.
+struct Stop {
+    /// What the client is told; without it, the worker is killed at once.
+    sentence: Option<String>,
+}
+
+/// A session as it stands, to be shown.
+pub(super) struct Shown<'a> {
+    pub(super) session: u64,
+    pub(super) about: &'a About,
+    pub(super) worker: u32,
+    pub(super) devices: &'a [u32],
+    pub(super) client: &'a str,
+    pub(super) age: Duration,
+    pub(super) state: &'static str,
+    pub(super) reading: Reading,
+}
+
+impl Entry {
+    fn read(&self) -> Reading {
+        let mut seen = self.seen.get();
+        seen.raise_to(&self.meter.read());
+        self.seen.set(seen);
+        seen
+    }
+
+    fn shown(&self, session: u64) -> Shown<'_> {
+        let reading = self.read();
+        let state = match self.phase.get() {
+            Phase::Starting => "starting",
+            Phase::Serving => reading.state(),
+            Phase::Ending => "ending",
+        };
+        let (about, devices, client) = (&self.about, &*self.devices, &*self.client);
+        Shown { session, about, worker: self.worker, devices, client, age: self.since.elapsed(), state, reading }
+    }
 }
 
 /// The client's welcome, or why there was none.
@@ -57,6 +130,8 @@ pub(super) enum Unwelcome {
 
 /// Connections that may be on their way to a worker.
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
+/// How long a worker has to tell its client why the session is ended.
+const END_GRACE: Duration = Duration::from_secs(2);
 /// How long workers have to end by themselves when the supervisor stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -65,7 +140,8 @@ impl Sessions {
     pub(super) fn new(most: usize) -> io::Result<Sessions> {
         let (board, shared) = Board::create(most)?;
         let (sessions, shares) = (RefCell::default(), Shares::default());
-        let table = Table { sessions, board, shared, shares, ended: Notify::new() };
+        let (totals, ended) = (RefCell::default(), Notify::new());
+        let table = Table { sessions, board, shared, shares, totals, ended };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -74,20 +150,33 @@ impl Sessions {
     }
 
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
-    pub(super) fn open(&self, worker: Worker, start: Start, connection: BorrowedFd<'_>) -> io::Result<Welcomed> {
-        let (session, key, client) = (start.session, start.key, start.client.clone());
-        let identity = start.identity.clone();
+    pub(super) fn open(
+        &self,
+        worker: Worker,
+        start: Start,
+        about: About,
+        connection: BorrowedFd<'_>,
+    ) -> io::Result<Welcomed> {
+        let (session, key) = (start.session, start.key);
+        let (client, devices) = (start.client.clone(), start.devices.clone());
         let process = worker.id();
+        let meter = Meter::create()?;
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
+        worker.send(&ToWorker::Meter, Some(meter.memory()))?;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let (welcome, welcomed) = oneshot::channel();
-        self.table.sessions.borrow_mut().insert(session, Entry { key, client, identity, further, stop });
+        let (phase, seen) = (Cell::new(Phase::Starting), Cell::new(Reading::default()));
+        let since = Instant::now();
+        let entry = Entry { key, further, stop, about, worker: process, devices, client, since, phase, meter, seen };
+        self.table.sessions.borrow_mut().insert(session, entry);
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
-            look_after(worker, session, &table.shares, further_in, stop_in, welcome).await;
-            table.sessions.borrow_mut().remove(&session);
+            look_after(worker, session, &table, further_in, stop_in, welcome).await;
+            if let Some(entry) = table.sessions.borrow_mut().remove(&session) {
+                table.totals.borrow_mut().add_ended(&entry.about.identity.owner, &entry.read());
+            }
             table.board.clear(process);
             table.ended.notify_waiters();
         });
@@ -120,7 +209,7 @@ impl Sessions {
     pub(super) fn kill(&self, session: u64) {
         if let Some(entry) = self.table.sessions.borrow().get(&session) {
             // If the message box is full, the worker is being stopped already.
-            let _ = entry.stop.try_send(());
+            let _ = entry.stop.try_send(Stop { sentence: None });
         }
     }
 
@@ -143,14 +232,40 @@ impl Sessions {
     /// Ends the sessions whose identity is no longer good; how many.
     #[allow(dead_code, reason = "for revoked tokens")]
     pub(super) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
+        self.end("its token is not good any more", |_, about| is_over(&about.identity)).len()
+    }
+
+    /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
+    pub(super) fn end(&self, sentence: &str, wanted: impl Fn(u64, &About) -> bool) -> Vec<u64> {
         let sessions = self.table.sessions.borrow();
-        let over: Vec<_> = sessions.iter().filter(|(_, entry)| is_over(&entry.identity)).collect();
-        for (session, entry) in &over {
-            tracing::info!(session, owner = entry.identity.owner, token = entry.identity.token, "session is ended");
+        let ended = sessions.iter().filter(|(session, entry)| wanted(**session, &entry.about));
+        let stop = |(session, entry): (&u64, &Entry)| {
+            entry.phase.set(Phase::Ending);
             // If the message box is full, the worker is being stopped already.
-            let _ = entry.stop.try_send(());
+            let _ = entry.stop.try_send(Stop { sentence: Some(sentence.to_owned()) });
+            *session
+        };
+        ended.map(stop).collect()
+    }
+
+    #[allow(dead_code, reason = "for metrics")]
+    /// What all sessions have done, by owner, those that have ended included.
+    pub(super) fn totals(&self) -> Totals {
+        let sessions = self.table.sessions.borrow();
+        let mut ended = self.table.totals.borrow_mut();
+        for entry in sessions.values() {
+            ended.name(&entry.about.identity.owner);
         }
-        over.len()
+        let mut totals = ended.clone();
+        for entry in sessions.values() {
+            totals.add(&entry.about.identity.owner, &entry.read());
+        }
+        totals
+    }
+
+    /// Looks at all sessions, in no order.
+    pub(super) fn each(&self, mut look: impl FnMut(Shown<'_>)) {
+        self.table.sessions.borrow().iter().for_each(|(session, entry)| look(entry.shown(*session)));
     }
 
     /// Ends all workers and waits until they are gone.
@@ -178,18 +293,28 @@ fn reply(worker: &Worker, session: u64, request: u64, found: Option<(&[u8], Opti
     }
 }
 
+/// Comes at this time, if there is one.
+async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Relays between a worker and the supervisor until the worker has ended.
 async fn look_after(
     mut worker: Worker,
     session: u64,
-    shares: &Shares,
+    table: &Table,
     mut further: mpsc::Receiver<(ToWorker, OwnedFd)>,
-    mut stop: mpsc::Receiver<()>,
+    mut stop: mpsc::Receiver<Stop>,
     welcome: oneshot::Sender<Result<(), Unwelcome>>,
 ) {
     let started = Instant::now();
     let mut welcome = Some(welcome);
+    let shares = &table.shares;
     let mut stopped = false;
+    let mut kill_at = None;
     let mut answer = |result: Result<(), Unwelcome>| {
         if let Some(welcome) = welcome.take() {
             // Whoever asked may have given up.
@@ -202,6 +327,11 @@ async fn look_after(
             said = worker.receive() => match said {
                 Ok(Some((ToSupervisor::Welcomed, _))) => {
                     tracing::debug!(session, ms = started.elapsed().as_millis() as u64, "welcomed");
+                    if let Some(entry) = table.sessions.borrow().get(&session)
+                        && entry.phase.get() == Phase::Starting
+                    {
+                        entry.phase.set(Phase::Serving);
+                    }
                     answer(Ok(()));
                 }
                 // It was still getting ready when it was given its client.
@@ -231,8 +361,17 @@ async fn look_after(
                     tracing::warn!(session, %error, "a connection did not reach its worker");
                 }
             }
-            Some(()) = stop.recv() => {
+            Some(Stop { sentence }) = stop.recv() => {
                 stopped = true;
+                let told = sentence.map(|sentence| worker.send(&ToWorker::End { sentence }, None).is_ok());
+                if told == Some(true) {
+                    kill_at = Some(tokio::time::Instant::now() + END_GRACE);
+                } else {
+                    worker.kill();
+                }
+            }
+            () = at(kill_at), if kill_at.is_some() => {
+                kill_at = None;
                 worker.kill();
             }
         }

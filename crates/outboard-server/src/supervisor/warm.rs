@@ -119,6 +119,11 @@ impl Warm {
         }
     }
 
+    /// How many are ready.
+    pub(super) fn ready(&self) -> usize {
+        self.waiting.borrow().iter().filter(|waiting| waiting.ready).count()
+    }
+
     /// What a worker that is ready said of the platform; `None` if there is no such worker, so that nobody knows.
     pub(super) fn snapshot(&self) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.borrow();

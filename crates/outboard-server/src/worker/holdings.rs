@@ -76,7 +76,9 @@ impl Worker {
     pub(super) fn show_held(&self, board: &crate::board::Board) {
         if self.budget.has_changed() {
             for device in &self.platform.devices {
-                board.show_held(device.ordinal, self.held(device.ordinal));
+                let held = self.held(device.ordinal);
+                board.show_held(device.ordinal, held);
+                crate::meter::page().set_held(device.ordinal as usize, held);
             }
         }
     }

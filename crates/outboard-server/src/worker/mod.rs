@@ -46,6 +46,7 @@ use outboard_wire::{Encode, Writer};
 
 use crate::identity::Limits;
 use crate::image_cache::owners_folder;
+use crate::meter::{self, Class};
 use answer::{Incoming, Outcome};
 use copies::Copies;
 use graphs::Graphs;
@@ -114,6 +115,7 @@ pub struct Worker {
     /// The command at hand.
     ctx: u32,
     replier: Option<Replier>,
+    classes: &'static [Class],
 }
 
 impl Worker {
@@ -172,6 +174,7 @@ impl Worker {
             entered: None,
             ctx: 0,
             replier: None,
+            classes: Class::table(),
         })
     }
 
@@ -179,9 +182,9 @@ impl Worker {
     fn show(&self) {
         let Some(board) = crate::board::get() else { return };
         let contexts = self.objects.contexts.values();
-        board.show_contexts(
-            contexts.fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0)),
-        );
+        let contexts = contexts.fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0));
+        board.show_contexts(contexts);
+        meter::page().set_contexts(contexts);
         self.show_held(board);
         if let Some(context) = self.objects.contexts.get(&self.current).filter(|_| self.shows_memory) {
             let (mut free, mut total) = (0, 0);
@@ -291,6 +294,8 @@ impl Handler for Worker {
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
         self.ctx = command.ctx;
+        let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
+        meter::page().command(class);
         if self.replier.is_none() {
             self.replier = Some(replier.clone());
         }
@@ -306,6 +311,7 @@ impl Handler for Worker {
                 error = error.0,
                 "a posted command failed"
             );
+            meter::page().failed(error);
             let failure = outboard_wire::notice::Failure { ctx: command.ctx, status: error.0 };
             let _ = replier.notice(outboard_wire::notice::FAILURE, |writer| failure.encode(writer));
         }

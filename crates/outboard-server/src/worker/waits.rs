@@ -107,6 +107,7 @@ struct Watched {
     parts: Vec<Part>,
     /// Streams have been used anew: the driver must not be asked to wait for all that is in them.
     passed: bool,
+    begun: Instant,
     until: Instant,
     finish: Box<dyn FnOnce(Outcome) + Send>,
 }
@@ -274,9 +275,10 @@ impl Worker {
             finish(answer, outcome);
         });
         let is_known = parts.is_some();
-        let until = Instant::now() + self.waits.glance;
+        let begun = Instant::now();
+        let until = begun + self.waits.glance;
         let parts = parts.unwrap_or_default();
-        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, until, finish };
+        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, begun, until, finish };
         if is_known {
             self.waits.watched.push(watched);
             self.look_after_waits();
@@ -326,6 +328,7 @@ impl Worker {
         let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         self.tell();
         (watched.finish)(outcome);
+        crate::meter::page().waited(watched.begun.elapsed());
     }
 
     /// Has helper threads wait for all that the dispatcher looks at.
@@ -336,7 +339,7 @@ impl Worker {
     }
 
     fn hand_over(&self, watched: Watched) {
-        let Watched { context, wait, parts, passed, finish, .. } = watched;
+        let Watched { context, wait, parts, passed, begun, finish, .. } = watched;
         let (table, output, copies, replier) =
             (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
         self.helpers.run(move || {
@@ -351,6 +354,8 @@ impl Worker {
                 output.forward(replier);
                 copies.tell(replier);
             }
+            // Who has the answer may look at the meter next.
+            crate::meter::page().waited(begun.elapsed());
             finish(outcome);
         });
     }

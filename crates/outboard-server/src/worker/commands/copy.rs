@@ -10,6 +10,7 @@ use outboard_wire::request::SEND;
 
 use super::{Handle, Wait, Worker, current};
 use crate::generated::dispatch::CopyCommands;
+use crate::meter::{self, Direction, Way};
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::io::Replier;
 use crate::worker::memory::{Slot, Slots};
@@ -135,7 +136,10 @@ impl Worker {
         let target = stream.and_then(|_| self.target(m.device, m.extent, m.from, m.bytes));
         let (ctx, shared) = (self.ctx, self.shared_staging.clone());
         let place = self.place(stream.unwrap_or(core::ptr::null_mut()))?;
-        staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)
+        staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)?;
+        let direction = if m.to_device { Direction::In } else { Direction::Out };
+        meter::page().moved(direction, Way::Shared, m.bytes);
+        Ok(())
     }
 
     /// Throws away the bytes of a copy to the device that cannot be done.
@@ -209,6 +213,10 @@ impl CopyCommands for Worker {
         self.allocations.check_rows(m.src, m.width, m.height, m.src_pitch)?;
         let width = m.width as usize;
         let on_host = (self.mapped.has(m.dst), self.mapped.has(m.src));
+        if on_host.0 != on_host.1 {
+            let direction = if on_host.1 { Direction::In } else { Direction::Out };
+            meter::page().moved(direction, Way::Mapped, m.width.saturating_mul(m.height));
+        }
         if m.height == 1 {
             return match on_host {
                 (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(m.dst, m.src, width, stream)),

@@ -68,6 +68,11 @@ fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::
         Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the second message brings no board")),
         None => return Ok(None),
     }
+    match control::receive(control.as_fd())? {
+        Some((ToWorker::Meter, Some(memory))) => crate::meter::join(memory.as_fd())?,
+        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the third message brings no meter")),
+        None => return Ok(None),
+    }
     Ok(Some((start, connection)))
 }
 

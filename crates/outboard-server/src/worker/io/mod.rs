@@ -7,6 +7,7 @@
 
 mod arrival;
 pub mod bulk;
+mod ending;
 mod moving;
 mod registry;
 mod replier;
@@ -23,8 +24,10 @@ use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_al
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor};
+use crate::meter;
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
+use ending::Ending;
 
 pub use crate::control::{Start, Warm};
 pub use bulk::{Bulk, Sink};
@@ -159,13 +162,18 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control));
     let moving = Arc::new(Moving::new()?);
-    watch::supervisor(control, registry.clone(), bulk.clone(), lane_welcome, Arc::clone(&moving))?;
+    let ending = Arc::new(Ending::default());
+    let watched =
+        watch::Watched { registry: registry.clone(), bulk: bulk.clone(), lane_welcome, moving: Arc::clone(&moving) };
+    watch::supervisor(control, watched, Arc::clone(&ending))?;
     let (stream, memory) = match moving.settle(stream, on_this_machine) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),
         settled => settled?,
     };
+    meter::page().set_transport(stream.transport());
     watch::client(Arc::clone(&stream))?;
     let replier = Replier::new(Arc::clone(&stream), bulk, registry, memory);
+    ending.serve(&replier);
     let result = dispatch(&*stream, &replier, &mut handler);
     handler.closed();
     match result {
@@ -230,6 +238,7 @@ fn read(
         match stream.read(incoming.buffer().room()) {
             Ok(0) => return Ok(false),
             Ok(count) => {
+                meter::page().heard(count);
                 incoming.buffer().filled(count);
                 return Ok(true);
             }

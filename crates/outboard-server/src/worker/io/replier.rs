@@ -12,6 +12,7 @@ use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
 
 use super::{Asked, Bulk, Registry};
+use crate::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
 ///
@@ -163,7 +164,10 @@ impl Replier {
         let stream = &*self.replies.stream;
         while !bytes.is_empty() {
             match stream.write(&[IoSlice::new(bytes)]) {
-                Ok(count) => bytes = &bytes[count..],
+                Ok(count) => {
+                    meter::page().moved(Direction::Out, Way::Commands, count as u64);
+                    bytes = &bytes[count..];
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if stream.wait(Interest::WRITE, None, Some(PEER_CHECK))? == Readiness::default() {
                         stream.check_peer()?;

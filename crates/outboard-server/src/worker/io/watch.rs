@@ -8,6 +8,7 @@ use std::time::Duration;
 use outboard_transport::{Interest, Stream, write_all};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::ending::Ending;
 use super::moving::{self, Moving};
 use super::{Bulk, Registry, SERVED, exit};
 use crate::control::{self, ToWorker};
@@ -29,15 +30,18 @@ pub(super) fn client(stream: Arc<dyn Stream>) -> io::Result<()> {
     spawn("watch-client", move || watch_client(&*stream))
 }
 
-/// Starts the thread that watches the supervisor's socket. `lane_welcome` is what the client is told over further connections.
-pub(super) fn supervisor(
-    control: Arc<OwnedFd>,
-    registry: Registry,
-    bulk: Bulk,
-    lane_welcome: Vec<u8>,
-    moving: Arc<Moving>,
-) -> io::Result<()> {
-    spawn("watch-supervisor", move || watch_supervisor(&control, &registry, &bulk, &lane_welcome, &moving))
+/// What messages of the supervisor are for.
+pub(super) struct Watched {
+    pub(super) registry: Registry,
+    pub(super) bulk: Bulk,
+    /// What the client is told over further connections.
+    pub(super) lane_welcome: Vec<u8>,
+    pub(super) moving: Arc<Moving>,
+}
+
+/// Starts the thread that watches the supervisor's socket.
+pub(super) fn supervisor(control: Arc<OwnedFd>, watched: Watched, ending: Arc<Ending>) -> io::Result<()> {
+    spawn("watch-supervisor", move || watch_supervisor(&control, &watched, &ending))
 }
 
 fn watch_client(stream: &dyn Stream) {
@@ -50,7 +54,8 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_welcome: &[u8], moving: &Moving) {
+fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
+    let Watched { registry, bulk, lane_welcome, moving } = watched;
     while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
         match (message, connection) {
             (ToWorker::Lane, Some(connection)) => {
@@ -67,7 +72,8 @@ fn watch_supervisor(control: &OwnedFd, registry: &Registry, bulk: &Bulk, lane_we
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
             (ToWorker::Lane | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
-            (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board, _) => {
+            (ToWorker::End { sentence }, _) => ending.end(&sentence),
+            (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");
             }
         }

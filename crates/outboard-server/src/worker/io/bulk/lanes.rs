@@ -12,6 +12,7 @@ use outboard_wire::limits::MAX_LANES;
 
 use super::table::{Begin, Parked};
 use super::{Chunk, Inner, lock};
+use crate::meter::{self, Direction, Way};
 
 /// One connection for bulk data.
 pub(super) struct Lane {
@@ -76,6 +77,7 @@ impl Inner {
                 }
                 _ => return Err(invalid("only chunks and answers come from a client")),
             }
+            meter::page().moved(Direction::In, Way::Lanes, header.len.into());
             self.wait_for_announcement(header.transfer);
             let begin = lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
             match begin {
@@ -221,6 +223,7 @@ impl Lane {
         // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent` is called.
         let bytes = unsafe { std::slice::from_raw_parts(chunk.from, chunk.header.len as usize) };
         write_frame(&*self.stream, &chunk.header, bytes)?;
+        meter::page().moved(Direction::Out, Way::Lanes, chunk.header.len.into());
         (chunk.sent)();
         Ok(())
     }

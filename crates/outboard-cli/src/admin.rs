@@ -1,0 +1,114 @@
+//! Finding a server's socket for administrators.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use outboard_client::target::{Target, VARIABLE};
+use outboard_server::admin::{Admin, beside};
+use outboard_server::supervisor::usual_folders;
+use outboard_transport::{DEFAULT_PORT, Endpoint};
+use outboard_wire::Code;
+
+use crate::failure::Failure;
+
+#[derive(clap::Args, Clone)]
+pub(crate) struct AdminArgs {
+    /// The server, HOST[:PORT] or unix:PATH, on this machine.
+    #[arg(long, env = VARIABLE, default_value = "localhost")]
+    pub(crate) server: Target,
+    /// The server's socket for administrators, if it is not the usual one.
+    #[arg(long, value_name = "PATH")]
+    admin: Option<PathBuf>,
+}
+
+/// What a server on the other end of the socket declined, or did not answer.
+pub(crate) fn failed(error: &io::Error) -> Failure {
+    let sentence = error.to_string();
+    let code = Code::at_end_of(&sentence).unwrap_or(Code::AdminFailed);
+    let help = match error.kind() {
+        io::ErrorKind::Other => "`outboard sessions` lists what there is",
+        io::ErrorKind::InvalidData => "install the same release as the server's",
+        _ => "the server may have stopped; its log says more",
+    };
+    Failure::new(code, sentence, help)
+}
+
+impl AdminArgs {
+    /// Connects to the server that is meant.
+    pub(crate) fn connect(&self) -> Result<Admin, Failure> {
+        let candidates = self.candidates();
+        let mut reason: Option<(PathBuf, io::Error)> = None;
+        for path in candidates {
+            match Admin::connect(&path) {
+                Ok(admin) => return Ok(admin),
+                // Of several, the one that is there says more.
+                Err(error) if reason.is_none() || error.kind() != io::ErrorKind::NotFound => {
+                    reason = Some((path, error));
+                }
+                Err(_) => {}
+            }
+        }
+        let (path, error) = reason.unwrap_or((PathBuf::new(), io::ErrorKind::NotFound.into()));
+        Err(self.explain(&path, &error))
+    }
+
+    /// Where the socket may be.
+    fn candidates(&self) -> Vec<PathBuf> {
+        if let Some(path) = &self.admin {
+            return vec![path.clone()];
+        }
+        let server = self.server.address.to_string();
+        if let Some(path) = Endpoint::unix_path(&server) {
+            return vec![beside(Path::new(path))];
+        }
+        let port = server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(DEFAULT_PORT);
+        usual_folders().into_iter().map(|folder| folder.join(format!("{port}.admin.sock"))).collect()
+    }
+
+    fn explain(&self, path: &Path, error: &io::Error) -> Failure {
+        let shown = path.display();
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(
+                Code::NoAdmin,
+                format!(
+                    "no server's socket for administrators was found for {}: there is no {shown}",
+                    self.server.address
+                ),
+                "run this on the server's machine, as the server's user or root (`ssh` does); name the socket that the server's log tells \
+                 with --admin PATH",
+            ),
+            io::ErrorKind::PermissionDenied => Failure::new(
+                Code::AdminDenied,
+                format!("this user may not administer the server: {shown} is for its own user and root"),
+                "run this as the user who runs `outboard serve`, or as root",
+            ),
+            io::ErrorKind::ConnectionRefused => Failure::new(
+                Code::NoAdmin,
+                format!("no server listens at {shown} any more"),
+                "start it again with `outboard serve`",
+            ),
+            _ => Failure::new(
+                Code::NoAdmin,
+                format!("cannot connect to {shown}: {error}"),
+                "check the path and whose it is: `ls -l` shows both",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(server: &str, admin: Option<&str>) -> Vec<PathBuf> {
+        AdminArgs { server: server.parse().unwrap(), admin: admin.map(PathBuf::from) }.candidates()
+    }
+
+    #[test]
+    fn the_socket_is_found_by_the_servers_address() {
+        assert!(candidates("localhost", None).iter().all(|path| path.ends_with("9470.admin.sock")));
+        assert!(candidates("127.0.0.1:81/2", None).iter().all(|path| path.ends_with("81.admin.sock")));
+        assert_eq!(candidates("unix:/run/x/1.sock", None), [Path::new("/run/x/1.admin.sock")]);
+        assert_eq!(candidates("gpu1", Some("/run/y")), [Path::new("/run/y")]);
+    }
+}

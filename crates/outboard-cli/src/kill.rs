@@ -1,0 +1,50 @@
+//! `outboard kill`.
+
+use std::io::Write as _;
+
+use miette::{IntoDiagnostic, Result};
+use outboard_server::admin::Which;
+use serde::Serialize;
+
+use crate::admin;
+
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(false))]
+pub(crate) struct Args {
+    /// The session: the first digits of its number, at least four.
+    #[arg(group = "which")]
+    session: Option<String>,
+    /// All sessions of an owner.
+    #[arg(long, group = "which")]
+    owner: Option<String>,
+    /// All sessions.
+    #[arg(long, group = "which")]
+    all: bool,
+    #[command(flatten)]
+    admin: admin::AdminArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Ended {
+    ended: Vec<String>,
+}
+
+pub(crate) fn kill(args: Args) -> Result<()> {
+    let which = match (args.session, args.owner) {
+        (Some(session), _) => Which::Session(session),
+        (None, Some(owner)) => Which::Owner(owner),
+        (None, None) => Which::All,
+    };
+    let ended = args.admin.connect()?.kill(which).map_err(|error| admin::failed(&error))?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&Ended { ended }).into_diagnostic()? + "\n"
+    } else if ended.is_empty() {
+        "There is no such session.\n".to_owned()
+    } else {
+        ended.iter().map(|session| format!("Session {session} ends.\n")).collect()
+    };
+    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
+}

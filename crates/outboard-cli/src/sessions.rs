@@ -1,0 +1,120 @@
+//! `outboard sessions`.
+
+mod rates;
+pub(crate) mod text;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, Result};
+
+pub(crate) use rates::{Rated, Rates};
+
+use crate::admin;
+use text::{bytes, columns, duration, rate};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    admin: admin::AdminArgs,
+    /// Show connections that only ask about devices, too.
+    #[arg(long, short)]
+    all: bool,
+    /// How long to watch for what is shown by the second, in seconds.
+    #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
+    over: f64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn sessions(args: &Args) -> Result<()> {
+    let mut admin = args.admin.connect()?;
+    let mut listing = || admin.listing().map_err(|error| admin::failed(&error));
+    let mut rates = Rates::default();
+    rates.take(listing()?);
+    std::thread::sleep(Duration::try_from_secs_f64(args.over.clamp(0.01, 60.0)).into_diagnostic()?);
+    let mut rated = rates.take(listing()?);
+    if !args.all {
+        rated.sessions.retain(|session| session.session.kind == "session");
+    }
+    let text = if args.json { serde_json::to_string_pretty(&rated).into_diagnostic()? + "\n" } else { table(&rated) };
+    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
+}
+
+fn table(rated: &Rated) -> String {
+    let head = [
+        "SESSION", "OWNER", "TOKEN", "CLIENT", "FROM", "DEVICES", "STATE", "VIA", "AGE", "IDLE", "MEMORY", "CALLS/S",
+        "BYTES/S",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for rated in &rated.sessions {
+        let session = &rated.session;
+        rows.push(vec![
+            text::short(&session.id).to_owned(),
+            session.owner.clone(),
+            session.token.clone().unwrap_or_else(|| "–".to_owned()),
+            session.client.clone(),
+            session.peer.clone(),
+            text::devices(session),
+            session.state.clone(),
+            if session.transport.is_empty() { "–".to_owned() } else { session.transport.clone() },
+            duration(session.age_seconds),
+            duration(session.idle_seconds),
+            bytes(session.held() as f64),
+            rate(rated.calls_per_second),
+            bytes(rated.bytes_per_second),
+        ]);
+    }
+    let text = columns(&rows);
+    if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_server::admin::{Listing, Memory, Session};
+
+    use super::*;
+
+    #[test]
+    fn a_session_is_a_line() {
+        let session = Session {
+            id: "00c0ffee00000000".into(),
+            owner: "alice".into(),
+            client: "train (17)".into(),
+            peer: "10.0.0.7:4711".into(),
+            state: "serving".into(),
+            kind: "session".into(),
+            age_seconds: 3700.0,
+            idle_seconds: 0.2,
+            memory: vec![Memory { device: 2, context: true, bytes: 3 << 30, peak: 4 << 30 }],
+            commands: [("launch".to_owned(), 100)].into(),
+            ..Session::default()
+        };
+        let mut rates = Rates::default();
+        rates.take(Listing { age_seconds: 1.0, sessions: vec![session.clone()], ..Listing::default() });
+        let later = Session { commands: [("launch".to_owned(), 350)].into(), ..session };
+        let rated = rates.take(Listing { age_seconds: 1.5, sessions: vec![later], ..Listing::default() });
+        let text = table(&rated);
+        let line = text.lines().nth(1).unwrap();
+        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(
+            cells,
+            [
+                "00c0ffee",
+                "alice",
+                "–",
+                "train (17)",
+                "10.0.0.7:4711",
+                "2",
+                "serving",
+                "–",
+                "1h01m",
+                "0s",
+                "3.0 GiB",
+                "500",
+                "0 B"
+            ]
+        );
+    }
+}

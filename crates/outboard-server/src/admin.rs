@@ -1,0 +1,262 @@
+//! What administrators ask a server over its own socket, and what it answers: a length of four bytes, little-endian, and JSON.
+//!
+//! Fields are only ever added, and unknown ones are skipped; [`VERSION`] goes up when that is not enough.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Of the language. A server answers any version, and says its own.
+pub const VERSION: u32 = 1;
+/// The longest question, in bytes.
+pub const LONGEST_QUESTION: usize = 64 << 10;
+/// The longest answer.
+pub const LONGEST_ANSWER: usize = 256 << 20;
+/// How long either side waits for the other.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A question, with the asker's version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// [`VERSION`] of whoever asks.
+    pub version: u32,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// All sessions, and what the server has besides.
+    Sessions,
+    /// End sessions.
+    Kill(Which),
+}
+
+/// Which sessions are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// The one whose number begins so.
+    Session(String),
+    /// Those of an owner.
+    Owner(String),
+    /// All of them.
+    All,
+}
+
+/// An answer, with the server's version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// [`VERSION`] of the server.
+    pub version: u32,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Ask::Sessions`].
+    Sessions(Listing),
+    /// To [`Ask::Kill`]: the numbers of the sessions that end.
+    Killed(Vec<String>),
+    /// Nothing was done, for this reason.
+    Error(String),
+}
+
+/// What a server is doing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Listing {
+    /// The server's release.
+    pub software: String,
+    /// The supervisor's process.
+    pub process: u32,
+    /// For how long it has served, in seconds.
+    pub age_seconds: f64,
+    /// The most sessions it takes.
+    pub most_sessions: usize,
+    /// Workers that wait for a client.
+    pub warm_workers: usize,
+    /// The sessions, oldest first.
+    pub sessions: Vec<Session>,
+}
+
+/// One session. Numbers are what its worker has counted so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Session {
+    /// Its number, in hexadecimal.
+    pub id: String,
+    /// Whom it is counted for.
+    pub owner: String,
+    /// The public name of the token that was shown.
+    pub token: Option<String>,
+    /// What the client calls itself: program and process.
+    pub client: String,
+    /// Where the client is: its address, or its user on this machine.
+    pub peer: String,
+    /// What the connection is for: `session`, `management` or `probe`.
+    pub kind: String,
+    /// What it is about: `starting`, `serving`, `ending`, and what else may keep a session from being served.
+    pub state: String,
+    /// How commands travel: `tcp`, `shm`, `tls`; empty while that is not settled.
+    pub transport: String,
+    /// The worker's process.
+    pub worker: u32,
+    /// Indices of the devices that the client asked for; empty for all.
+    pub devices: Vec<u32>,
+    /// Seconds since it began.
+    pub age_seconds: f64,
+    /// Seconds since the client was last heard.
+    pub idle_seconds: f64,
+    /// Its memory, on each device where it has a context or holds some.
+    pub memory: Vec<Memory>,
+    /// Commands, by class.
+    pub commands: BTreeMap<String, u64>,
+    /// Bytes that went to the device, by the way that they took.
+    pub bytes_to_device: BTreeMap<String, u64>,
+    /// Bytes that came from it.
+    pub bytes_from_device: BTreeMap<String, u64>,
+    /// Waits for the device.
+    pub waits: u64,
+    /// What they lasted together, in seconds.
+    pub wait_seconds: f64,
+    /// Errors that the client was told, by kind.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// What a session has of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// The device.
+    pub device: u32,
+    /// Whether there is a context.
+    pub context: bool,
+    /// Bytes held now.
+    pub bytes: u64,
+    /// The most at any time.
+    pub peak: u64,
+}
+
+impl Session {
+    /// Commands of all classes.
+    pub fn calls(&self) -> u64 {
+        self.commands.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Bytes both ways.
+    pub fn bytes(&self) -> u64 {
+        let all = self.bytes_to_device.values().chain(self.bytes_from_device.values());
+        all.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Bytes of memory on all devices.
+    pub fn held(&self) -> u64 {
+        self.memory.iter().fold(0, |sum, memory| sum.saturating_add(memory.bytes))
+    }
+}
+
+/// The socket that belongs to one for sessions: `9470.sock` has `9470.admin.sock`.
+pub fn beside(socket: &Path) -> PathBuf {
+    socket.with_extension("admin.sock")
+}
+
+/// A message with its length in front.
+pub(crate) fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, message)?;
+    let len = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    Ok(bytes)
+}
+
+/// A connection to a server's administration.
+#[derive(Debug)]
+pub struct Admin {
+    stream: UnixStream,
+}
+
+impl Admin {
+    /// Connects to the socket.
+    pub fn connect(path: &Path) -> io::Result<Admin> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Admin { stream })
+    }
+
+    /// Asks one thing. What the server declines comes back as an error.
+    pub fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
+        self.stream.write_all(&framed(&Question { version: VERSION, ask })?)?;
+        let reply: Reply = self.read()?;
+        match reply.answer {
+            Answer::Error(sentence) => Err(io::Error::other(sentence)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// What the server is doing.
+    pub fn listing(&mut self) -> io::Result<Listing> {
+        match self.ask(Ask::Sessions)? {
+            Answer::Sessions(listing) => Ok(listing),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends sessions, and says which.
+    pub fn kill(&mut self, which: Which) -> io::Result<Vec<String>> {
+        match self.ask(Ask::Kill(which))? {
+            Answer::Killed(sessions) => Ok(sessions),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let mut len = [0; 4];
+        self.stream.read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > LONGEST_ANSWER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server's answer is too long"));
+        }
+        let mut bytes = Vec::new();
+        Read::by_ref(&mut self.stream).take(len as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+fn unexpected(answer: &Answer) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the server answers something else: {answer:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_side_adds_is_skipped() {
+        let newer =
+            r#"{"version":7,"answer":{"sessions":{"process":3,"weather":"fine","sessions":[{"id":"ab","moon":1}]}}}"#;
+        let reply: Reply = serde_json::from_str(newer).unwrap();
+        let Answer::Sessions(listing) = reply.answer else { panic!("{reply:?}") };
+        assert_eq!((reply.version, listing.process, listing.sessions[0].id.as_str()), (7, 3, "ab"));
+        assert!(serde_json::from_str::<Question>(r#"{"version":7,"ask":"dance"}"#).is_err());
+    }
+
+    #[test]
+    fn the_socket_lies_beside_the_other() {
+        assert_eq!(beside(Path::new("/run/outboard/9470.sock")), Path::new("/run/outboard/9470.admin.sock"));
+    }
+}

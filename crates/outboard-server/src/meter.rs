@@ -1,0 +1,355 @@
+//! A session's meter: a page of memory in which its worker counts what it does, and which the supervisor reads.
+//!
+//! Only the session's worker and the supervisor have it, and the supervisor maps it for reading only. It holds nothing but numbers, none of
+//! which decides anything: a worker gone wrong can make its own numbers wrong, and nothing else. Counting takes no lock and no system call.
+
+mod class;
+mod reading;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use outboard_abi::CUresult;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) use class::{CLASSES, Class};
+pub(crate) use reading::Reading;
+
+/// Devices whose memory is counted; a server with more does not show that of the others.
+pub(crate) const DEVICES: usize = 16;
+/// Upper bounds of how long waits lasted, in nanoseconds; longer ones come behind the last.
+pub(crate) const WAIT_BOUNDS: [u64; 6] = [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+/// Names of the ways that bytes take, as [`Way`] numbers them.
+pub(crate) const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
+/// Names of kinds of errors, as [`ErrorKind`] numbers them.
+pub(crate) const ERRORS: [&str; 5] = ["memory", "invalid", "unsupported", "fault", "other"];
+/// Names of states, as [`State`] numbers them.
+pub(crate) const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
+
+/// Which way bytes go between a client and its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With commands and answers, heads included.
+    Commands,
+    /// On lanes.
+    Lanes,
+    /// Through staging memory that both share.
+    Shared,
+    /// By the device itself, from and to memory of the client's that it was given.
+    Mapped,
+}
+
+/// To or from the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    In,
+    Out,
+}
+
+/// What kind of error a client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// There was no memory.
+    Memory,
+    /// What was asked made no sense, or named something that is not there.
+    Invalid,
+    /// The device does not do this.
+    Unsupported,
+    /// The context can no longer be used.
+    Broken,
+    Other,
+}
+
+/// What a session is about. Others than its worker add those of their own, such as waiting for its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "written by what keeps sessions without a client, or without their memory")]
+pub(crate) enum State {
+    Serving,
+    /// It waits for its client to come back.
+    Disconnected,
+    /// Its memory is elsewhere.
+    Suspended,
+}
+
+/// How commands travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Shm,
+    Tls,
+    Other,
+}
+
+/// Names of transports, as [`Transport`] numbers them; the first stands for none yet.
+pub(crate) const TRANSPORTS: [&str; 5] = ["", "tcp", "shm", "tls", "other"];
+
+/// What is in the page. All zero is a session that has done nothing.
+#[repr(C, align(64))]
+pub(crate) struct Page {
+    /// By class. Only the dispatcher's thread writes these, and the time.
+    commands: [AtomicU64; CLASSES.len()],
+    /// When the client was last heard, in nanoseconds of the system's clock that never steps.
+    heard: AtomicU64,
+    received: AtomicU64,
+    /// By direction and way.
+    bytes: [[AtomicU64; WAYS.len()]; 2],
+    /// How many waits lasted up to each bound, and longer.
+    waits: [AtomicU64; WAIT_BOUNDS.len() + 1],
+    wait_ns: AtomicU64,
+    errors: [AtomicU64; ERRORS.len()],
+    state: AtomicU32,
+    transport: AtomicU32,
+    contexts: AtomicU64,
+    held: [AtomicU64; DEVICES],
+    peak: [AtomicU64; DEVICES],
+}
+
+const _: () = assert!(size_of::<Page>() <= BYTES);
+
+/// The size of a page.
+const BYTES: usize = 4096;
+
+/// Where a worker counts before its page has come, and where there is none.
+static NOWHERE: Page = Page::new();
+/// This worker's page.
+static PAGE: OnceLock<&'static Page> = OnceLock::new();
+
+/// This worker's page.
+#[inline]
+pub(crate) fn page() -> &'static Page {
+    PAGE.get().copied().unwrap_or(&NOWHERE)
+}
+
+/// Takes the page that the supervisor has sent.
+pub(crate) fn join(memory: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, wherever there is room.
+    let address = unsafe { mmap(core::ptr::null_mut(), BYTES, flags, MapFlags::SHARED, memory, 0) }?;
+    // SAFETY: mapped for ever, and sealed so that it never shrinks; a page is only atomics, for which any bytes are valid.
+    let page = unsafe { &*address.cast::<Page>() };
+    page.hear();
+    // A worker joins once.
+    let _ = PAGE.set(page);
+    Ok(())
+}
+
+/// The clock of [`Page::hear`], in nanoseconds: cheap, and precise to a few milliseconds.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
+impl Page {
+    const fn new() -> Page {
+        Page {
+            commands: [const { AtomicU64::new(0) }; CLASSES.len()],
+            heard: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            bytes: [const { [const { AtomicU64::new(0) }; WAYS.len()] }; 2],
+            waits: [const { AtomicU64::new(0) }; WAIT_BOUNDS.len() + 1],
+            wait_ns: AtomicU64::new(0),
+            errors: [const { AtomicU64::new(0) }; ERRORS.len()],
+            state: AtomicU32::new(0),
+            transport: AtomicU32::new(0),
+            contexts: AtomicU64::new(0),
+            held: [const { AtomicU64::new(0) }; DEVICES],
+            peak: [const { AtomicU64::new(0) }; DEVICES],
+        }
+    }
+
+    /// Counts a command. Only for the dispatcher's thread: what nobody else writes needs no locked operation.
+    #[inline]
+    pub(crate) fn command(&self, class: Class) {
+        alone(&self.commands[class as usize], 1);
+    }
+
+    /// Bytes of commands have come. Only for the dispatcher's thread.
+    #[inline]
+    pub(crate) fn heard(&self, bytes: usize) {
+        alone(&self.received, bytes as u64);
+        self.hear();
+    }
+
+    fn hear(&self) {
+        self.heard.store(now(), Ordering::Relaxed);
+    }
+
+    /// Bytes have gone some way.
+    #[inline]
+    pub(crate) fn moved(&self, direction: Direction, way: Way, bytes: u64) {
+        self.bytes[direction as usize][way as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A wait for the device is over.
+    pub(crate) fn waited(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let bound = WAIT_BOUNDS.iter().position(|bound| ns <= *bound).unwrap_or(WAIT_BOUNDS.len());
+        self.waits[bound].fetch_add(1, Ordering::Relaxed);
+        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// A client is told of an error.
+    #[cold]
+    pub(crate) fn failed(&self, error: CUresult) {
+        if let Some(kind) = ErrorKind::of(error) {
+            self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes down what the session is about.
+    #[allow(dead_code, reason = "for sessions that are not always served")]
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u32, Ordering::Relaxed);
+    }
+
+    /// Writes down how commands travel.
+    pub(crate) fn set_transport(&self, name: &str) {
+        let transport = match name {
+            "tcp" => Transport::Tcp,
+            "shm" => Transport::Shm,
+            "tls" => Transport::Tls,
+            _ => Transport::Other,
+        };
+        self.transport.store(transport as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Writes down on which devices the session has contexts, by ordinal.
+    pub(crate) fn set_contexts(&self, contexts: u64) {
+        self.contexts.store(contexts, Ordering::Relaxed);
+    }
+
+    /// Writes down how much of a device's memory the session holds.
+    pub(crate) fn set_held(&self, ordinal: usize, bytes: u64) {
+        if let (Some(held), Some(peak)) = (self.held.get(ordinal), self.peak.get(ordinal)) {
+            held.store(bytes, Ordering::Relaxed);
+            peak.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Adds to what only this thread writes.
+#[inline]
+fn alone(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+impl ErrorKind {
+    /// The kind of an error; `None` for what is none.
+    fn of(error: CUresult) -> Option<ErrorKind> {
+        Some(match error {
+            CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => return None,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => ErrorKind::Memory,
+            CUresult::CUDA_ERROR_INVALID_VALUE
+            | CUresult::CUDA_ERROR_INVALID_CONTEXT
+            | CUresult::CUDA_ERROR_INVALID_HANDLE
+            | CUresult::CUDA_ERROR_INVALID_DEVICE
+            | CUresult::CUDA_ERROR_INVALID_IMAGE
+            | CUresult::CUDA_ERROR_INVALID_PTX
+            | CUresult::CUDA_ERROR_NOT_FOUND => ErrorKind::Invalid,
+            CUresult::CUDA_ERROR_NOT_SUPPORTED
+            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => ErrorKind::Unsupported,
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED => ErrorKind::Broken,
+            _ => ErrorKind::Other,
+        })
+    }
+}
+
+/// A session's page from the supervisor's side: mapped for reading only.
+pub(crate) struct Meter {
+    page: *const Page,
+    memory: OwnedFd,
+}
+
+impl Meter {
+    /// Makes a page for a worker.
+    pub(crate) fn create() -> io::Result<Meter> {
+        let memory = memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, BYTES as u64)?;
+        // Else a worker could take the ground from under the supervisor.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Meter::attach(memory)
+    }
+
+    /// Maps a page that has been made before.
+    pub(crate) fn attach(memory: OwnedFd) -> io::Result<Meter> {
+        // SAFETY: a new mapping, wherever there is room.
+        let address =
+            unsafe { mmap(core::ptr::null_mut(), BYTES, ProtFlags::READ, MapFlags::SHARED, memory.as_fd(), 0) }?;
+        Ok(Meter { page: address.cast(), memory })
+    }
+
+    /// What the worker maps for it.
+    pub(crate) fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// What the worker has counted so far.
+    pub(crate) fn read(&self) -> Reading {
+        // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only atomics, for which any bytes are valid.
+        Reading::of(unsafe { &*self.page })
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is its own, and nobody uses it any more.
+        let _ = unsafe { munmap(self.page.cast_mut().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_counts_the_supervisor_reads() {
+        let meter = Meter::create().unwrap();
+        assert_eq!(meter.read(), Reading::default());
+        join(meter.memory()).unwrap();
+        let page = page();
+        page.command(Class::Launch);
+        page.command(Class::Launch);
+        page.heard(100);
+        page.moved(Direction::In, Way::Lanes, 7);
+        page.moved(Direction::Out, Way::Commands, 9);
+        page.waited(Duration::from_micros(100));
+        page.waited(Duration::from_secs(11));
+        page.failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        page.failed(CUresult::CUDA_ERROR_NOT_READY);
+        page.set_held(1, 50);
+        page.set_held(1, 20);
+        page.set_held(99, 20);
+        page.set_transport("shm");
+        page.set_state(State::Suspended);
+        let seen = meter.read();
+        assert_eq!(seen.commands[Class::Launch as usize], 2);
+        assert_eq!(seen.bytes, [[100, 7, 0, 0], [9, 0, 0, 0]]);
+        assert_eq!((seen.waits[0], seen.waits[6], seen.waits.iter().sum::<u64>()), (1, 1, 2));
+        assert_eq!(seen.wait_ns, 11_000_100_000);
+        assert_eq!(seen.errors, [1, 0, 0, 0, 0]);
+        assert_eq!((seen.held[1], seen.peak[1]), (20, 50));
+        assert_eq!((seen.transport(), seen.state()), ("shm", "suspended"));
+        assert!(seen.idle() < Duration::from_secs(60));
+        // Whatever a worker writes, it is numbers.
+        page.state.store(u32::MAX, Ordering::Relaxed);
+        page.transport.store(u32::MAX, Ordering::Relaxed);
+        page.heard.store(u64::MAX, Ordering::Relaxed);
+        let seen = meter.read();
+        assert_eq!((seen.transport(), seen.state(), seen.idle()), ("other", "unknown", Duration::ZERO));
+    }
+}

@@ -1,0 +1,230 @@
+//! The socket of administrators: who is served, and ending it. For the server's own user and root.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use outboard_wire::Code;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::local::{self, Access, Door, Socket};
+use super::sessions::{About, Kind, Shown};
+use super::{Config, ServeError, Supervisor};
+use crate::admin::{
+    Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
+};
+use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
+
+/// Administrators at once.
+const MOST: usize = 16;
+/// The shortest beginning of a session's number that names it, in digits.
+const SHORTEST: usize = 4;
+/// What a client is told whose session is ended this way.
+const ENDED: &str = "ended by the server's administrator";
+
+/// The socket, open.
+pub(super) struct Desk {
+    door: Door,
+}
+
+impl Desk {
+    /// Opens the socket, if there is to be one.
+    pub(super) fn open(config: &Config, port: u16) -> Result<Option<Desk>, ServeError> {
+        let opened = |path: &Path| {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            local::make_folder(folder, Access::Owner).and_then(|()| Door::listen(path, Access::Owner))
+        };
+        let door = match (&config.admin, &config.socket) {
+            (Socket::Off, _) => return Ok(None),
+            (Socket::At(path), _) => Door::listen(path, Access::Owner)
+                .map_err(|error| ServeError::Listen { address: path.display().to_string(), error })?,
+            (Socket::Usual, socket) => {
+                let path: PathBuf = match socket {
+                    Socket::At(path) => beside(path),
+                    _ => beside(&local::usual(port)),
+                };
+                // A folder that others may enter will do for the socket, which is its owner's.
+                match Door::listen(&path, Access::Owner).or_else(|_| opened(&path)) {
+                    Ok(door) => door,
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "no socket for administrators");
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        tracing::info!(path = %door.path().display(), "a socket for administrators");
+        Ok(Some(Desk { door }))
+    }
+
+    /// Serves administrators. Never ends.
+    pub(super) async fn serve(self, supervisor: Rc<Supervisor>) {
+        let places = Arc::new(Semaphore::new(MOST));
+        loop {
+            let stream = match self.door.accept().await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    super::cannot_accept(&error).await;
+                    continue;
+                }
+            };
+            if !self.door.admits(&stream) {
+                tracing::warn!(peer = ?stream.peer_cred().ok(), "somebody else came to the administrators' socket");
+                continue;
+            }
+            // More of them are not expected, and see the connection closed.
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let supervisor = Rc::clone(&supervisor);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = attend(&supervisor, stream).await {
+                    tracing::debug!(%error, "an administrator goes");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Answers one administrator's questions until it goes.
+async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<()> {
+    loop {
+        let mut len = [0; 4];
+        // It may look on for as long as it likes.
+        if let Err(error) = stream.read_exact(&mut len).await {
+            return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) };
+        }
+        let len = u32::from_le_bytes(len) as usize;
+        if len > LONGEST_QUESTION {
+            let answer = Answer::Error(format!("a question of {len} bytes is too long"));
+            return reply(&mut stream, answer).await;
+        }
+        let mut bytes = vec![0; len];
+        timeout(PATIENCE, stream.read_exact(&mut bytes)).await??;
+        let answer = match serde_json::from_slice::<Question>(&bytes) {
+            Ok(question) => answer(supervisor, question.ask),
+            Err(error) => Answer::Error(format!(
+                "this server ({}, administration {VERSION}) does not understand the question: {error}",
+                env!("CARGO_PKG_VERSION")
+            )),
+        };
+        reply(&mut stream, answer).await?;
+    }
+}
+
+async fn reply(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
+    let bytes = framed(&Reply { version: VERSION, answer })?;
+    timeout(PATIENCE, stream.write_all(&bytes)).await?
+}
+
+fn answer(supervisor: &Supervisor, ask: Ask) -> Answer {
+    match ask {
+        Ask::Sessions => Answer::Sessions(listing(supervisor)),
+        Ask::Kill(which) => match kill(supervisor, &which) {
+            Ok(sessions) => Answer::Killed(sessions),
+            Err(sentence) => Answer::Error(sentence),
+        },
+    }
+}
+
+fn listing(supervisor: &Supervisor) -> Listing {
+    let mut sessions = Vec::new();
+    supervisor.sessions.each(|shown| sessions.push(session(&shown)));
+    sessions.sort_by(|one: &Session, other| other.age_seconds.total_cmp(&one.age_seconds));
+    Listing {
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        process: std::process::id(),
+        age_seconds: supervisor.started.elapsed().as_secs_f64(),
+        most_sessions: supervisor.config.max_sessions,
+        warm_workers: supervisor.warm.ready(),
+        sessions,
+    }
+}
+
+/// How a session's number is written.
+fn number(session: u64) -> String {
+    format!("{session:016x}")
+}
+
+fn session(shown: &Shown<'_>) -> Session {
+    let Shown { about: About { identity, peer, kind }, reading, .. } = shown;
+    let named = |names: &[&str], counts: &[u64]| {
+        names.iter().map(|name| (*name).to_owned()).zip(counts.iter().copied()).collect()
+    };
+    let kind = match kind {
+        Kind::Session => "session",
+        Kind::Management => "management",
+        Kind::Probe => "probe",
+    };
+    Session {
+        id: number(shown.session),
+        owner: identity.owner.clone(),
+        token: identity.token.clone(),
+        client: shown.client.to_owned(),
+        peer: peer.clone(),
+        kind: kind.to_owned(),
+        state: shown.state.to_owned(),
+        transport: reading.transport().to_owned(),
+        worker: shown.worker,
+        devices: shown.devices.to_vec(),
+        age_seconds: shown.age.as_secs_f64(),
+        idle_seconds: reading.idle().min(shown.age).as_secs_f64(),
+        memory: memory(reading),
+        commands: named(&CLASSES, &reading.commands),
+        bytes_to_device: named(&WAYS, &reading.bytes[0]),
+        bytes_from_device: named(&WAYS, &reading.bytes[1]),
+        waits: reading.waits.iter().fold(0, |sum, count| sum.saturating_add(*count)),
+        wait_seconds: reading.wait_ns as f64 / 1e9,
+        errors: named(&ERRORS, &reading.errors),
+    }
+}
+
+fn memory(reading: &Reading) -> Vec<Memory> {
+    let of = |device: usize| Memory {
+        device: device as u32,
+        context: reading.contexts >> device & 1 != 0,
+        bytes: reading.held[device],
+        peak: reading.peak[device],
+    };
+    (0..reading.held.len()).map(of).filter(|memory| memory.context || memory.bytes > 0).collect()
+}
+
+fn kill(supervisor: &Supervisor, which: &Which) -> Result<Vec<String>, String> {
+    let ended = match which {
+        Which::Session(beginning) => {
+            let session = find(supervisor, beginning)?;
+            supervisor.sessions.end(ENDED, |other, _| other == session)
+        }
+        Which::Owner(owner) => supervisor.sessions.end(ENDED, |_, about| about.identity.owner == *owner),
+        Which::All => supervisor.sessions.end(ENDED, |_, _| true),
+    };
+    for session in &ended {
+        tracing::info!(session, "ended by an administrator");
+    }
+    Ok(ended.into_iter().map(number).collect())
+}
+
+/// The session whose number begins so.
+fn find(supervisor: &Supervisor, beginning: &str) -> Result<u64, String> {
+    let wanted = beginning.to_ascii_lowercase();
+    if wanted.len() < SHORTEST {
+        let sentence = format!("`{beginning}` is too short: {SHORTEST} digits of a session's number are needed");
+        return Err(Code::NoSuchSession.end(&sentence));
+    }
+    let mut found = Vec::new();
+    supervisor.sessions.each(|shown| {
+        if number(shown.session).starts_with(&wanted) {
+            found.push(shown.session);
+        }
+    });
+    match found[..] {
+        [session] => Ok(session),
+        [] => Err(Code::NoSuchSession.end(&format!("there is no session {beginning}"))),
+        _ => {
+            Err(Code::NoSuchSession.end(&format!("{} sessions begin with {beginning}; give more digits", found.len())))
+        }
+    }
+}

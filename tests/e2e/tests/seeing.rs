@@ -1,0 +1,144 @@
+//! What administrators see of a server, and how they end sessions.
+
+use outboard_e2e::{Program, Running, Server, dist, within};
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn outboard(args: &[&str]) -> Output {
+    Command::new(dist().join("bin/outboard"))
+        .args(args)
+        .env_remove("OUTBOARD_SERVER")
+        .output()
+        .expect("outboard starts")
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = outboard(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn sessions(server: &Server) -> Vec<Value> {
+    let listing = json(&["sessions", "--json", "--over", "0.3", "--server", server.address()]);
+    listing["sessions"].as_array().cloned().unwrap_or_default()
+}
+
+fn endless(server: &Server, mebibytes: &str, transport: &str) -> Running {
+    let program = Program::new("endless").arg(mebibytes).env("OUTBOARD_LOG", "1").env("OUTBOARD_TRANSPORT", transport);
+    let mut running = program.start_through(server);
+    running.wait_for_line("running");
+    running
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn sessions_are_listed_with_what_they_do() {
+    let server = Server::start();
+    assert!(sessions(&server).is_empty());
+    let _first = endless(&server, "64", "tcp");
+    let second = endless(&server, "16", "shm");
+    let listed = sessions(&server);
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    for (session, transport, mebibytes) in [(&listed[0], "tcp", 64), (&listed[1], "shm", 16)] {
+        assert_eq!(session["state"], "serving", "{session}");
+        assert_eq!(session["transport"], transport, "{session}");
+        assert!(session["client"].as_str().is_some_and(|client| client.starts_with("endless (")), "{session}");
+        assert!(session["owner"].as_str().is_some_and(|owner| !owner.is_empty()), "{session}");
+        assert!(number(&session["commands"]["launch"]) >= 20.0 && number(&session["waits"]) >= 1.0, "{session}");
+        assert!(number(&session["launches_per_second"]) > 0.0, "{session}");
+        assert!(number(&session["calls_per_second"]) > number(&session["launches_per_second"]), "{session}");
+        assert!(number(&session["bytes_to_device"]["commands"]) > 20.0 * 16.0, "{session}");
+        assert!(number(&session["memory"][0]["bytes"]) >= f64::from(mebibytes << 20), "{session}");
+    }
+    assert!(listed[1]["client"].as_str().is_some_and(|client| client.contains(&second.id().to_string())));
+    let text = outboard(&["sessions", "--server", server.address()]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.starts_with("SESSION") && text.matches("endless (").count() == 2, "{text}");
+}
+
+#[test]
+fn a_session_that_is_killed_ends_with_a_sentence_and_its_neighbour_goes_on() {
+    let server = Server::start();
+    for transport in ["tcp", "shm"] {
+        let program = endless(&server, "1", transport);
+        let client = format!("({})", program.id());
+        let mut neighbour = endless(&server, "1", transport);
+        let all = sessions(&server);
+        let session = all.iter().find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
+        let id = session.expect("it is listed")["id"].as_str().expect("a number").to_owned();
+        let ended = json(&["kill", &id[..8], "--json", "--server", server.address()]);
+        assert_eq!(ended["ended"], serde_json::json!([id]));
+        let outcome = program.finish();
+        assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.stdout.contains("then the same"), "the error stays: {}", outcome.stdout);
+        assert!(outcome.stderr.contains("ended by the server's administrator"), "{}", outcome.stderr);
+        assert!(within(PATIENCE, || sessions(&server).len() == 1), "it is gone");
+        assert!(!neighbour.has_ended(), "the neighbour went on");
+        neighbour.kill();
+        assert!(within(PATIENCE, || sessions(&server).is_empty()), "so is the other");
+    }
+}
+
+#[test]
+fn sessions_are_killed_by_owner_or_all_together() {
+    let server = Server::start();
+    let (one, two) = (endless(&server, "1", "tcp"), endless(&server, "1", "tcp"));
+    let owner = sessions(&server)[0]["owner"].as_str().expect("an owner").to_owned();
+    let none = json(&["kill", "--owner", "nobody", "--json", "--server", server.address()]);
+    assert_eq!(none["ended"], serde_json::json!([]));
+    let both = json(&["kill", "--owner", &owner, "--json", "--server", server.address()]);
+    assert_eq!(both["ended"].as_array().map(Vec::len), Some(2), "{both}");
+    assert_eq!((one.finish().status.code(), two.finish().status.code()), (Some(3), Some(3)));
+    let three = endless(&server, "1", "tcp");
+    let all = json(&["kill", "--all", "--json", "--server", server.address()]);
+    assert_eq!(all["ended"].as_array().map(Vec::len), Some(1), "{all}");
+    assert_eq!(three.finish().status.code(), Some(3));
+}
+
+#[test]
+fn who_asks_for_what_is_not_there_is_told() {
+    let server = Server::start();
+    let said = |args: &[&str]| {
+        let output = outboard(&[args, &["--server", server.address()]].concat());
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(said(&["kill", "abc"]).contains("too short"));
+    assert!(said(&["kill", "abcd"]).contains("there is no session abcd"));
+    assert!(said(&["sessions", "--admin", "/nowhere/at/all"]).contains("no server's socket"));
+    let closed = Server::start_with(&["--driver", "cpu", "--admin", "none"], &[]);
+    let output = outboard(&["sessions", "--server", closed.address()]);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--admin PATH"));
+}
+
+#[test]
+fn nonsense_at_the_administrators_socket_harms_nobody() {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::MetadataExt;
+    let path = std::env::temp_dir().join(format!("outboard-seeing-{}.admin.sock", std::process::id()));
+    let name = path.to_str().expect("a plain path");
+    let server = Server::start_with(&["--driver", "cpu", "--admin", name], &[]);
+    assert_eq!(std::fs::metadata(&path).expect("the socket is there").mode() & 0o777, 0o600);
+    let _running = endless(&server, "1", "tcp");
+    for (bytes, answer) in [
+        (&b"\xff\xff\xff\xff"[..], "too long"),
+        (b"\x04\0\0\0nope", "does not understand"),
+        (b"\x20\0\0\0{\"version\":1,\"ask\":{\"kill\":true}}", "does not understand"),
+        (b"\x10\0\0\0half", ""),
+    ] {
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+        stream.write_all(bytes).expect("it reads");
+        stream.shutdown(std::net::Shutdown::Write).expect("a socket can be half closed");
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(String::from_utf8_lossy(&said).contains(answer), "{bytes:?}: {}", String::from_utf8_lossy(&said));
+    }
+    let listing = json(&["sessions", "--json", "--admin", name]);
+    assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1));
+}
