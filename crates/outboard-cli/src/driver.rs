@@ -98,9 +98,12 @@ pub(crate) fn check() -> String {
     }
 }
 
+/// The variable that tells NVIDIA's driver where to keep what it has compiled.
+pub(crate) const COMPUTE_CACHE: &str = "CUDA_CACHE_PATH";
+
 /// Where NVIDIA's driver keeps what it has compiled, as it says it does.
 fn compute_cache() -> Option<PathBuf> {
-    let set = std::env::var_os("CUDA_CACHE_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let set = std::env::var_os(COMPUTE_CACHE).filter(|path| !path.is_empty()).map(PathBuf::from);
     set.or_else(|| {
         Some(PathBuf::from(std::env::var_os("HOME").filter(|path| !path.is_empty())?).join(".nv/ComputeCache"))
     })
@@ -116,8 +119,15 @@ fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&P
     Sandbox::new(mode, reads, writes)
 }
 
-/// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images.
-pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u64)>, mode: sandbox::Mode) -> ! {
+/// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images, kept from the
+/// rest of the machine and perhaps as another user.
+pub(crate) fn work(
+    driver: &Path,
+    nvml: Option<&Path>,
+    images: Option<(&Path, u64)>,
+    mode: sandbox::Mode,
+    user: Option<sandbox::User>,
+) -> ! {
     let file = driver.file_name().and_then(|name| name.to_str());
     let name = match file {
         Some(install::CPU_DRIVER) => "software device".to_owned(),
@@ -127,7 +137,7 @@ pub(crate) fn work(driver: &Path, nvml: Option<&Path>, images: Option<(&Path, u6
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
     let setup = unsafe { Setup::new(driver, name) };
     let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(file == Some(install::CPU_DRIVER));
-    let sandbox = sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder));
+    let sandbox = sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder)).of_user(user);
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,

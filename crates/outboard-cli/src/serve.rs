@@ -1,5 +1,6 @@
 //! `outboard serve` and the worker processes it starts.
 
+mod confinement;
 mod observe;
 mod sharing;
 mod standing;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_server::logs;
-use outboard_server::sandbox::Mode;
+use outboard_server::sandbox::{Mode, User};
 use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 
@@ -52,15 +53,13 @@ pub(crate) struct Args {
     /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     pub(crate) image_cache_limit: u64,
-    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it. Tried with the
-    /// software device only so far.
-    #[arg(long, default_value = "off", value_name = "on|strict|off")]
-    pub(crate) sandbox: Mode,
     #[command(flatten)]
     observe: observe::ObserveArgs,
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) confinement: confinement::Args,
     #[command(flatten)]
     standing: standing::Args,
     #[command(flatten)]
@@ -113,6 +112,9 @@ pub(crate) struct WorkerArgs {
     /// What keeps it from the rest of this machine.
     #[arg(long)]
     sandbox: Mode,
+    /// Who it is to be, by numbers.
+    #[arg(long)]
+    user: Option<User>,
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
@@ -122,18 +124,27 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     };
     logs::init(format);
     let driver = crate::driver::choose(args.driver)?;
-    let sandbox = args.sandbox.name();
-    let mut arguments =
-        vec![OsString::from("worker"), "--sandbox".into(), sandbox.into(), "--driver".into(), driver.into()];
+    let confinement = args.confinement.settle()?;
+    let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.into()];
+    arguments.extend(confinement.arguments());
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
     }
-    if let Some(folder) = crate::images::folder(args.image_cache) {
+    let images = match &args.image_cache {
+        Some(off) if off == "off" => None,
+        given if confinement.has_user() => confinement.cache("images", given.as_deref()),
+        given => crate::images::folder(given.clone()),
+    };
+    if let Some(folder) = images {
         let limit = args.image_cache_limit.to_string();
         arguments.extend([OsString::from("--image-cache"), folder.into()]);
         arguments.extend([OsString::from("--image-cache-limit"), limit.into()]);
     }
-    let worker = WorkerCommand::this_program(arguments);
+    let mut worker = WorkerCommand::this_program(arguments);
+    // NVIDIA's driver would look for it in the home folder of the server's user.
+    if let Some(folder) = confinement.cache("compute", None) {
+        worker.env.push((crate::driver::COMPUTE_CACHE.into(), folder.into()));
+    }
     let mut config = Config::new(with_port(&args.listen), worker);
     config.log_format = format;
     config.socket = match args.socket {
@@ -167,7 +178,7 @@ fn cannot_serve(error: &ServeError) -> Failure {
 pub(crate) fn worker(args: &WorkerArgs) -> ! {
     logs::init_from_env();
     let images = args.image_cache.as_deref().map(|folder| (folder, args.image_cache_limit));
-    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox)
+    crate::driver::work(&args.driver, args.nvml.as_deref(), images, args.sandbox, args.user.clone())
 }
 
 pub(crate) fn check_driver() -> Result<()> {

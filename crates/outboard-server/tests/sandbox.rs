@@ -83,6 +83,17 @@ const ATTEMPTS: &[Attempt] = &[
     ("loads_a_kernel_program", |_| call(libc::SYS_bpf, [0; 4]), StoppedAnyhow(libc::EPERM)),
     ("goes_around_by_a_ring", |_| call(libc::SYS_io_uring_setup, [1, 0, 0, 0]), StoppedAnyhow(libc::EPERM)),
     ("is_without_new_privileges", |_| status("NoNewPrivs:\t1"), StoppedAnyhow(0)),
+    ("has_no_capabilities", |_| status("CapEff:\t0000000000000000"), StoppedAnyhow(0)),
+    ("can_get_no_capabilities_back", |_| status("CapPrm:\t0000000000000000"), StoppedAnyhow(0)),
+    (
+        "gives_its_files_to_another_user",
+        |case| {
+            let file = case.own.join("given");
+            fs::write(&file, b"x")?;
+            std::os::unix::fs::chown(file, Some(65534), None)
+        },
+        StoppedAnyhow(libc::EPERM),
+    ),
     ("leaves_no_core", |_| no_core(), StoppedAnyhow(0)),
     #[cfg(target_arch = "x86_64")]
     ("calls_by_other_numbers", |_| call(0x4000_0000 | 520, [0; 4]), StoppedAnyhow(libc::ENOSYS)),

@@ -1,7 +1,8 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
 
-use outboard_e2e::{Program, Server};
+use outboard_e2e::{Program, Server, dist};
 use std::fs;
+use std::process::Command;
 
 /// A line of a thread's status.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
@@ -29,11 +30,47 @@ fn every_thread_of_a_worker_is_filtered_and_gains_no_privileges() {
 }
 
 #[test]
-fn there_is_no_sandbox_unless_it_is_asked_for() {
+fn workers_are_in_their_sandbox_unless_told_otherwise() {
     let server = Server::start_with(&["--driver", "cpu"], &[]);
+    for status in &statuses_of_a_worker(&server) {
+        assert_eq!(field(status, "Seccomp:"), "2", "{status}");
+        assert_eq!(field(status, "CapEff:"), "0000000000000000", "{status}");
+    }
+    let server = Server::start_with(&["--driver", "cpu", "--sandbox", "off"], &[]);
     for status in &statuses_of_a_worker(&server) {
         assert_eq!(field(status, "Seccomp:"), field(&own_status(), "Seccomp:"), "{status}");
     }
+}
+
+/// Root's server can give its workers another user; anybody else's says that it cannot.
+#[test]
+fn workers_can_have_a_user_of_their_own() {
+    let folder = std::env::temp_dir().join(format!("outboard-worker-user-{}", std::process::id()));
+    let cache = folder.join("images");
+    let text = cache.to_str().expect("the folder's name is text");
+    let arguments = ["--driver", "cpu", "--sandbox", "strict", "--worker-user", "nobody", "--image-cache", text];
+    if field(&own_status(), "Uid:").split_whitespace().nth(1) != Some("0") {
+        let failed =
+            Command::new(dist().join("bin/outboard")).arg("serve").args(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert!(!failed.status.success() && said.contains("OB0307"), "{said}");
+        return;
+    }
+    let server = Server::start_with(&arguments, &[]);
+    for status in &statuses_of_a_worker(&server) {
+        let users: Vec<&str> = field(status, "Uid:").split_whitespace().collect();
+        let nobody = fs::metadata(&cache).map(|folder| std::os::unix::fs::MetadataExt::uid(&folder).to_string());
+        let nobody = nobody.expect("the server has made the folder");
+        assert!(nobody != "0" && users.iter().all(|user| *user == nobody), "{status}");
+        assert_eq!(field(status, "CapPrm:"), "0000000000000000", "{status}");
+    }
+    for program in ["ipc", "device_printf", "big_copy", "mapped_memory"] {
+        Program::new(program).through(&server).expect_success(program);
+    }
+    let kept = fs::read_dir(&cache).expect("root reads everything").count();
+    assert!(kept > 0, "workers keep images as that user");
+    drop(server);
+    let _ = fs::remove_dir_all(folder);
 }
 
 /// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes, errors, copies on lanes.

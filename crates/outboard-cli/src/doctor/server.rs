@@ -30,7 +30,7 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     findings.push(socket(args.socket.as_deref(), port_of(&listen)));
     findings.push(image_cache(args.image_cache.clone(), args.image_cache_limit));
     findings.extend(machine::server_limits());
-    findings.push(machine::sandbox(args.sandbox == Mode::Strict));
+    findings.push(machine::sandbox(args.confinement.sandbox == Mode::Strict));
     findings.push(machine::network());
     Ok(Report::new("This machine as a server", findings))
 }

@@ -4,8 +4,8 @@
 //! client's. Should one of these take the process over, it must find nothing to take. Two steps, because threads that exist already keep
 //! the file rights they have:
 //!
-//! 1. [`Sandbox::before_the_driver`], while the process has one thread: no new privileges, no core files, and of the file system only what a
-//!    driver needs, none of the network (Landlock).
+//! 1. [`Sandbox::before_the_driver`], while the process has one thread: a user of its own if the server has one for it, none of root's
+//!    capabilities, no new privileges, no core files, and of the file system only what a driver needs, none of the network (Landlock).
 //! 2. [`Sandbox::before_the_client`], once the driver is up and before a byte of the client is read: system calls that no driver needs any
 //!    more are refused in every thread (seccomp): starting programs and processes, looking into others, network sockets, the system's settings.
 //!
@@ -13,6 +13,9 @@
 
 mod calls;
 mod files;
+mod user;
+
+pub use user::User;
 
 use std::fmt;
 use std::io;
@@ -54,17 +57,22 @@ impl FromStr for Mode {
 
 /// A worker cannot be confined as it should be.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the sandbox for workers is not complete: {layer}: {problem}; with --sandbox on, the server goes on without that layer"
-)]
+#[error("the sandbox for workers is not complete: {layer}: {problem}{}", self.way_out())]
 pub struct Incomplete {
     layer: Layer,
     problem: String,
 }
 
+impl Incomplete {
+    fn way_out(&self) -> &'static str {
+        if self.layer == Layer::User { "" } else { "; with --sandbox on, the server goes on without that layer" }
+    }
+}
+
 /// A part of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layer {
+    User,
     Privileges,
     Files,
     Calls,
@@ -73,6 +81,7 @@ enum Layer {
 impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Layer::User => "the workers' own user",
             Layer::Privileges => "privileges and limits",
             Layer::Files => "files and network (Landlock)",
             Layer::Calls => "system calls (seccomp)",
@@ -88,12 +97,20 @@ pub struct Sandbox {
     reads: Vec<PathBuf>,
     /// Folders that are written to.
     writes: Vec<PathBuf>,
+    /// Who the process is to be, if not who starts it.
+    user: Option<User>,
 }
 
 impl Sandbox {
     /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps files in `writes`.
     pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
-        Sandbox { mode, reads, writes }
+        Sandbox { mode, reads, writes, user: None }
+    }
+
+    /// The process becomes this user's, whatever the mode.
+    #[must_use]
+    pub fn of_user(self, user: Option<User>) -> Sandbox {
+        Sandbox { user, ..self }
     }
 
     /// No sandbox.
@@ -103,6 +120,11 @@ impl Sandbox {
 
     /// The first step, for the main thread while there is no other.
     pub fn before_the_driver(&self) -> Result<(), Incomplete> {
+        if let Some(user) = &self.user {
+            // Somebody has asked for it by name, so there is no going on without.
+            let incomplete = |error: io::Error| Incomplete { layer: Layer::User, problem: error.to_string() };
+            user.take_on().map_err(incomplete)?;
+        }
         if self.mode == Mode::Off {
             return Ok(());
         }
@@ -130,8 +152,9 @@ impl Sandbox {
     }
 }
 
-/// No program that this process might start gets more rights than it has, and its memory is never written to a file.
+/// This process has no more rights than its user's files give it. No program that this process might start gets more rights than it has, and its memory is never written to a file.
 fn privileges() -> io::Result<()> {
+    user::drop_capabilities()?;
     rustix::thread::set_no_new_privs(true)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(())
