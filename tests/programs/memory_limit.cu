@@ -1,9 +1,9 @@
 // A device of which the session may have only a part: every way to get memory ends at the same limit, and memory that was given back can be had again.
 //
 // `memory_limit BYTES` expects that limit; without, the device is whole, and nothing of this is to be seen. `memory_limit hold BYTES` allocates, says
-// `held` and waits to be ended.
+// `held` and waits to be ended; `memory_limit copy BYTES` says how many milliseconds a copy there and one back take.
 #include <cstring>
-#include <string>
+#include <ctime>
 #include <unistd.h>
 
 #include "check.h"
@@ -183,6 +183,27 @@ static void graphs(size_t limit) {
     printf("graphs end at the limit\n");
 }
 
+static long milliseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void copy(size_t bytes) {
+    std::vector<unsigned> there(bytes / 4), back(bytes / 4);
+    for (size_t i = 0; i < there.size(); i++) there[i] = unsigned(i) * 2654435761u;
+    CUdeviceptr pointer;
+    CHECK_DRIVER(DRIVER(cuMemAlloc)(&pointer, bytes));
+    long begin = milliseconds();
+    CHECK_DRIVER(DRIVER(cuMemcpyHtoD)(pointer, there.data(), bytes));
+    CHECK_DRIVER(DRIVER(cuCtxSynchronize)());
+    long between = milliseconds();
+    CHECK_DRIVER(DRIVER(cuMemcpyDtoH)(back.data(), pointer, bytes));
+    long end = milliseconds();
+    EXPECT(there == back);
+    printf("%ld %ld\n", between - begin, end - between);
+}
+
 int main(int count, char** args) {
     CHECK(cudaFree(nullptr));
     CHECK_DRIVER(DRIVER(cuCtxGetDevice)(&device));
@@ -192,6 +213,10 @@ int main(int count, char** args) {
         printf("held\n");
         fflush(stdout);
         for (;;) sleep(1000);
+    }
+    if (count == 3 && strcmp(args[1], "copy") == 0) {
+        copy(strtoull(args[2], nullptr, 10));
+        return 0;
     }
     size_t total = 0;
     CHECK_DRIVER(DRIVER(cuDeviceTotalMem)(&total, device));

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use outboard_client::link::{Config, ConnectError, check_transport, handshake, unreachable};
+use outboard_client::link::{Config, ConnectError, check_transport, handshake_in_turn, unreachable};
 use outboard_client::target::{Target, TargetError, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::sharing::{RESERVE, Reserve};
+use outboard_wire::handshake::{
+    Extensions, HandshakeError, Hello, Local, Process, Purpose, RefusalCode, VERSION, Waiting,
+};
 use outboard_wire::platform::Platform;
 
 use crate::failure::Failure;
@@ -42,6 +45,25 @@ pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
 
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.
 pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
+    ask(target, Extensions::default(), None)
+}
+
+/// As [`probe`], and has the server keep a place for the program that is about to start. If there is none yet, waits for its turn, no longer than
+/// `patience`, and says so.
+pub(crate) fn reserve(target: &Target, patience: Option<Duration>) -> Result<Offer, Failure> {
+    let mut more = Extensions::default();
+    more.set(RESERVE, &Reserve { devices: target.devices.clone() });
+    ask(target, more, patience)
+}
+
+fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<Offer, Failure> {
+    let mut last = None;
+    let mut waits = |waiting: &Waiting| {
+        if last.as_ref() != Some(waiting) {
+            eprintln!("outboard: place {} in the queue: {}", waiting.place, waiting.sentence);
+            last = Some(waiting.clone());
+        }
+    };
     let address = target.address.to_string();
     let hello = Hello {
         version: VERSION,
@@ -49,11 +71,12 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
         client: format!("outboard, process {}", std::process::id()),
         purpose: Purpose::Probe,
         process: Process::default(),
-        more: Extensions::default(),
+        more,
     };
     let deadline = Instant::now() + PATIENCE;
     let stream = Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
-    let welcome = handshake(&*stream, &address, &hello, deadline).map_err(|error| explain(&address, &error))?;
+    let welcome = handshake_in_turn(&*stream, &address, &hello, deadline, patience, &mut waits)
+        .map_err(|error| explain(&address, &error))?;
     check_transport(&address, &welcome, &Config::from_env()).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
@@ -125,6 +148,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             RefusalCode::ServerTooOld => "install a newer Outboard on the server",
             RefusalCode::NotAllowed => "name the server by HOST:PORT",
             RefusalCode::Busy => "try again later, or use another server",
+            RefusalCode::OverLimit => "wait for one of your sessions to end, or ask who runs the server for more",
             RefusalCode::Stopping => "start the server again, or use another one",
             _ => "the server's log says more",
         },
@@ -132,6 +156,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             check_port = format!("check the port: is it `outboard serve` that listens at {address}?");
             &check_port
         }
+        ConnectError::Queued { .. } => "wait longer (OUTBOARD_QUEUE_TIMEOUT, in seconds), or use another server",
         ConnectError::Handshake { .. } => "install the same release here and there",
         ConnectError::Transport { .. } | ConnectError::Memory { .. } => {
             "unset OUTBOARD_TRANSPORT, or use another server"

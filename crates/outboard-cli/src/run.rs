@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use miette::Result;
+use outboard_client::link::queue_patience;
 use outboard_client::target::{Target, VARIABLE};
 use outboard_wire::Code;
 
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// When the program has ended, print what it and the processes it started asked of the device, and what they waited for.
     #[arg(long)]
     stats: bool,
+    /// If the server has no room now, fail at once instead of waiting for a place in its queue.
+    #[arg(long, conflicts_with = "local_cpu")]
+    no_wait: bool,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -40,7 +45,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     } else {
         let (libraries, modules) = (install::client_dir()?, install::python_dir());
         let server = probe::server(args.server)?;
-        probe::probe(&server)?;
+        let patience = if args.no_wait { Some(Duration::ZERO) } else { queue_patience() };
+        probe::reserve(&server, patience)?;
+        if args.no_wait {
+            command.env("OUTBOARD_QUEUE_TIMEOUT", "0");
+        }
         command.envs(environment::variables(given, &libraries, modules.as_deref()));
         command.env(VARIABLE, server.to_string());
     }

@@ -103,8 +103,14 @@ impl Cpu {
                 CUresult::CUDA_ERROR_OUT_OF_MEMORY
             })?;
             let _ = self.engines.set(engines);
+            crate::checkpoint::listen();
         }
         self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    /// Whether nothing is queued anywhere.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.contexts.names().into_iter().all(|ctx| self.scheduler.pending(ctx).is_empty())
     }
 
     /// The latest record of an event, if there is one.
@@ -498,7 +504,8 @@ impl Backend for Cpu {
 
     fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         let function = self.functions.get(launch.function)?;
-        let grid = self.grid(&function, ctx, launch)?;
+        let mut grid = self.grid(&function, ctx, launch)?;
+        grid.processors = self.shares.processors(stream);
         Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
         // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
         let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));

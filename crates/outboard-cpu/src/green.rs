@@ -1,4 +1,4 @@
-//! Green contexts of the software device: shares are kept as told, and its threads work for all of them.
+//! Green contexts of the software device: shares are kept as told, and as many of its threads work for each. Which ones, all share.
 
 use std::collections::HashMap;
 
@@ -72,6 +72,14 @@ fn split(request: &SplitRequest<'_>) -> Result<Split> {
 }
 
 impl Shares {
+    /// How many processors the work of a stream may use.
+    pub(crate) fn processors(&self, stream: Stream) -> u32 {
+        let Stream::Created(stream) = stream else { return u32::MAX };
+        let greens = self.greens.lock();
+        let green = greens.values().find(|green| green.streams.contains(&stream));
+        green.map_or(u32::MAX, |green| field(&green.share, COUNT))
+    }
+
     /// Forgets what a context that has ended had.
     pub(crate) fn forget(&self, ctx: ContextId) {
         self.greens.lock().retain(|_, green| green.ctx != ctx);

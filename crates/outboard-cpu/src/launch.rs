@@ -19,6 +19,8 @@ pub(crate) struct Grid {
     shared: u32,
     params: Box<[u8]>,
     cooperative: bool,
+    /// How many threads of the engine may run it.
+    pub(crate) processors: u32,
     /// What `%gridid` reads.
     number: u64,
     log: bool,
@@ -39,6 +41,7 @@ impl Grid {
             shared: launch.shared,
             params: launch.params.into(),
             cooperative: launch.cooperative,
+            processors: u32::MAX,
             number,
             log,
         }
@@ -54,6 +57,7 @@ impl Grid {
             params: &self.params,
             cooperative: self.cooperative,
             cluster: self.cluster,
+            processors: self.processors,
             grid_id: self.number,
             output: Some(&output),
         };

@@ -10,6 +10,7 @@
 mod array;
 mod backend;
 mod boxes;
+mod checkpoint;
 mod config;
 mod context;
 mod copy;
@@ -38,7 +39,5 @@ mod vmm;
 mod work;
 
 pub use backend::Cpu;
-
-impl outboard_front::Driver for Cpu {}
 
 outboard_front::driver_exports!(Cpu);

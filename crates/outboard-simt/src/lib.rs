@@ -29,5 +29,5 @@ pub use engine::{Engine, EngineConfig, EngineError, Limit};
 pub use fault::{Fault, FaultKind, Space};
 pub use launch::{Launch, OutputSink, OutputStream};
 pub use memory::reserved::{Access, memory_file, named_file};
-pub use memory::{Memory, OutOfMemory};
+pub use memory::{Memory, OutOfMemory, Saved};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};

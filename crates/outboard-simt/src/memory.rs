@@ -12,6 +12,9 @@
 
 mod region;
 pub(crate) mod reserved;
+mod saved;
+
+pub use saved::Saved;
 
 use parking_lot::{Mutex, RwLock};
 use region::Region;

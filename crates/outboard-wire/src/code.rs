@@ -52,6 +52,7 @@ macro_rules! for_each_code {
 
             // 05: limits and sharing
             OB0501 OverLimit "the owner has as much as it may have";
+            OB0502 InQueue "the program would have to wait for its turn";
 
             // 06: sessions
             OB0601 ConnectionLost "the connection to the server is lost";

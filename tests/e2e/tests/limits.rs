@@ -1,6 +1,10 @@
 //! What a session may have of a server, and what it sees of it.
 
-use outboard_e2e::{Driver, Program, Server};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Program, Server, dist, programs, within};
 
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
@@ -18,4 +22,148 @@ fn a_session_sees_a_device_of_the_size_that_it_may_have() {
     for program in ["memory_pools", "driver_memory"] {
         Program::new(program).through(&server).expect_success(program);
     }
+}
+
+/// `outboard run` for a program, with everything that it says.
+fn run(address: &str, args: &[&str], program: &[&str]) -> Child {
+    let path = programs().join(program[0]);
+    Command::new(dist().join("bin/outboard"))
+        .args(["run", "--server", address])
+        .args(args)
+        .arg("--")
+        .arg(path)
+        .args(&program[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("outboard run starts")
+}
+
+fn finish(child: Child) -> (bool, String) {
+    let output = child.wait_with_output().expect("it can be waited for");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    // Long sentences are broken into lines.
+    let words: Vec<&str> = said.split_whitespace().filter(|word| *word != "│").collect();
+    (output.status.success(), words.join(" "))
+}
+
+/// The next line that contains a word.
+fn line_with(from: &mut impl BufRead, word: &str) -> String {
+    for line in from.lines().map_while(Result::ok) {
+        if line.contains(word) {
+            return line;
+        }
+    }
+    panic!("no line with `{word}`");
+}
+
+#[test]
+fn an_exclusive_device_goes_from_owner_to_owner() {
+    let socket = std::env::temp_dir().join(format!("outboard-exclusive-{}.sock", std::process::id()));
+    let socket = socket.to_str().expect("a name of letters");
+    let server = serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket]);
+    let local = format!("unix:{socket}");
+    let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
+    holder.wait_for_line("held");
+    // Another program of the same machine is the same owner.
+    Program::new("devices").through(&server).expect_success("a second program of the owner");
+    let (well, said) = finish(run(&local, &["--no-wait"], &["devices"]));
+    assert!(!well && said.contains("one owner at a time") && said.contains("place 1"), "{said}");
+    // The library waits by itself, too, and no longer than it may.
+    let late = Program::new("devices").env("OUTBOARD_QUEUE_TIMEOUT", "0").env("OUTBOARD_LOG", "1").through_list(&local);
+    assert!(late.stderr.contains("no room yet"), "{}", late.stderr);
+
+    let mut first = run(&local, &[], &["memory_limit"]);
+    let mut told = BufReader::new(first.stderr.take().expect("it is piped"));
+    assert!(line_with(&mut told, "queue").contains("place 1"), "it is next");
+    let mut gone = run(&local, &[], &["memory_limit"]);
+    let mut gone_told = BufReader::new(gone.stderr.take().expect("it is piped"));
+    assert!(line_with(&mut gone_told, "queue").contains("place 2"), "it is behind");
+    let mut last = run(&local, &[], &["memory_limit"]);
+    let mut last_told = BufReader::new(last.stderr.take().expect("it is piped"));
+    assert!(line_with(&mut last_told, "queue").contains("place 3"), "it is last");
+    // Who goes away makes room for those behind.
+    gone.kill().expect("it is there");
+    gone.wait().expect("it can be waited for");
+    assert!(line_with(&mut last_told, "queue").contains("place 2"), "it has moved up");
+    holder.kill();
+    for child in [first, last] {
+        let (well, said) = finish(child);
+        assert!(well && said.contains("memory_limit: done"), "{said}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_at_once_without_a_queue() {
+    let server = serve(&["--owner-sessions", "1", "--session-memory", "64M", "--memory", "100M"]);
+    let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
+    holder.wait_for_line("held");
+    let (well, said) = finish(run(server.address(), &[], &["devices"]));
+    assert!(!well && said.contains("anonymous has as many sessions as it may have (1): memory_limit"), "{said}");
+    assert!(said.contains("OB0501"), "{said}");
+    // Questions are no sessions.
+    let devices = Command::new(dist().join("bin/outboard")).args(["devices", "--server", server.address()]).output();
+    assert!(devices.expect("outboard devices starts").status.success());
+    holder.kill();
+    assert!(
+        within(Duration::from_secs(20), || finish(run(server.address(), &[], &["devices"])).0),
+        "there is room again"
+    );
+}
+
+#[test]
+fn sessions_are_let_in_as_far_as_their_memory_is_there() {
+    let server = serve(&["--session-memory", "64M", "--memory", "100M", "--queue", "2", "--queue-time", "2"]);
+    let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
+    holder.wait_for_line("held");
+    let (well, said) = finish(run(server.address(), &[], &["devices"]));
+    assert!(!well && said.contains("device 0 has no room") && said.contains("seconds in the queue"), "{said}");
+    let waits = run(server.address(), &[], &["devices"]);
+    holder.kill();
+    let (well, said) = finish(waits);
+    assert!(well, "{said}");
+}
+
+/// How long a copy there and one back took.
+fn copy(server: &Server, bytes: u64) -> (Duration, Duration) {
+    let outcome = Program::new("memory_limit").arg("copy").arg(&bytes.to_string()).through(server);
+    outcome.expect_success("memory_limit copy");
+    let mut times = outcome.stdout.split_whitespace().map(|text| text.parse().expect("milliseconds"));
+    let mut next = || Duration::from_millis(times.next().expect("two times"));
+    (next(), next())
+}
+
+#[test]
+fn a_session_has_its_bandwidth_each_way_and_no_more() {
+    const RATE: u64 = 8 << 20;
+    let server = serve(&["--session-bandwidth", "8M"]);
+    let (there, back) = copy(&server, 3 * RATE);
+    // What comes first need not wait, and a tenth of a second is given on top; how late the last bytes are depends on the machine.
+    for time in [there, back] {
+        assert!(
+            (Duration::from_millis(2000)..Duration::from_secs(30)).contains(&time),
+            "{there:?} there, {back:?} back"
+        );
+    }
+    // Small copies travel with commands, and are counted, too.
+    let began = std::time::Instant::now();
+    Program::new("burst").through(&server).expect_success("burst");
+    assert!(began.elapsed() < Duration::from_secs(60), "commands go on");
+}
+
+#[test]
+fn a_session_uses_its_share_of_the_multiprocessors() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let args = ["--driver", "cpu", "--session-multiprocessors", "60"];
+    let server = Server::start_with(&args, &[("OUTBOARD_CPU_THREADS", "4")]);
+    Program::new("portion").arg("2").through(&server).expect_success("portion");
+    for program in ["green_contexts", "contexts", "per_thread_stream", "graph_capture"] {
+        Program::new(program).through(&server).expect_success(program);
+    }
+    // The part is never nothing.
+    let server = Server::start_with(&["--driver", "cpu", "--session-multiprocessors", "1"], &[]);
+    Program::new("portion").arg("1").through(&server).expect_success("portion");
 }

@@ -1,7 +1,10 @@
 //! How the devices are shared.
 
+use std::time::Duration;
+
 use outboard_server::identity::Limits;
-use outboard_server::supervisor::Config;
+use outboard_server::supervisor;
+use outboard_server::supervisor::sharing::{Config, Modes};
 
 use crate::images::bytes;
 
@@ -11,10 +14,66 @@ pub(crate) struct Args {
     /// The most memory of each device that a session may have, in bytes; K, M, G and T stand for powers of 1024. Its programs see a device of that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<u64>,
+    /// Who may use a device at the same time: `shared` for everybody, `exclusive` for one owner, or by index of the device: 0=exclusive,1=shared.
+    #[arg(long, default_value = "shared", value_name = "MODE|INDEX=MODE,…")]
+    sharing: Modes,
+    /// Bytes of each device's memory for all sessions together. With --session-memory, as many sessions are let in as have room.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Bytes a second that a session may send, and as many that it may receive. Memory that a client on this machine shares is not counted.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    session_bandwidth: Option<u64>,
+    /// The share of each device's multiprocessors that a session may use, in percent.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    session_multiprocessors: Option<u8>,
+    /// Sessions of one owner at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    owner_sessions: Option<u32>,
+    /// Sessions at once.
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_sessions: u32,
+    /// How many clients may wait for what they cannot have now; `off` refuses them at once.
+    #[arg(long, default_value = "off", value_name = "N|off")]
+    queue: Queue,
+    /// How many seconds each of them may wait.
+    #[arg(long, value_name = "SECONDS")]
+    queue_time: Option<u64>,
+}
+
+/// Workers beyond the sessions: those that only answer questions.
+const FOR_QUESTIONS: usize = 256;
+
+/// The length of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Queue(usize);
+
+impl std::str::FromStr for Queue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Queue, String> {
+        match text {
+            "off" => Ok(Queue(0)),
+            number => number.parse().map(Queue).map_err(|_| format!("`{text}` is neither a number nor `off`")),
+        }
+    }
 }
 
 impl Args {
-    pub(crate) fn apply(&self, config: &mut Config) {
-        config.sharing.limits = Limits { memory: self.session_memory, ..Limits::default() };
+    pub(crate) fn apply(&self, config: &mut supervisor::Config) {
+        let limits = Limits {
+            memory: self.session_memory,
+            sessions: self.owner_sessions,
+            multiprocessors: self.session_multiprocessors,
+            bandwidth: self.session_bandwidth,
+        };
+        config.sharing = Config {
+            limits,
+            modes: self.sharing.clone(),
+            memory: self.memory,
+            sessions: Some(self.max_sessions as usize),
+            queue: self.queue.0,
+            patience: self.queue_time.map(Duration::from_secs),
+        };
+        config.max_sessions = self.max_sessions as usize + FOR_QUESTIONS;
     }
 }

@@ -1,12 +1,12 @@
 //! Introducing the client to a server.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_transport::{Stream, Transport, read_exact_until, write_all};
 use outboard_wire::Code;
 use outboard_wire::handshake::{
-    ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Purpose, Refusal, VERSION, Welcome,
+    ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Purpose, Refusal, VERSION, Waiting, Welcome,
 };
 
 use super::Config;
@@ -51,6 +51,16 @@ pub enum ConnectError {
         /// Its reason.
         refusal: Refusal,
     },
+    /// The server has no room yet, and the program has waited for as long as it may.
+    #[error("the server at {address} has no room yet: {sentence} (place {place} in the queue)")]
+    Queued {
+        /// The address.
+        address: String,
+        /// The place in the queue.
+        place: u32,
+        /// What is waited for.
+        sentence: String,
+    },
     /// The transport that was asked for cannot be had.
     #[error("OUTBOARD_TRANSPORT asks for {wanted}, but {reason}")]
     Transport {
@@ -80,6 +90,7 @@ impl ConnectError {
             ConnectError::Unreachable { address, error } => unreachable(address, error),
             ConnectError::BrokenOff { .. } => Code::NotOutboard,
             ConnectError::Handshake { error, .. } => error.code(),
+            ConnectError::Queued { .. } => Code::InQueue,
             ConnectError::Refused { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
@@ -111,7 +122,13 @@ pub(super) fn connect(
         io::ErrorKind::InvalidInput => ConnectError::Address(error),
         _ => ConnectError::Unreachable { address: address.to_owned(), error },
     })?;
-    let welcome = handshake(&*stream, address, hello, Instant::now() + config.timeout)?;
+    let deadline = Instant::now() + config.timeout;
+    let welcome = handshake_in_turn(&*stream, address, hello, deadline, queue_patience(), &mut |waiting| {
+        // A program that uses CUDA expects no words from its driver; who wants them sets the variable.
+        if std::env::var_os("OUTBOARD_LOG").is_some() {
+            eprintln!("outboard: place {} in the queue of {address}: {}", waiting.place, waiting.sentence);
+        }
+    })?;
     let moved = moving::settle(stream, address, hello, &welcome, config)?;
     Ok((moved, welcome))
 }
@@ -141,12 +158,31 @@ pub fn handshake(
     hello: &Hello,
     deadline: Instant,
 ) -> Result<Welcome, ConnectError> {
+    handshake_in_turn(stream, address, hello, deadline, None, &mut |_| ())
+}
+
+/// How long the environment says that a program may wait in a server's queue: `OUTBOARD_QUEUE_TIMEOUT`, in seconds.
+pub fn queue_patience() -> Option<Duration> {
+    let seconds: f64 = std::env::var("OUTBOARD_QUEUE_TIMEOUT").ok()?.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// As [`handshake`], with a server that may have a queue, in which this waits no longer than `patience`. `waits` is told of each place there.
+pub fn handshake_in_turn(
+    stream: &dyn Stream,
+    address: &str,
+    hello: &Hello,
+    deadline: Instant,
+    patience: Option<Duration>,
+    waits: &mut dyn FnMut(&Waiting),
+) -> Result<Welcome, ConnectError> {
+    let queued_at = Instant::now();
     let broken_off = |error| ConnectError::BrokenOff { address: address.to_owned(), error };
     let malformed = |error| ConnectError::Handshake { address: address.to_owned(), error };
     // A server that refuses for want of room may do so before it has read the hello; its answer is there to read.
     let written = write_all(stream, &hello.encode());
     let mut written = written.err();
-    let patience = deadline.saturating_duration_since(Instant::now());
+    let renewed = deadline.saturating_duration_since(Instant::now());
     let mut deadline = deadline;
     loop {
         let mut head = [0; Preamble::SIZE];
@@ -158,7 +194,14 @@ pub fn handshake(
             Answer::Welcome(welcome) => return Ok(welcome),
             Answer::Refusal(refusal) => return Err(ConnectError::Refused { address: address.to_owned(), refusal }),
             // A server that has a client wait says so again and again.
-            Answer::Waiting(_) => deadline = Instant::now() + patience,
+            Answer::Waiting(waiting) => {
+                if patience.is_some_and(|patience| queued_at.elapsed() >= patience) {
+                    let Waiting { place, sentence } = waiting;
+                    return Err(ConnectError::Queued { address: address.to_owned(), place, sentence });
+                }
+                waits(&waiting);
+                deadline = Instant::now() + renewed;
+            }
         }
     }
 }

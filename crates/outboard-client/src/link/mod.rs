@@ -33,7 +33,7 @@ use outboard_wire::handshake::{Hello, Welcome};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
-pub use connect::{ConnectError, handshake, unreachable};
+pub use connect::{ConnectError, handshake, handshake_in_turn, queue_patience, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
 pub use staged::StagedCopy;

@@ -150,7 +150,7 @@ fn number(session: u64) -> String {
 }
 
 fn session(shown: &Shown<'_>) -> Session {
-    let Shown { about: About { identity, peer, kind }, reading, .. } = shown;
+    let Shown { about: About { identity, peer, kind, .. }, reading, .. } = shown;
     let named = |names: &[&str], counts: &[u64]| {
         names.iter().map(|name| (*name).to_owned()).zip(counts.iter().copied()).collect()
     };

@@ -2,19 +2,26 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 
+use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::{
-    Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Welcome,
+    Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Version,
+    Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::sessions::{About, Kind, Unwelcome};
+use super::sharing::{Place, Request, Turned};
 use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor};
 use crate::control::{Start, ToWorker};
 use crate::identity::Identity;
+
+/// Since this version, clients understand that they have to wait.
+const SPEAKS_OF_WAITING: Version = Version { major: 1, minor: 4 };
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +104,7 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
         Peer::Remote(_) => Identity::anonymous(),
     };
     identity.limits = identity.limits.and(supervisor.config.sharing.limits);
+    let (version, more) = (hello.version, hello.more);
     let client = Client { name: hello.client, process: hello.process, identity };
     match hello.purpose {
         Purpose::Lane { session, key } => {
@@ -114,23 +122,63 @@ async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connecti
         }
         Purpose::Session { devices } => {
             let platform = None;
-            let (kind, stream) = (Kind::Session, stream.as_fd());
-            start(supervisor, Order { kind, devices, platform, client, stream, peer }).await
+            let place = enter(supervisor, &client, &devices, stream, peer, version).await?.1;
+            let (kind, stream, place) = (Kind::Session, stream.as_fd(), Some(place));
+            start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
         }
         Purpose::Management { devices } => {
             let platform = supervisor.warm.last_snapshot();
-            let (kind, stream) = (Kind::Management, stream.as_fd());
-            start(supervisor, Order { kind, devices, platform, client, stream, peer }).await
+            let (kind, stream, place) = (Kind::Management, stream.as_fd(), None);
+            start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
         }
-        Purpose::Probe => match supervisor.warm.snapshot() {
-            Some(snapshot) => tell(supervisor, snapshot, stream).await,
-            None => {
-                let (kind, stream) = (Kind::Probe, stream.as_fd());
-                let order = Order { kind, devices: Vec::new(), platform: None, client, stream, peer };
-                start(supervisor, order).await
+        Purpose::Probe => {
+            if let Ok(Some(Reserve { devices })) = more.get(RESERVE) {
+                let (request, place) = enter(supervisor, &client, &devices, stream, peer, version).await?;
+                supervisor.queue.keep(&request, place);
             }
-        },
+            match supervisor.warm.snapshot() {
+                Some(snapshot) => tell(supervisor, snapshot, stream).await,
+                None => {
+                    let (devices, platform, place) = (Vec::new(), None, None);
+                    let (kind, stream) = (Kind::Probe, stream.as_fd());
+                    start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
+                }
+            }
+        }
     }
+}
+
+/// Has a client wait for its turn, if it has to.
+async fn enter(
+    supervisor: &Supervisor,
+    client: &Client,
+    devices: &[u32],
+    stream: &mut impl Connection,
+    peer: Peer,
+    version: Version,
+) -> Result<(Request, Rc<Place>), Failure> {
+    let Identity { owner, limits, .. } = &client.identity;
+    let request = Request {
+        // Those who have shown nothing are told apart by their machines, and by nothing that they say themselves.
+        holder: match peer {
+            Peer::Remote(address) if owner == Identity::ANONYMOUS => format!("{owner} at {}", address.ip()),
+            _ => owner.clone(),
+        },
+        owner: owner.clone(),
+        owner_sessions: limits.sessions,
+        devices: devices.to_vec(),
+        memory: limits.memory.unwrap_or(0),
+        client: client.name.clone(),
+    };
+    let may_wait = version >= SPEAKS_OF_WAITING;
+    let purpose = Purpose::Session { devices: devices.to_vec() };
+    let stopping = || supervisor.drain.refusal(&purpose);
+    let entered = supervisor.queue.enter(request.clone(), stream, may_wait, stopping).await;
+    let place = entered.map_err(|turned| match turned {
+        Turned::Away(refusal) => Failure::Refused(refusal),
+        Turned::Gone(error) => Failure::Broken(error),
+    })?;
+    Ok((request, place))
 }
 
 /// Welcomes a client that only wants to know of the platform.
@@ -162,12 +210,14 @@ struct Order<'a> {
     client: Client,
     stream: BorrowedFd<'a>,
     peer: Peer,
+    /// Its place among the sessions, if it needs one.
+    place: Option<Rc<Place>>,
 }
 
 impl Order<'_> {
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
-        About { identity, peer: self.peer.to_string(), kind: self.kind }
+        About { identity, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone() }
     }
 }
 

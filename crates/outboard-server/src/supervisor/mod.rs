@@ -171,6 +171,8 @@ struct Supervisor {
     hellos: Arc<Semaphore>,
     drain: Drain,
     started: std::time::Instant,
+    /// Who is let in, and who waits for that.
+    queue: sharing::Queue,
 }
 
 /// Every session takes a descriptor; the usual limit is lower than the number of sessions.
@@ -202,7 +204,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, started) = (Drain::default(), std::time::Instant::now());
-    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started });
+    let queue = sharing::Queue::new(&config.sharing, true);
+    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue });
     let tasks = tokio::task::LocalSet::new();
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));

@@ -11,6 +11,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::shares::Shares;
+use super::sharing::Place;
 use super::totals::Totals;
 use super::workers::Worker;
 use crate::board::Board;
@@ -60,6 +61,8 @@ pub(super) struct About {
     /// Where the client is, for people.
     pub(super) peer: String,
     pub(super) kind: Kind,
+    /// Its place among those who were let in, free again once nobody has it.
+    pub(super) place: Option<Rc<Place>>,
 }
 
 /// What a connection with a worker of its own is for.

@@ -63,6 +63,11 @@ impl Allocations {
         self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
+    /// Where the allocations of a context begin.
+    pub(crate) fn of(&self, ctx: u32) -> Vec<u64> {
+        self.0.iter().filter(|(_, (_, owner))| *owner == ctx).map(|(address, _)| *address).collect()
+    }
+
     /// Forgets the allocations of a context that is gone.
     pub(crate) fn forget(&mut self, ctx: u32) {
         self.0.retain(|_, (_, owner)| *owner != ctx);

@@ -28,6 +28,7 @@ mod objects;
 mod output;
 pub(crate) mod part;
 mod partitions;
+mod portion;
 mod prepared;
 mod shares;
 mod space;
@@ -60,6 +61,7 @@ use modules::Upload;
 use objects::{Context, Objects};
 use output::Output;
 use partitions::Partitions;
+use portion::Portion;
 use shares::Shared;
 use space::Space;
 use staging::{Pool, SharedStaging, Watcher};
@@ -95,6 +97,8 @@ pub struct Worker {
     images: Images,
     layouts: Layouts,
     partitions: Partitions,
+    /// The parts of devices that the session may use, by ordinal, if it may not use all of them.
+    portions: HashMap<i32, Portion>,
     helpers: Helpers,
     waits: Waits,
     watcher: Arc<Watcher>,
@@ -132,6 +136,7 @@ impl Worker {
             };
             platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
         }
+        let portions = portions(table, &mut platform, start)?;
         let budget = limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
         kept.give_back(table, |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal));
@@ -160,6 +165,7 @@ impl Worker {
             images: Images::new(cache),
             layouts: Layouts::default(),
             partitions: Partitions::default(),
+            portions,
             watcher: Watcher::new(helpers.clone()),
             helpers,
             waits: Waits::new(io::spin()),
@@ -222,6 +228,31 @@ impl Worker {
             self.copies.tell(replier);
         }
     }
+}
+
+/// Makes devices have as many multiprocessors as the session may use.
+fn portions(table: &Table, platform: &mut Platform, start: &Start) -> Result<HashMap<i32, Portion>, Refusal> {
+    let mut portions = HashMap::new();
+    // Who only asks about the platform has no driver that could cut it.
+    let percent = start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && start.platform.is_none());
+    let Some(percent) = percent else { return Ok(portions) };
+    let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
+    for device in &mut platform.devices {
+        let ordinal = device.ordinal as i32;
+        let portion = portion::cut(table, ordinal, percent, start.session).map_err(|error| Refusal {
+            code: RefusalCode::WorkerFailed,
+            sentence: format!(
+                "the session may use {percent} % of the multiprocessors of device {ordinal}, which its driver cannot see to (error {}): that \
+                 takes CUDA 12.4",
+                error.0
+            ),
+        })?;
+        for (_, value) in device.attributes.iter_mut().filter(|(known, _)| *known == attribute) {
+            *value = portion.count as i32;
+        }
+        portions.insert(ordinal, portion);
+    }
+    Ok(portions)
 }
 
 /// Makes the devices as small as the session may have them, and the account for that.

@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) real: Handle<outboard_abi::CUctx_st>,
     pub(crate) device: i32,
     pub(crate) primary: bool,
+    /// It is a green one, with the session's part of the device.
+    pub(crate) green: Option<Handle<outboard_abi::CUgreenCtx_st>>,
 }
 
 /// Objects of one kind, by the client's names. A client that chose them so that they collide would slow itself down.

@@ -43,6 +43,8 @@ pub(crate) struct Grid {
     params: u64,
     workspace: u64,
     pub(crate) cooperative: bool,
+    /// Threads with lower numbers may run it.
+    pub(crate) processors: u32,
     layout: Layout,
     blocks: u64,
     next: AtomicU64,
@@ -79,6 +81,7 @@ impl Grid {
             params,
             workspace: if launch.cooperative { params + param_bytes as u64 } else { 0 },
             cooperative: launch.cooperative && layout.coroutines,
+            processors: launch.processors,
             layout,
             blocks: launch.grid.iter().map(|&n| u64::from(n)).product(),
             next: AtomicU64::new(0),

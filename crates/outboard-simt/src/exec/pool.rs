@@ -79,7 +79,7 @@ impl Core {
 
     /// Runs a grid to its end, on this thread and those of the pool that are free.
     pub(crate) fn run(&self, grid: &Arc<Grid>) {
-        let help = grid.wants_help() && self.threads > 1;
+        let help = grid.wants_help() && self.threads > 1 && grid.processors > 1;
         grid.enter();
         if help {
             self.queue.lock().grids.push(grid.clone());
@@ -109,7 +109,7 @@ impl Core {
     fn worker(&self, smid: u32) {
         let mut current: Option<(Arc<Grid>, BlockRun)> = None;
         loop {
-            let Some(grid) = self.next_grid(&mut current) else { return };
+            let Some(grid) = self.next_grid(smid, &mut current) else { return };
             if grid.cooperative {
                 grid.work_cooperative(smid);
             } else {
@@ -128,7 +128,7 @@ impl Core {
     }
 
     /// The next grid to work on, entered; waits for one. `None` when the engine goes.
-    fn next_grid(&self, current: &mut Option<(Arc<Grid>, BlockRun)>) -> Option<Arc<Grid>> {
+    fn next_grid(&self, smid: u32, current: &mut Option<(Arc<Grid>, BlockRun)>) -> Option<Arc<Grid>> {
         let mut queue = self.queue.lock();
         loop {
             if queue.shutdown {
@@ -137,7 +137,8 @@ impl Core {
                 return None;
             }
             let count = queue.grids.len();
-            let found = (0..count).map(|i| (queue.turn + i) % count).find(|&i| queue.grids[i].has_work());
+            let is_for_me = |grid: &Grid| smid < grid.processors && grid.has_work();
+            let found = (0..count).map(|i| (queue.turn + i) % count).find(|&i| is_for_me(&queue.grids[i]));
             if let Some(index) = found {
                 queue.turn = index + 1;
                 let grid = queue.grids[index].clone();

@@ -5,6 +5,7 @@
 
 mod extensions;
 mod refusal;
+pub mod sharing;
 
 pub use extensions::{Extensions, Kind};
 pub use refusal::{Refusal, RefusalCode};

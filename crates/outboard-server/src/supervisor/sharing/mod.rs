@@ -1,10 +1,96 @@
-//! How a server's devices are shared: what each session may have.
+//! How a server's devices are shared: who may use them at once, what each session may have, and who waits.
+
+mod admission;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) use admission::Request;
+pub(super) use queue::{Place, Queue, Turned};
 
 use crate::identity::Limits;
+
+/// Who may use a device at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Sessions of any owner.
+    #[default]
+    Shared,
+    /// Sessions of one owner; of clients that have shown nothing, those of one machine.
+    Exclusive,
+}
+
+/// The modes of all devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Of devices that are not named.
+    pub usual: Mode,
+    /// Of those that are, by index.
+    pub named: BTreeMap<u32, Mode>,
+}
 
 /// What holds for all clients, whatever they may have of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     /// What a session, and the sessions of an owner, may have at most.
     pub limits: Limits,
+    /// Who may use which device.
+    pub modes: Modes,
+    /// Bytes of each device's memory for all sessions together.
+    pub memory: Option<u64>,
+    /// Sessions at once.
+    pub sessions: Option<usize>,
+    /// How many clients may wait for what they cannot have now; the others are refused at once.
+    pub queue: usize,
+    /// How long each of them may wait.
+    pub patience: Option<Duration>,
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        match text.trim() {
+            "shared" => Ok(Mode::Shared),
+            "exclusive" => Ok(Mode::Exclusive),
+            other => Err(format!("`{other}` is neither shared nor exclusive")),
+        }
+    }
+}
+
+impl std::str::FromStr for Modes {
+    type Err = String;
+
+    /// `exclusive`, or `0=exclusive,1=shared`, or both: `shared,2=exclusive`.
+    fn from_str(text: &str) -> Result<Modes, String> {
+        let mut modes = Modes::default();
+        for part in text.split(',') {
+            match part.split_once('=') {
+                None => modes.usual = part.parse()?,
+                Some((index, mode)) => {
+                    let index = index.trim();
+                    let index = index.parse().map_err(|_| format!("`{index}` is not the index of a device"))?;
+                    modes.named.insert(index, mode.parse()?);
+                }
+            }
+        }
+        Ok(modes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_for_all_or_by_device() {
+        assert_eq!("shared".parse(), Ok(Modes::default()));
+        let mixed: Modes = "exclusive, 1=shared,3 = exclusive".parse().unwrap();
+        assert_eq!((mixed.usual, mixed.named.len()), (Mode::Exclusive, 2));
+        assert_eq!(mixed.named[&1], Mode::Shared);
+        for text in ["", "mine", "0", "x=shared", "0=", "0=mine"] {
+            assert!(text.parse::<Modes>().is_err(), "{text}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use super::{Context, Handle, Wait, Worker, current};
 use crate::generated::dispatch::ContextCommands;
 use crate::worker::answer::Answer;
 use crate::worker::budget::{Charge, What};
+use crate::worker::portion::Portion;
 
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
@@ -17,6 +18,9 @@ impl Worker {
         let device = message.device as i32;
         if !self.platform.devices.iter().any(|offered| offered.ordinal == message.device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        if let Some(portion) = self.portions.get(&device).copied() {
+            return self.open_portion(message, device, portion);
         }
         let mut real: CUcontext = core::ptr::null_mut();
         let ahead = if message.primary { self.kept.take(self.table, device, message.flags) } else { None };
@@ -34,13 +38,36 @@ impl Worker {
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
         }
         self.current = 0;
-        self.objects.contexts.insert(self.ctx, Context { real: Handle::new(real), device, primary: message.primary });
+        self.objects
+            .contexts
+            .insert(self.ctx, Context { real: Handle::new(real), device, primary: message.primary, green: None });
+        Ok(())
+    }
+
+    /// Opens a context that has only a part of its device. Those that are not the primary one share its memory and modules, which only shows if it
+    /// is closed with the session's memory left in it.
+    fn open_portion(&mut self, message: &ContextOpen, device: i32, portion: Portion) -> Result<(), CUresult> {
+        if message.primary && self.kept.take(self.table, device, message.flags).is_none() {
+            let _ = call!(self.table, cuDevicePrimaryCtxSetFlags_v2(device, message.flags));
+            let mut primary: CUcontext = core::ptr::null_mut();
+            call!(self.table, cuDevicePrimaryCtxRetain(&raw mut primary, device))?;
+        }
+        let green = portion.open(self.table, device).inspect_err(|_| {
+            if message.primary {
+                let _ = call!(self.table, cuDevicePrimaryCtxRelease_v2(device));
+            }
+        })?;
+        self.current = 0;
+        let context = Context { real: green.real, device, primary: message.primary, green: Some(green.context) };
+        self.objects.contexts.insert(self.ctx, context);
         Ok(())
     }
 
     /// Forgets a context, and gives what its memory counts for until it is gone.
-    fn close(&mut self) -> Result<(Context, Vec<Charge>), CUresult> {
+    fn close(&mut self) -> Result<(Context, Vec<u64>, Vec<Charge>), CUresult> {
         let context = self.objects.context(self.ctx)?;
+        // The driver frees what a context has with it, but for what is another one's as well.
+        let left = if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
         self.stop_looking();
         self.waits.forget(self.ctx);
         self.objects.contexts.remove(&self.ctx);
@@ -61,7 +88,7 @@ impl Worker {
             self.current = 0;
             call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
         }
-        Ok((context, self.budget.release_all(self.ctx)))
+        Ok((context, left, self.budget.release_all(self.ctx)))
     }
 
     fn set_limit(&mut self, m: &ContextSetLimit) -> Result<(), CUresult> {
@@ -85,17 +112,24 @@ impl ContextCommands for Worker {
 
     fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
         match self.close() {
-            Ok((context, charges)) => self.on_helper(
+            Ok((context, left, charges)) => self.on_helper(
                 context,
                 answer,
                 move |table| {
+                    for address in left {
+                        let _ = call!(table, cuMemFree_v2(address));
+                    }
                     call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
+                    let ended = context.green.map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));
                     let outcome = if context.primary {
                         // A reset ends it whatever its state and whoever holds it: this process serves one client.
                         call!(table, cuDevicePrimaryCtxReset_v2(context.device))
                             .and_then(|()| call!(table, cuDevicePrimaryCtxRelease_v2(context.device)))
                     } else {
-                        call!(table, cuCtxDestroy_v2(current(&context)))
+                        match context.green {
+                            Some(_) => ended,
+                            None => call!(table, cuCtxDestroy_v2(current(&context))),
+                        }
                     };
                     drop(charges);
                     outcome

@@ -9,10 +9,16 @@ use crate::generated::dispatch::GreenCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::partitions::{self, Bytes, Green};
 
+const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM.0;
+
 impl Worker {
     fn device_share(&mut self, m: &DeviceResource) -> Result<Bytes, CUresult> {
         let device = self.device_of(m.device)?;
         let mut resource = partitions::empty();
+        if let Some(portion) = self.portions.get(&device).filter(|_| m.kind == MULTIPROCESSORS) {
+            // To the session, it is the device.
+            return self.partitions.hand_out(&portion.resource);
+        }
         call!(self.table, cuDeviceGetDevResource(device, &raw mut resource, CUdevResourceType(m.kind)))?;
         self.partitions.hand_out(&resource)
     }

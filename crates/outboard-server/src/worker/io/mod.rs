@@ -9,6 +9,7 @@ mod arrival;
 pub mod bulk;
 mod ending;
 mod moving;
+mod pace;
 mod registry;
 mod replier;
 mod requests;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use outboard_session::server::Incoming;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_all};
+use outboard_wire::frame::CommandHeader;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor};
@@ -33,6 +35,7 @@ pub use crate::control::{Start, Warm};
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
 pub use outboard_session::server::Command;
+use pace::Pace;
 pub use registry::Registry;
 pub use replier::Replier;
 pub use requests::{Asked, Requests};
@@ -157,7 +160,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     if start.probe {
         return Ok(SERVED);
     }
-    let bulk = Bulk::new();
+    let pace = start.identity.limits.bandwidth.map(Pace::new);
+    let bulk = Bulk::new(pace);
     let lane_welcome = Welcome { snapshot: Vec::new(), local: None, ..welcome }.encode();
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control));
@@ -202,9 +206,14 @@ pub(crate) fn spin() -> Duration {
 /// Hands commands to the handler until the client is gone.
 fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
     let spin = spin();
+    // Through memory that both share no bytes travel.
+    let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
     let mut incoming = Incoming::new();
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
+            if let Some(pace) = pace {
+                pace.note_read(CommandHeader::SIZE + command.payload.len());
+            }
             replier.taken(command.seq);
             handler.command(command, replier);
             handler.look();
@@ -220,6 +229,9 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
         handler.drained();
         // What the handler said meanwhile must not wait for the next command.
         replier.flush()?;
+        if let Some(pace) = pace {
+            pace.catch_up();
+        }
         if !read(stream, &mut incoming, spin, || (handler.look(), replier.flush()))? {
             return Ok(());
         }

@@ -155,6 +155,9 @@ impl Replier {
             outgoing.take()
         };
         let Some(batch) = batch else { return Ok(()) };
+        if let Some(pace) = self.bulk.pace() {
+            pace.note_written(batch.bytes().len());
+        }
         let result = self.write(batch.bytes());
         self.outgoing().done(batch);
         result

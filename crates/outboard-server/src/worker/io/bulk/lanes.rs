@@ -69,6 +69,9 @@ impl Inner {
         let stream = &*lane.stream;
         loop {
             let header = read_header(stream, || false)?;
+            if let Some(pace) = &self.pace {
+                pace.read(header.len as usize);
+            }
             match header.kind {
                 LaneKind::Chunk => {}
                 LaneKind::Answer => {
@@ -164,22 +167,29 @@ impl Inner {
                 out = self.work.wait(out).unwrap_or_else(PoisonError::into_inner);
             }
             drop(out);
-            let _writing = lock(&lane.write);
+            let mut writing = lock(&lane.write);
             let mut out = lock(&self.out);
             if let Some(header) = out.control.pop_front() {
                 drop(out);
                 write_frame(&*lane.stream, &header, &[])?;
             } else if let Some(chunk) = out.chunks.pop_front() {
                 drop(out);
+                if let Some(pace) = &self.pace {
+                    // What has no bytes goes on meanwhile.
+                    drop(writing);
+                    pace.write(chunk.header.len as usize);
+                    writing = lock(&lane.write);
+                }
                 lane.carry(chunk)?;
             }
+            drop(writing);
         }
     }
 
     /// Writes a small chunk in this thread, on the first lane that is free: waking another thread would take longer.
     /// Hands the chunk back if it is large or all lanes are busy.
     pub(super) fn write_small(&self, chunk: Chunk) -> Option<Chunk> {
-        if chunk.header.len > SMALL {
+        if chunk.header.len > SMALL || self.pace.is_some() {
             return Some(chunk);
         }
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);

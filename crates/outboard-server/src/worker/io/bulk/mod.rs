@@ -16,6 +16,7 @@ use outboard_transport::Stream;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::Requests;
+use super::pace::Pace;
 use lanes::Lane;
 use table::Table;
 
@@ -48,6 +49,8 @@ struct Inner {
     out: Mutex<Out>,
     /// Told when there is something to write.
     work: Condvar,
+    /// How fast bytes may go, if that matters.
+    pace: Option<Arc<Pace>>,
 }
 
 /// What waits to be written.
@@ -79,7 +82,7 @@ impl std::fmt::Debug for Bulk {
 }
 
 impl Bulk {
-    pub(super) fn new() -> Bulk {
+    pub(super) fn new(pace: Option<Arc<Pace>>) -> Bulk {
         let inner = Inner {
             table: Mutex::default(),
             announced: Condvar::new(),
@@ -87,8 +90,14 @@ impl Bulk {
             requests: Requests::default(),
             out: Mutex::default(),
             work: Condvar::new(),
+            pace,
         };
         Bulk { inner: Arc::new(inner) }
+    }
+
+    /// How fast bytes may go, if that matters.
+    pub(in crate::worker::io) fn pace(&self) -> Option<&Pace> {
+        self.inner.pace.as_deref()
     }
 
     /// Takes one more lane into use.

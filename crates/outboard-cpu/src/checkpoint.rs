@@ -1,0 +1,178 @@
+//! Suspending a process that uses the software device: `cuCheckpointProcess*`, called by another process.
+//!
+//! A process that may be suspended listens at an abstract Unix socket (`OUTBOARD_CPU_CHECKPOINT=1`). Its memory moves to a file without a name. Calls are
+//! not held up meanwhile, as NVIDIA's driver does: whoever has it suspended sees to it that none is made.
+
+use std::ffi::c_int;
+use std::io::{self, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use outboard_abi::{
+    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUprocessState,
+    CUresult,
+};
+use outboard_front::backend::Backend;
+use outboard_simt::Saved;
+
+use crate::Cpu;
+
+const VARIABLE: &str = "OUTBOARD_CPU_CHECKPOINT";
+/// How long the other process may take over a question.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const LOCK: u8 = b'L';
+const CHECKPOINT: u8 = b'C';
+const RESTORE: u8 = b'R';
+const UNLOCK: u8 = b'U';
+const STATE: u8 = b'S';
+
+fn address(process: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("outboard-cpu-checkpoint-{process}"))
+}
+
+/// Makes this process one that may be suspended, if the environment says so.
+pub(crate) fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if std::env::var_os(VARIABLE).is_none_or(|value| value != "1") {
+            return;
+        }
+        let listener = address(std::process::id()).and_then(|address| UnixListener::bind_addr(&address));
+        if let Ok(listener) = listener {
+            let _ = std::thread::Builder::new().name("outboard-checkpoint".into()).spawn(move || serve(&listener));
+        }
+    });
+}
+
+/// What the process is at.
+enum State {
+    Running,
+    Locked,
+    Checkpointed(Vec<Saved>),
+}
+
+fn serve(listener: &UnixListener) {
+    let mut state = State::Running;
+    for mut stream in listener.incoming().flatten() {
+        let own = rustix::process::geteuid();
+        let peer = rustix::net::sockopt::socket_peercred(&stream);
+        if !peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root()) {
+            continue;
+        }
+        let mut question = [0; 5];
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        if stream.read_exact(&mut question).is_ok() {
+            let limit = u32::from_le_bytes([question[1], question[2], question[3], question[4]]);
+            let (status, value) = state.change(question[0], Duration::from_millis(limit.into()));
+            let mut answer = [0; 8];
+            answer[..4].copy_from_slice(&status.0.to_le_bytes());
+            answer[4..].copy_from_slice(&value.to_le_bytes());
+            let _ = stream.write_all(&answer);
+        }
+    }
+}
+
+impl State {
+    fn change(&mut self, action: u8, limit: Duration) -> (CUresult, u32) {
+        let outcome = match (action, &*self) {
+            (STATE, _) => Ok(()),
+            (LOCK, State::Running) => finish_work(limit).map(|()| *self = State::Locked),
+            (CHECKPOINT, State::Locked) => save().map(|saved| *self = State::Checkpointed(saved)),
+            (RESTORE, State::Checkpointed(saved)) => restore(saved).map(|()| *self = State::Locked),
+            (UNLOCK, State::Locked) => {
+                *self = State::Running;
+                Ok(())
+            }
+            _ => Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
+        };
+        let state = match self {
+            State::Running => CUprocessState::CU_PROCESS_STATE_RUNNING,
+            State::Locked => CUprocessState::CU_PROCESS_STATE_LOCKED,
+            State::Checkpointed(_) => CUprocessState::CU_PROCESS_STATE_CHECKPOINTED,
+        };
+        (outcome.err().unwrap_or(CUresult::CUDA_SUCCESS), state.0)
+    }
+}
+
+/// Waits for all that is queued.
+fn finish_work(limit: Duration) -> Result<(), CUresult> {
+    let (cpu, until) = (Cpu::get(), Instant::now() + limit);
+    while !cpu.is_quiet() {
+        if !limit.is_zero() && Instant::now() >= until {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn save() -> Result<Vec<Saved>, CUresult> {
+    let engines = Cpu::get().engines()?;
+    // SAFETY: nothing is queued, and whoever had the process locked sees to it that nothing will be.
+    let saved = engines.iter().map(|engine| unsafe { engine.memory().save() }).collect::<io::Result<_>>();
+    saved.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+fn restore(saved: &[Saved]) -> Result<(), CUresult> {
+    let engines = Cpu::get().engines()?;
+    // SAFETY: saved from these, and nothing has been queued since.
+    let restored = engines.iter().zip(saved).try_for_each(|(engine, saved)| unsafe { engine.memory().restore(saved) });
+    restored.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// Asks another process.
+fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
+    let unknown = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
+    let process = u32::try_from(process).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut stream = address(process).and_then(|address| UnixStream::connect_addr(&address)).map_err(unknown)?;
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let mut question = [action; 5];
+    question[1..].copy_from_slice(&limit.to_le_bytes());
+    let mut answer = [0; 8];
+    let lost = |_| CUresult::CUDA_ERROR_OPERATING_SYSTEM;
+    stream.write_all(&question).and_then(|()| stream.read_exact(&mut answer)).map_err(lost)?;
+    let word = |at: usize| u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]);
+    match CUresult(word(0)) {
+        CUresult::CUDA_SUCCESS => Ok(word(4)),
+        error => Err(error),
+    }
+}
+
+fn status(outcome: Result<u32, CUresult>) -> CUresult {
+    outcome.err().unwrap_or(CUresult::CUDA_SUCCESS)
+}
+
+impl outboard_front::Driver for Cpu {
+    unsafe fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
+        // SAFETY: null, or the caller's structure.
+        status(ask(pid, LOCK, unsafe { args.as_ref() }.map_or(0, |args| args.timeoutMs)))
+    }
+
+    unsafe fn cuCheckpointProcessCheckpoint(pid: c_int, _args: *mut CUcheckpointCheckpointArgs) -> CUresult {
+        status(ask(pid, CHECKPOINT, 0))
+    }
+
+    unsafe fn cuCheckpointProcessRestore(pid: c_int, _args: *mut CUcheckpointRestoreArgs) -> CUresult {
+        status(ask(pid, RESTORE, 0))
+    }
+
+    unsafe fn cuCheckpointProcessUnlock(pid: c_int, _args: *mut CUcheckpointUnlockArgs) -> CUresult {
+        status(ask(pid, UNLOCK, 0))
+    }
+
+    unsafe fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
+        let outcome = ask(pid, STATE, 0);
+        // SAFETY: null, or the caller's out parameter.
+        match (unsafe { state.as_mut() }, outcome) {
+            (None, _) => CUresult::CUDA_ERROR_INVALID_VALUE,
+            (Some(state), Ok(found)) => {
+                *state = CUprocessState(found);
+                CUresult::CUDA_SUCCESS
+            }
+            (_, Err(error)) => error,
+        }
+    }
+}

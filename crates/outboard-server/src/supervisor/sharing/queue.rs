@@ -1,0 +1,166 @@
+//! Clients that wait to be let in, and what they are told meanwhile.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Waiting};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::Config;
+use super::admission::{Admission, Policy, Request, Verdict};
+
+/// A client that waits is told of it again after this time at the latest.
+const AGAIN: Duration = Duration::from_secs(3);
+/// A client that does not take what it is told within this time is gone.
+const TELLING: Duration = Duration::from_secs(10);
+/// For how long a place is kept for a client that has asked for it and comes back.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Who is in and who waits.
+#[derive(Clone)]
+pub(in crate::supervisor) struct Queue(Rc<Inner>);
+
+struct Inner {
+    admission: RefCell<Admission>,
+    /// Places for clients that will come back.
+    kept: RefCell<Vec<Kept>>,
+    /// Told whenever somebody has left.
+    changed: Notify,
+    patience: Option<Duration>,
+}
+
+struct Kept {
+    number: u64,
+    holder: String,
+    devices: Vec<u32>,
+    place: Rc<Place>,
+}
+
+/// A client's place among those who are in. Dropped, it is free.
+pub(in crate::supervisor) struct Place {
+    number: u64,
+    queue: Queue,
+}
+
+/// Why a client does not get in.
+pub(in crate::supervisor) enum Turned {
+    Away(Refusal),
+    /// It has gone by itself.
+    Gone(io::Error),
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.0.admission.borrow_mut().leave(self.number);
+        self.queue.0.changed.notify_waiters();
+    }
+}
+
+impl Queue {
+    pub(in crate::supervisor) fn new(config: &Config, promises: bool) -> Queue {
+        let sessions = config.sessions.unwrap_or(usize::MAX);
+        let (modes, memory, queue) = (config.modes.clone(), config.memory, config.queue);
+        let admission = Admission::new(Policy { modes, sessions, memory, promises, queue });
+        let (admission, kept) = (RefCell::new(admission), RefCell::default());
+        Queue(Rc::new(Inner { admission, kept, changed: Notify::new(), patience: config.patience }))
+    }
+
+    /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to. `stopping` says why nobody is let in any more.
+    pub(in crate::supervisor) async fn enter(
+        &self,
+        request: Request,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        may_wait: bool,
+        stopping: impl Fn() -> Option<Refusal>,
+    ) -> Result<Rc<Place>, Turned> {
+        if let Some(place) = self.take_kept(&request) {
+            return Ok(place);
+        }
+        let number = self.0.admission.borrow_mut().come(request, may_wait).map_err(Turned::Away)?;
+        // From here on, whatever happens to this client, its place is free afterwards.
+        let place = Rc::new(Place { number, queue: self.clone() });
+        let began = Instant::now();
+        let mut told: Option<(Instant, Waiting)> = None;
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // Who leaves between the look and the wait must be noticed.
+            changed.as_mut().enable();
+            let verdict = self.0.admission.borrow_mut().look(number);
+            let Verdict::Waits { place: ahead, sentence } = verdict else {
+                if told.is_some() {
+                    // Those behind it have come closer.
+                    self.0.changed.notify_waiters();
+                }
+                return Ok(place);
+            };
+            if let Some(refusal) = stopping() {
+                return Err(Turned::Away(refusal));
+            }
+            let left = self.0.patience.map(|patience| patience.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                let sentence = format!("after {} seconds in the queue: {sentence}", began.elapsed().as_secs());
+                return Err(Turned::Away(Refusal { code: RefusalCode::Busy, sentence }));
+            }
+            let waiting = Waiting { place: ahead, sentence };
+            if told.as_ref().is_none_or(|(when, what)| *what != waiting || when.elapsed() >= AGAIN) {
+                if told.is_none() {
+                    let all = self.0.admission.borrow().waiting();
+                    tracing::info!(place = waiting.place, all, reason = waiting.sentence, "a client waits");
+                }
+                let message = waiting.encode(VERSION);
+                match timeout(TELLING, stream.write_all(&message)).await {
+                    Ok(Ok(())) => told = Some((Instant::now(), waiting)),
+                    Ok(Err(error)) => return Err(Turned::Gone(error)),
+                    Err(_) => return Err(Turned::Gone(io::ErrorKind::TimedOut.into())),
+                }
+            }
+            let mut byte = [0; 1];
+            tokio::select! {
+                () = changed => {}
+                () = sleep(left.unwrap_or(AGAIN).min(AGAIN)) => {}
+                said = stream.read(&mut byte) => return Err(match said {
+                    Ok(0) => Turned::Gone(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {
+                        let sentence = "a client that waits to be let in has nothing to say".to_owned();
+                        Turned::Away(Refusal { code: RefusalCode::BadHello, sentence })
+                    }
+                    Err(error) => Turned::Gone(error),
+                }),
+            }
+        }
+    }
+
+    /// Keeps a place for a while, for a session of the same holder on the same devices.
+    pub(in crate::supervisor) fn keep(&self, request: &Request, place: Rc<Place>) {
+        let number = place.number;
+        let (holder, devices) = (request.holder.clone(), request.devices.clone());
+        self.0.kept.borrow_mut().push(Kept { number, holder, devices, place });
+        let queue = self.clone();
+        tokio::task::spawn_local(async move {
+            sleep(KEPT).await;
+            let mut kept = queue.0.kept.borrow_mut();
+            let late = kept.iter().position(|one| one.number == number).map(|at| kept.remove(at));
+            drop(kept);
+            drop(late);
+        });
+    }
+
+    fn take_kept(&self, request: &Request) -> Option<Rc<Place>> {
+        let mut kept = self.0.kept.borrow_mut();
+        let at = kept.iter().position(|one| one.holder == request.holder && one.devices == request.devices)?;
+        let place = kept.remove(at).place;
+        self.0.admission.borrow_mut().rename(place.number, &request.client);
+        Some(place)
+    }
+}

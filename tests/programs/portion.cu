@@ -1,0 +1,77 @@
+// The multiprocessors that kernels really run on: no more than the device says it has, whatever stream they are in.
+//
+// `portion COUNT` expects the device to say so many; `portion time` says how long a kernel that only computes takes, in milliseconds.
+#include <cstring>
+#include <set>
+
+#include "check.h"
+#include "driver.h"
+
+static const int BLOCKS = 4096;
+
+__global__ void where(unsigned* seen, unsigned rounds) {
+    unsigned id, value = threadIdx.x;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+    // Long enough for blocks to be spread.
+    for (unsigned r = 0; r < rounds; r++) value = value * 1664525u + 1013904223u;
+    if (threadIdx.x == 0) seen[blockIdx.x] = id + (value == 1 ? 1u << 30 : 0);
+}
+
+static size_t used(cudaStream_t stream, unsigned* memory) {
+    std::vector<unsigned> seen(BLOCKS);
+    where<<<BLOCKS, 128, 0, stream>>>(memory, 2000);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpyAsync(seen.data(), memory, BLOCKS * sizeof(unsigned), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::set<unsigned> all;
+    for (unsigned id : seen) all.insert(id & 0xffffff);
+    return all.size();
+}
+
+// Work in the default stream and in others that heed it keeps its order.
+static void order(unsigned* memory) {
+    cudaStream_t heeding;
+    CHECK(cudaStreamCreate(&heeding));
+    unsigned last = 99;
+    for (int round = 0; round < 20; round++) {
+        where<<<BLOCKS, 128>>>(memory, 2000);
+        CHECK(cudaMemsetAsync(memory, 0, sizeof(unsigned), heeding));
+        CHECK(cudaMemcpy(&last, memory, sizeof last, cudaMemcpyDeviceToHost));
+        EXPECT(last == 0);
+    }
+    CHECK(cudaStreamDestroy(heeding));
+}
+
+int main(int count, char** args) {
+    unsigned* memory;
+    CHECK(cudaMalloc(&memory, BLOCKS * sizeof(unsigned)));
+    cudaDeviceProp prop;
+    CHECK(cudaGetDeviceProperties(&prop, 0));
+    if (count == 2 && strcmp(args[1], "time") == 0) {
+        cudaEvent_t begin, end;
+        CHECK(cudaEventCreate(&begin));
+        CHECK(cudaEventCreate(&end));
+        where<<<BLOCKS, 128>>>(memory, 1000);
+        CHECK(cudaEventRecord(begin));
+        for (int i = 0; i < 20; i++) where<<<BLOCKS, 128>>>(memory, 100000);
+        CHECK(cudaEventRecord(end));
+        CHECK(cudaEventSynchronize(end));
+        float took = 0;
+        CHECK(cudaEventElapsedTime(&took, begin, end));
+        printf("%d multiprocessors: %.1f ms\n", prop.multiProcessorCount, took);
+        return 0;
+    }
+    if (count == 2) EXPECT(prop.multiProcessorCount == atoi(args[1]));
+    cudaStream_t blocking, not_blocking, urgent;
+    CHECK(cudaStreamCreate(&blocking));
+    CHECK(cudaStreamCreateWithFlags(&not_blocking, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithPriority(&urgent, cudaStreamNonBlocking, -1));
+    for (cudaStream_t stream : {cudaStream_t(nullptr), cudaStreamPerThread, blocking, not_blocking, urgent}) {
+        size_t ran_on = used(stream, memory);
+        EXPECT(ran_on >= 1 && ran_on <= size_t(prop.multiProcessorCount));
+    }
+    order(memory);
+    CHECK(cudaDeviceSynchronize());
+    printf("portion: done\n");
+    return 0;
+}
