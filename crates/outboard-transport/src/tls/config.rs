@@ -200,3 +200,11 @@ impl ServerCertVerifier for Pinned {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+/// A keyed hash of `what`, which only those with the key can make.
+pub fn tag(key: u128, what: &[u8]) -> [u8; 32] {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key.to_le_bytes());
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(ring::hmac::sign(&key, what).as_ref());
+    bytes
+}

@@ -15,7 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 
-pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config};
+pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag};
 pub use stream::TlsStream;
 
 use crate::Stream;

@@ -3,6 +3,7 @@
 //! All start with the same [`Preamble`], whose layout never changes, and a refusal's body never changes either: so
 //! any two versions can at least tell each other why they don't get along.
 
+pub mod auth;
 mod extensions;
 mod refusal;
 pub mod sharing;
@@ -96,6 +97,27 @@ pub enum Purpose {
     },
 }
 
+impl Purpose {
+    /// Its number on the wire.
+    pub fn number(&self) -> u8 {
+        match self {
+            Purpose::Session { .. } => 0,
+            Purpose::Lane { .. } => 1,
+            Purpose::Probe => 2,
+            Purpose::Memory { .. } => 3,
+            Purpose::Management { .. } => 4,
+        }
+    }
+
+    /// The session that there is already and its key, which shows that the client is its owner's.
+    pub fn keyed(&mut self) -> Option<(u64, &mut u128)> {
+        match self {
+            Purpose::Lane { session, key } | Purpose::Memory { session, key } => Some((*session, key)),
+            Purpose::Session { .. } | Purpose::Probe | Purpose::Management { .. } => None,
+        }
+    }
+}
+
 /// Where clients on the server's own machine find it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
@@ -137,6 +159,8 @@ pub enum Answer {
     Refusal(Refusal),
     /// It will answer later; other answers follow. Since 1.4, and only to clients that speak it.
     Waiting(Waiting),
+    /// It accepts, and somebody else goes on, over a connection that is encrypted anew; another answer follows there. Only over TLS.
+    Secure(auth::Secure),
 }
 
 /// A client that has to wait before it is served.
@@ -235,26 +259,14 @@ impl Hello {
         message(self.version, |writer| {
             writer.str(&self.software);
             writer.str(&self.client);
+            writer.u8(self.purpose.number());
             match &self.purpose {
-                Purpose::Session { devices } => {
-                    writer.u8(0);
-                    writer.put(devices);
-                }
-                Purpose::Lane { session, key } => {
-                    writer.u8(1);
+                Purpose::Session { devices } | Purpose::Management { devices } => writer.put(devices),
+                Purpose::Lane { session, key } | Purpose::Memory { session, key } => {
                     writer.u64(*session);
                     writer.u128(*key);
                 }
-                Purpose::Probe => writer.u8(2),
-                Purpose::Management { devices } => {
-                    writer.u8(4);
-                    writer.put(devices);
-                }
-                Purpose::Memory { session, key } => {
-                    writer.u8(3);
-                    writer.u64(*session);
-                    writer.u128(*key);
-                }
+                Purpose::Probe => {}
             }
             writer.put(&self.process);
             writer.put(&self.more);
@@ -353,6 +365,9 @@ impl Answer {
         check_versions(own, preamble.version)?;
         if kind == WAITING {
             return Ok(Answer::Waiting(Waiting { place: reader.u32()?, sentence: reader.get()? }));
+        }
+        if kind == auth::SECURE {
+            return Ok(auth::Secure::decode(&mut reader)?);
         }
         if kind != WELCOME {
             return Err(DecodeError::Invalid { what: "answer to a hello", value: kind.into() }.into());

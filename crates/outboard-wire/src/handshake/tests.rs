@@ -144,3 +144,25 @@ proptest! {
         let _ = Answer::decode(&preamble, &body, VERSION);
     }
 }
+
+#[test]
+fn an_answer_that_goes_on_elsewhere_arrives() {
+    let sent = auth::Secure { fingerprint: [7; 32], key: u128::MAX - 1 };
+    let bytes = sent.encode(VERSION);
+    let (preamble, body) = split(&bytes, ANSWER_LIMIT);
+    assert_eq!(Answer::decode(&preamble, body, VERSION), Ok(Answer::Secure(sent)));
+}
+
+#[test]
+fn tokens_and_proofs_travel_in_hellos_and_are_in_no_log() {
+    let mut sent = hello(VERSION, Purpose::Lane { session: 1, key: 0 });
+    let (token, proof) = (auth::Token("obt_secret".into()), auth::Proof { nonce: 5, tag: [9; 32] });
+    sent.more.set(auth::TOKEN, &token);
+    sent.more.set(auth::PROOF, &proof);
+    let bytes = sent.encode();
+    let (preamble, body) = split(&bytes, HELLO_LIMIT);
+    let got = Hello::decode(&preamble, body, VERSION).unwrap();
+    assert_eq!(got.more.get(auth::TOKEN), Ok(Some(token.clone())));
+    assert_eq!(got.more.get(auth::PROOF), Ok(Some(proof)));
+    assert!(!format!("{token:?}").contains("secret"));
+}
