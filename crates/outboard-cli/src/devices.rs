@@ -7,7 +7,7 @@ use outboard_client::target::{Target, VARIABLE};
 use outboard_wire::platform::{Device, uuid_text};
 use serde::Serialize;
 
-use crate::probe;
+use crate::{credentials, probe};
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: (u32, u32) = (75, 76);
@@ -17,6 +17,8 @@ pub(crate) struct Args {
     /// The server, HOST[:PORT].
     #[arg(long, env = VARIABLE, default_value = "localhost")]
     server: Target,
+    #[command(flatten)]
+    credentials: credentials::Args,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -42,6 +44,7 @@ struct Row {
 }
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
+    args.credentials.set();
     let offer = probe::probe(&args.server)?;
     let listing = Listing {
         server: args.server.address.to_string(),

@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod config;
+mod credentials;
 mod devices;
 mod doctor;
 mod driver;
@@ -18,6 +19,7 @@ mod profile;
 mod run;
 mod serve;
 mod sessions;
+mod token;
 mod watched;
 
 use std::path::PathBuf;
@@ -47,6 +49,8 @@ enum Command {
     Sessions(sessions::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
+    /// Make, list and revoke the tokens by which a server on this machine knows its clients.
+    Token(token::Args),
     /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
     Profile(profile::Args),
     /// Measure how far from native a server on this machine is.
@@ -81,6 +85,7 @@ fn main() -> miette::Result<()> {
         Command::Devices(args) => devices::devices(&args),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Kill(args) => kill::kill(args),
+        Command::Token(args) => token::token(args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Doctor(args) => doctor::doctor(args),

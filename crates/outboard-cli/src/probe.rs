@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outboard_client::link::{Config, ConnectError, check_transport, handshake_in_turn, unreachable};
+use outboard_client::link::{Config, ConnectError, Opened, Turn, check_transport, open, unreachable};
 use outboard_client::target::{Target, TargetError, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
@@ -75,9 +75,11 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     };
     let deadline = Instant::now() + PATIENCE;
     let stream = Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
-    let welcome = handshake_in_turn(&*stream, &address, &hello, deadline, patience, &mut waits)
-        .map_err(|error| explain(&address, &error))?;
-    check_transport(&address, &welcome, &Config::from_env()).map_err(|error| explain(&address, &error))?;
+    let config = Config::from_env();
+    let turn = Turn { patience, waits: &mut waits };
+    let opened = open(stream, &address, &hello, &config.security, deadline, turn);
+    let Opened { stream, welcome, .. } = opened.map_err(|error| explain(&address, &error))?;
+    check_transport(&address, &welcome, &config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
             Code::BadSnapshot,
@@ -149,6 +151,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             RefusalCode::NotAllowed => "name the server by HOST:PORT",
             RefusalCode::Busy => "try again later, or use another server",
             RefusalCode::OverLimit => "wait for one of your sessions to end, or ask who runs the server for more",
+            RefusalCode::NotAuthenticated => {
+                "`outboard token create` on the server's machine makes a token and prints what a client needs"
+            }
             RefusalCode::Stopping => "start the server again, or use another one",
             _ => "the server's log says more",
         },
@@ -157,6 +162,14 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             &check_port
         }
         ConnectError::Queued { .. } => "wait longer (OUTBOARD_QUEUE_TIMEOUT, in seconds), or use another server",
+        ConnectError::NothingToTrust { .. } | ConnectError::NotEncrypted { .. } => {
+            "`outboard token create` on the server's machine prints what a client needs; docs/security.md has all ways"
+        }
+        ConnectError::NotTrusted { .. } => {
+            "`outboard token fingerprint` on the server's machine prints the right one; if it is the one that you have, do not go on: somebody \
+             else answers"
+        }
+        ConnectError::Security(_) => "check what the variable names",
         ConnectError::Handshake { .. } => "install the same release here and there",
         ConnectError::Transport { .. } | ConnectError::Memory { .. } => {
             "unset OUTBOARD_TRANSPORT, or use another server"

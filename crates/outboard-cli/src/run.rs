@@ -12,7 +12,7 @@ use outboard_client::target::{Target, VARIABLE};
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::{environment, install, probe, watched};
+use crate::{credentials, environment, install, probe, watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -20,6 +20,8 @@ pub(crate) struct Args {
     /// Without it OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Target>,
+    #[command(flatten)]
+    credentials: credentials::Args,
     /// Use the software device in this process, without any server.
     #[arg(long)]
     local_cpu: bool,
@@ -44,6 +46,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         command.envs(environment::variables(given, &install::cpu_dir()?, None)).env_remove(VARIABLE);
     } else {
         let (libraries, modules) = (install::client_dir()?, install::python_dir());
+        args.credentials.set();
         let server = probe::server(args.server)?;
         let patience = if args.no_wait { Some(Duration::ZERO) } else { queue_patience() };
         probe::reserve(&server, patience)?;

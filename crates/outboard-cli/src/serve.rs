@@ -1,5 +1,6 @@
 //! `outboard serve` and the worker processes it starts.
 
+pub(crate) mod auth;
 mod confinement;
 mod observe;
 mod sharing;
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use miette::{IntoDiagnostic, Result};
+use outboard_server::auth::AuthError;
 use outboard_server::logs;
 use outboard_server::sandbox::{Mode, User};
 use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
@@ -60,6 +62,8 @@ pub(crate) struct Args {
     log_format: LogFormat,
     #[command(flatten)]
     pub(crate) confinement: confinement::Args,
+    #[command(flatten)]
+    auth: auth::Args,
     #[command(flatten)]
     standing: standing::Args,
     #[command(flatten)]
@@ -160,6 +164,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.observe.apply(&mut config);
     config.warm = args.warm as usize;
     config.warm_contexts = args.warm_devices.0;
+    args.auth.apply(&mut config);
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config);
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
@@ -169,6 +174,13 @@ fn cannot_serve(error: &ServeError) -> Failure {
     let help = match error {
         ServeError::Listen { .. } => {
             "another program may have the port (`ss -ltnp` shows which): choose one with --listen ADDRESS:PORT"
+        }
+        ServeError::Auth(AuthError::Open { .. }) => {
+            "make a token: `outboard token create --owner NAME`; or name who signs clients' certificates: --client-ca FILE; or, if everybody on this \
+             network may use the GPU, say --allow-anonymous"
+        }
+        ServeError::Auth(_) => {
+            "check the path, whose it is and what others may do to it; --state DIR names another folder"
         }
         _ => "check the limits on processes and open files (`ulimit -a`); `outboard doctor serve` looks at all of them",
     };

@@ -28,8 +28,8 @@ pub(crate) enum ToWorker {
     Meter,
     /// The session is to end now; the client is told this.
     End { sentence: String },
-    /// The connection that comes along is one more lane of the session.
-    Lane,
+    /// The connection that comes along is one more lane of the session; if `secure`, it is encrypted.
+    Lane { secure: bool },
     /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
     Memory,
     /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
@@ -64,12 +64,43 @@ pub struct Start {
     pub process: Process,
     /// Whose session it is, and what it may have.
     pub identity: Identity,
+    /// With what its connections are encrypted, if they are.
+    pub secure: Option<Secure>,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
     /// What the client is told of the socket for clients on this machine.
     pub local: Option<Local>,
     /// What the platform is known to be, for a session that needs no more than that: no driver is started for it.
     pub platform: Option<Vec<u8>>,
+}
+
+/// A certificate of the session's own, and its key, in DER.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secure {
+    /// The certificate, whose fingerprint the client has been told.
+    pub certificate: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+}
+
+/// Nobody finds a key in a log.
+impl std::fmt::Debug for Secure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secure(..)")
+    }
+}
+
+impl Encode for Secure {
+    fn encode(&self, writer: &mut Writer) {
+        writer.bytes(&self.certificate);
+        writer.bytes(&self.key);
+    }
+}
+
+impl<'a> Decode<'a> for Secure {
+    fn decode(reader: &mut Reader<'a>) -> Result<Secure, DecodeError> {
+        Ok(Secure { certificate: reader.bytes()?.to_vec(), key: reader.bytes()?.to_vec() })
+    }
 }
 
 /// Worker to supervisor.
@@ -151,11 +182,15 @@ impl Encode for ToWorker {
                 writer.str(&start.client);
                 writer.put(&start.process);
                 writer.put(&start.identity);
+                writer.put(&start.secure);
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
                 writer.put(&start.platform);
             }
-            ToWorker::Lane => writer.u8(1),
+            ToWorker::Lane { secure } => {
+                writer.u8(1);
+                writer.put(secure);
+            }
             ToWorker::Board => writer.u8(2),
             ToWorker::Memory => writer.u8(4),
             ToWorker::Meter => writer.u8(40),
@@ -189,11 +224,12 @@ impl<'a> Decode<'a> for ToWorker {
                 client: reader.get()?,
                 process: reader.get()?,
                 identity: reader.get()?,
+                secure: reader.get()?,
                 supervisor: reader.u32()?,
                 local: reader.get()?,
                 platform: reader.get()?,
             }))),
-            1 => Ok(ToWorker::Lane),
+            1 => Ok(ToWorker::Lane { secure: reader.get()? }),
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
             40 => Ok(ToWorker::Meter),
@@ -276,12 +312,13 @@ mod tests {
             client: "test".into(),
             process: Process { id: 3, machine: 4 },
             identity: Identity::user(6),
+            secure: Some(Secure { certificate: vec![1, 2], key: vec![3] }),
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
             platform: Some(vec![8, 9]),
         };
         send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
-        send(here.as_fd(), &ToWorker::Lane, None).unwrap();
+        send(here.as_fd(), &ToWorker::Lane { secure: true }, None).unwrap();
         let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
         send(here.as_fd(), &warm, None).unwrap();
         let end = ToWorker::End { sentence: "enough".into() };
@@ -291,7 +328,7 @@ mod tests {
         let descriptor = descriptor.expect("a descriptor came along");
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
-        assert_eq!((message, descriptor.is_none()), (ToWorker::Lane, true));
+        assert_eq!((message, descriptor.is_none()), (ToWorker::Lane { secure: true }, true));
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, warm);
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, end);
 

@@ -1,6 +1,7 @@
 //! Who a client is, and what it may have.
 
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
+use serde::{Deserialize, Serialize};
 
 /// A client as the supervisor knows it: what its token, its certificate or its user on this machine has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,8 @@ pub struct Identity {
 }
 
 /// What one client, or all clients of an owner, may have. What is `None` has no limit of its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
     /// Bytes of device memory of a session, on each device.
     pub memory: Option<u64>,

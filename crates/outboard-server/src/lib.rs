@@ -4,6 +4,7 @@
 //! that no client can harm more than its own worker.
 
 pub mod admin;
+pub mod auth;
 mod board;
 mod control;
 pub mod identity;

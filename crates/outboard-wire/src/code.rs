@@ -49,6 +49,12 @@ macro_rules! for_each_code {
 
             // 04: who one is
             OB0401 NotAuthenticated "the server does not accept who the client says it is";
+            OB0402 TokenNotAccepted "the server does not accept the token";
+            OB0403 ServerNotTrusted "the server has not shown that it is the one that is meant";
+            OB0404 NothingToTrust "nothing is known by which the server could be recognised";
+            OB0405 NotEncrypted "one side encrypts and the other does not";
+            OB0406 BadCredentials "the client's token, key or certificate cannot be read";
+            OB0407 OpenToAll "the server would be open to everybody";
 
             // 05: limits and sharing
             OB0501 OverLimit "the owner has as much as it may have";

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 
 use outboard_client::target::{Target, VARIABLE};
+use outboard_transport::tls::Fingerprint;
 
 use super::file::Setting;
 
@@ -33,6 +34,37 @@ pub(crate) const KEYS: &[Key] = &[
         variable: "OUTBOARD_TRANSPORT",
         meaning: "Use only this transport: `shm` or `tcp`.",
         check: |text| one_of(text, &["shm", "tcp"]),
+    },
+    Key {
+        name: "tls",
+        variable: "OUTBOARD_TLS",
+        meaning: "Whether the connection is encrypted: `auto`, `on` or `off`.",
+        check: |text| one_of(text, &["auto", "on", "off"]),
+    },
+    Key {
+        name: "tls-fingerprint",
+        variable: "OUTBOARD_TLS_FINGERPRINT",
+        meaning: "SHA-256 of the server's certificate.",
+        check: |text| text.parse::<Fingerprint>().map(drop).map_err(|error| error.to_string()),
+    },
+    Key {
+        name: "tls-ca",
+        variable: "OUTBOARD_TLS_CA",
+        meaning: "The file of authorities that sign certificates of servers.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "tls-cert",
+        variable: "OUTBOARD_TLS_CERT",
+        meaning: "The file of the client's own certificate.",
+        check: |_| Ok(()),
+    },
+    Key { name: "tls-key", variable: "OUTBOARD_TLS_KEY", meaning: "The file of its key.", check: |_| Ok(()) },
+    Key {
+        name: "token-file",
+        variable: "OUTBOARD_TOKEN_FILE",
+        meaning: "The file of the token to show.",
+        check: |_| Ok(()),
     },
     Key {
         name: "spin-us",

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::security::Security;
+
 /// Settings of a link.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -15,6 +17,8 @@ pub struct Config {
     pub copy_threads: usize,
     /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
     pub transport: Choice,
+    /// How the client knows its server, and shows who it is.
+    pub security: Security,
 }
 
 /// Which way the commands go.
@@ -37,7 +41,14 @@ impl Default for Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if processors > 1 { SPIN } else { Duration::ZERO };
         let copy_threads = (processors / 2).saturating_sub(1).clamp(1, 5);
-        Config { copy_threads, spin, queue: 8 << 20, timeout: Duration::from_secs(30), transport: Choice::Auto }
+        Config {
+            copy_threads,
+            spin,
+            queue: 8 << 20,
+            timeout: Duration::from_secs(30),
+            transport: Choice::Auto,
+            security: Security::default(),
+        }
     }
 }
 
@@ -53,6 +64,7 @@ impl Config {
         }
         let threads = std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
         config.copy_threads = threads.map_or(config.copy_threads, |threads: usize| threads.min(64));
+        config.security = Security::from_env();
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
             Ok("tcp") => Choice::Tcp,
             Ok("shm") => Choice::Shm,

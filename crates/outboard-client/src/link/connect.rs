@@ -1,17 +1,22 @@
 //! Introducing the client to a server.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::{Stream, Transport, read_exact_until, write_all};
+use outboard_transport::tls::{self, Anchor, Fingerprint};
+use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::Code;
+use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
 use outboard_wire::handshake::{
-    ANSWER_LIMIT, Answer, HandshakeError, Hello, Preamble, Purpose, Refusal, VERSION, Waiting, Welcome,
+    ANSWER_LIMIT, Answer, HandshakeError, Hello, MAGIC, Preamble, Purpose, Refusal, VERSION, Waiting, Welcome,
 };
+use rustls::ClientConfig;
 
 use super::Config;
 use super::bulk::Dial;
-use super::moving::{self, Moved};
+use super::moving;
+use super::security::{Security, SecurityError, of_tls};
 
 /// Why no connection came about.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +82,32 @@ pub enum ConnectError {
         /// What went wrong.
         error: io::Error,
     },
+    /// The server is elsewhere, and nothing is known by which to recognise it.
+    #[error(
+        "the server at {address} is on another machine, and nothing is known by which it could be recognised: set OUTBOARD_TLS_FINGERPRINT to what \
+         `outboard token fingerprint` prints there, or OUTBOARD_TLS_CA; or, on a network that you trust, OUTBOARD_TLS=off"
+    )]
+    NothingToTrust {
+        /// The address.
+        address: String,
+    },
+    /// Whoever answered is not the server that is meant, or what the client has shown was refused by the rules of TLS.
+    #[error("{address}: the connection cannot be trusted: {error}")]
+    NotTrusted {
+        /// The address.
+        address: String,
+        /// Why.
+        error: rustls::Error,
+    },
+    /// The server does not encrypt.
+    #[error("{address} does not encrypt connections, and this client asks for that")]
+    NotEncrypted {
+        /// The address.
+        address: String,
+    },
+    /// The client's own settings.
+    #[error(transparent)]
+    Security(SecurityError),
     /// This process lacks something: threads, descriptors.
     #[error("cannot start the connection's thread: {0}")]
     Local(io::Error),
@@ -94,6 +125,10 @@ impl ConnectError {
             ConnectError::Refused { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
+            ConnectError::NothingToTrust { .. } => Code::NothingToTrust,
+            ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,
+            ConnectError::NotEncrypted { .. } => Code::NotEncrypted,
+            ConnectError::Security(_) => Code::BadCredentials,
             ConnectError::Local(_) => Code::ClientResources,
         }
     }
@@ -111,26 +146,45 @@ pub fn unreachable(address: &str, error: &io::Error) -> Code {
     }
 }
 
+/// A session that has been welcomed.
+pub(super) struct Connected {
+    pub(super) stream: Arc<dyn Stream>,
+    /// What is shared with the worker, if the session has moved to memory.
+    pub(super) memory: Option<Memory>,
+    pub(super) welcome: Welcome,
+    /// With what further connections are encrypted, if they are.
+    pub(super) secured: Option<Secured>,
+}
+
+/// By what the client recognises the worker that its session belongs to, and shows that it is its client.
+#[derive(Clone)]
+pub struct Secured {
+    config: Arc<ClientConfig>,
+    key: u128,
+}
+
 /// Connects and introduces the client.
 pub(super) fn connect(
     transport: &dyn Transport,
     address: &str,
     hello: &Hello,
     config: &Config,
-) -> Result<(Moved, Welcome), ConnectError> {
+) -> Result<Connected, ConnectError> {
     let stream = transport.connect(address, config.timeout).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => ConnectError::Address(error),
         _ => ConnectError::Unreachable { address: address.to_owned(), error },
     })?;
     let deadline = Instant::now() + config.timeout;
-    let welcome = handshake_in_turn(&*stream, address, hello, deadline, queue_patience(), &mut |waiting| {
+    let mut waits = |waiting: &Waiting| {
         // A program that uses CUDA expects no words from its driver; who wants them sets the variable.
         if std::env::var_os("OUTBOARD_LOG").is_some() {
             eprintln!("outboard: place {} in the queue of {address}: {}", waiting.place, waiting.sentence);
         }
-    })?;
-    let moved = moving::settle(stream, address, hello, &welcome, config)?;
-    Ok((moved, welcome))
+    };
+    let turn = Turn { patience: queue_patience(), waits: &mut waits };
+    let Opened { stream, welcome, secured } = open(stream, address, hello, &config.security, deadline, turn)?;
+    let (stream, memory) = moving::settle(stream, address, hello, &welcome, config)?;
+    Ok(Connected { stream, memory, welcome, secured })
 }
 
 /// What makes a lane of the session that `welcome` opened.
@@ -139,6 +193,7 @@ pub(super) fn dial<T: Transport + 'static>(
     address: &str,
     hello: &Hello,
     welcome: &Welcome,
+    secured: Option<Secured>,
     config: &Config,
 ) -> Dial {
     let purpose = Purpose::Lane { session: welcome.session, key: welcome.key };
@@ -146,19 +201,162 @@ pub(super) fn dial<T: Transport + 'static>(
     let (address, timeout) = (address.to_owned(), config.timeout);
     Box::new(move || {
         let stream = transport.connect(&address, timeout)?;
-        handshake(&*stream, &address, &hello, Instant::now() + timeout).map_err(io::Error::other)?;
-        Ok(stream)
+        let deadline = Instant::now() + timeout;
+        join(stream, &address, &hello, secured.as_ref(), deadline).map(|(stream, _)| stream).map_err(io::Error::other)
     })
 }
 
-/// Says hello on a connected stream and reads the answer. `address` is for messages.
+/// A connection whose hello was answered with a welcome.
+pub struct Opened {
+    /// It, or what it has become.
+    pub stream: Arc<dyn Stream>,
+    /// The welcome.
+    pub welcome: Welcome,
+    /// With what further connections of the session are encrypted, if they are.
+    pub secured: Option<Secured>,
+}
+
+/// Introduces the client to whatever it has connected to: encrypts if need be, and shows who it is.
+pub fn open(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    security: &Security,
+    deadline: Instant,
+    mut turn: Turn<'_>,
+) -> Result<Opened, ConnectError> {
+    let mut hello = hello.clone();
+    if let Some(token) = security.token(&mut hello.purpose).map_err(ConnectError::Security)? {
+        hello.more.set(TOKEN, &token);
+    }
+    let Some(config) = security.encryption(&*stream, address)? else {
+        let welcome = handshake_in_turn(&*stream, address, &hello, deadline, &mut turn)?;
+        return Ok(Opened { stream, welcome, secured: None });
+    };
+    let host = match address.parse() {
+        Ok(Endpoint::Tcp(address)) => address.host,
+        _ => return Err(ConnectError::Address(io::ErrorKind::InvalidInput.into())),
+    };
+    let encrypted = encrypt(stream, address, config, &host, &hello.encode(), deadline)?;
+    let secure = match answer(&*encrypted, address, deadline, None, &mut turn)? {
+        Answer::Secure(secure) => secure,
+        Answer::Welcome(welcome) => return Ok(Opened { stream: encrypted, welcome, secured: None }),
+        _ => return Err(unexpected(address)),
+    };
+    // Who goes on is somebody else, and the connection is encrypted anew.
+    let below = encrypted.leave(deadline).map_err(|error| broken(address, error))?;
+    let fingerprint = Fingerprint(secure.fingerprint);
+    let config = tls::client_config(Anchor::Pinned(fingerprint), None).map_err(SecurityError::Unfit);
+    let secured = Secured { config: config.map_err(ConnectError::Security)?, key: secure.key };
+    let stream = secured.take_over(below, address, deadline)?;
+    match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
+        Answer::Welcome(welcome) => Ok(Opened { stream, welcome, secured: Some(secured) }),
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// Introduces one more connection of a session, whose key is in the hello.
+pub fn join(
+    stream: Arc<dyn Stream>,
+    address: &str,
+    hello: &Hello,
+    secured: Option<&Secured>,
+    deadline: Instant,
+) -> Result<(Arc<dyn Stream>, Welcome), ConnectError> {
+    let Some(secured) = secured else {
+        let welcome = handshake(&*stream, address, hello, deadline)?;
+        return Ok((stream, welcome));
+    };
+    let mut hello = hello.clone();
+    let number = hello.purpose.number();
+    if let Some((session, key)) = hello.purpose.keyed() {
+        let nonce = draw().map_err(|error| broken(address, error))?;
+        let tag = tls::tag(std::mem::take(key), &proven(session, number, nonce));
+        hello.more.set(PROOF, &Proof { nonce, tag });
+    }
+    // The supervisor reads this and no more; what follows is the worker's.
+    write_all(&*stream, &hello.encode()).map_err(|error| broken(address, error))?;
+    let stream = secured.take_over(stream, address, deadline)?;
+    match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
+        Answer::Welcome(welcome) => Ok((stream, welcome)),
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// What the certificates of sessions are for.
+const SESSION: &str = "outboard";
+
+impl Secured {
+    /// Encrypts a connection to the session's worker, and shows it the key.
+    fn take_over(
+        &self,
+        below: Arc<dyn Stream>,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<Arc<tls::TlsStream>, ConnectError> {
+        encrypt(below, address, Arc::clone(&self.config), SESSION, &self.key.to_le_bytes(), deadline)
+    }
+}
+
+impl std::fmt::Debug for Secured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secured").finish_non_exhaustive()
+    }
+}
+
+/// Encrypts a connection, and sends `first` over it.
+fn encrypt(
+    below: Arc<dyn Stream>,
+    address: &str,
+    config: Arc<ClientConfig>,
+    host: &str,
+    first: &[u8],
+    deadline: Instant,
+) -> Result<Arc<tls::TlsStream>, ConnectError> {
+    let plain = Arc::clone(&below);
+    tls::connect(below, config, host, first, deadline).map_err(|error| match tls::in_the_clear(&error) {
+        // It declines, in the clear because it does not encrypt, or has no time to.
+        Some(said) if said.starts_with(&MAGIC) => {
+            match answer(&*plain, address, deadline, Some(said), &mut Turn::without_end(&mut |_| ())) {
+                Err(error) => error,
+                Ok(_) => ConnectError::NotEncrypted { address: address.to_owned() },
+            }
+        }
+        Some(_) => ConnectError::NotEncrypted { address: address.to_owned() },
+        None => broken(address, error),
+    })
+}
+
+fn broken(address: &str, error: io::Error) -> ConnectError {
+    let address = address.to_owned();
+    match of_tls(&error).cloned() {
+        Some(error) => ConnectError::NotTrusted { address, error },
+        None => ConnectError::BrokenOff { address, error },
+    }
+}
+
+fn unexpected(address: &str) -> ConnectError {
+    let error = io::Error::new(io::ErrorKind::InvalidData, "the answer is not one to this hello");
+    ConnectError::BrokenOff { address: address.to_owned(), error }
+}
+
+fn draw() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// Says hello in the clear on a connected stream and reads the answer. `address` is for messages.
 pub fn handshake(
     stream: &dyn Stream,
     address: &str,
     hello: &Hello,
     deadline: Instant,
 ) -> Result<Welcome, ConnectError> {
-    handshake_in_turn(stream, address, hello, deadline, None, &mut |_| ())
+    handshake_in_turn(stream, address, hello, deadline, &mut Turn::without_end(&mut |_| ()))
 }
 
 /// How long the environment says that a program may wait in a server's queue: `OUTBOARD_QUEUE_TIMEOUT`, in seconds.
@@ -167,41 +365,77 @@ pub fn queue_patience() -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// As [`handshake`], with a server that may have a queue, in which this waits no longer than `patience`. `waits` is told of each place there.
-pub fn handshake_in_turn(
+/// How a client waits in a server's queue.
+pub struct Turn<'a> {
+    /// No longer than this.
+    pub patience: Option<Duration>,
+    /// Told of each place there.
+    pub waits: &'a mut dyn FnMut(&Waiting),
+}
+
+impl<'a> Turn<'a> {
+    fn without_end(waits: &'a mut dyn FnMut(&Waiting)) -> Turn<'a> {
+        Turn { patience: None, waits }
+    }
+}
+
+/// As [`handshake`], with a server that may have a queue.
+fn handshake_in_turn(
     stream: &dyn Stream,
     address: &str,
     hello: &Hello,
     deadline: Instant,
-    patience: Option<Duration>,
-    waits: &mut dyn FnMut(&Waiting),
+    turn: &mut Turn<'_>,
 ) -> Result<Welcome, ConnectError> {
-    let queued_at = Instant::now();
-    let broken_off = |error| ConnectError::BrokenOff { address: address.to_owned(), error };
-    let malformed = |error| ConnectError::Handshake { address: address.to_owned(), error };
     // A server that refuses for want of room may do so before it has read the hello; its answer is there to read.
     let written = write_all(stream, &hello.encode());
-    let mut written = written.err();
-    let renewed = deadline.saturating_duration_since(Instant::now());
+    let answer = answer(stream, address, deadline, None, turn).map_err(|error| match (error, written) {
+        (ConnectError::BrokenOff { address, .. }, Err(error)) => ConnectError::BrokenOff { address, error },
+        (error, _) => error,
+    });
+    match answer? {
+        Answer::Welcome(welcome) => Ok(welcome),
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// Reads the answer to a hello, of which `begun` may have come already. It is no refusal, and nothing that another follows on this stream.
+fn answer(
+    stream: &dyn Stream,
+    address: &str,
+    deadline: Instant,
+    begun: Option<&[u8]>,
+    turn: &mut Turn<'_>,
+) -> Result<Answer, ConnectError> {
+    let malformed = |error| ConnectError::Handshake { address: address.to_owned(), error };
+    let queued_at = Instant::now();
+    let renewed = deadline.saturating_duration_since(queued_at);
     let mut deadline = deadline;
+    let mut begun = begun.unwrap_or_default();
+    let mut read = |room: &mut [u8], deadline| {
+        let here = begun.len().min(room.len());
+        room[..here].copy_from_slice(&begun[..here]);
+        begun = &begun[here..];
+        read_exact_until(stream, &mut room[here..], deadline).map_err(|error| broken(address, error))
+    };
     loop {
         let mut head = [0; Preamble::SIZE];
-        read_exact_until(stream, &mut head, deadline).map_err(|error| broken_off(written.take().unwrap_or(error)))?;
+        read(&mut head, deadline)?;
         let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
         let mut body = vec![0; preamble.len as usize];
-        read_exact_until(stream, &mut body, deadline).map_err(broken_off)?;
+        read(&mut body, deadline)?;
         match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
-            Answer::Welcome(welcome) => return Ok(welcome),
             Answer::Refusal(refusal) => return Err(ConnectError::Refused { address: address.to_owned(), refusal }),
             // A server that has a client wait says so again and again.
             Answer::Waiting(waiting) => {
-                if patience.is_some_and(|patience| queued_at.elapsed() >= patience) {
+                if turn.patience.is_some_and(|patience| queued_at.elapsed() >= patience) {
                     let Waiting { place, sentence } = waiting;
                     return Err(ConnectError::Queued { address: address.to_owned(), place, sentence });
                 }
-                waits(&waiting);
+                (turn.waits)(&waiting);
                 deadline = Instant::now() + renewed;
             }
+            answer => return Ok(answer),
         }
     }
 }

@@ -17,6 +17,7 @@ mod fork;
 mod listen;
 mod moving;
 mod receive;
+pub mod security;
 mod sender;
 mod shared;
 pub mod staged;
@@ -33,7 +34,7 @@ use outboard_wire::handshake::{Hello, Welcome};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
-pub use connect::{ConnectError, handshake, handshake_in_turn, queue_patience, unreachable};
+pub use connect::{ConnectError, Opened, Secured, Turn, handshake, join, open, queue_patience, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
 pub use staged::StagedCopy;
@@ -91,8 +92,9 @@ impl Link {
         config: Config,
         notices: NoticeHandler,
     ) -> Result<(Link, Welcome), ConnectError> {
-        let ((stream, memory), welcome) = connect::connect(transport, address, hello, &config)?;
-        let dial = connect::dial(transport.clone(), address, hello, &welcome, &config);
+        let connect::Connected { stream, memory, welcome, secured } =
+            connect::connect(transport, address, hello, &config)?;
+        let dial = connect::dial(transport.clone(), address, hello, &welcome, secured, &config);
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize);
         let link = Link::assemble(stream, config, notices, bulk, memory).map_err(ConnectError::Local)?;
         Ok((link, welcome))

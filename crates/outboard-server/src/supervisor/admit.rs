@@ -3,7 +3,10 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
+use outboard_transport::tls::Fingerprint;
+use outboard_wire::handshake::auth::Secure;
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::{
     Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Version,
@@ -11,13 +14,14 @@ use outboard_wire::handshake::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::sessions::{About, Kind, Unwelcome};
 use super::sharing::{Place, Request, Turned};
 use super::workers::{self, Worker};
-use super::{Connection, Peer, Supervisor};
-use crate::control::{Start, ToWorker};
+use super::{Connection, Peer, Supervisor, secure};
+use crate::auth::{Way, certificate};
+use crate::control::{self, Start, ToWorker};
 use crate::identity::Identity;
 
 /// Since this version, clients understand that they have to wait.
@@ -45,14 +49,18 @@ fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
     Failure::Refused(Refusal { code, sentence: sentence.into() })
 }
 
+/// Who has not shown who it is learns so after this time.
+const NOT_AUTHENTICATED_AFTER: Duration = Duration::from_millis(100);
+
 /// Reads the hello and does what it asks for. `permit` is held while the client is at its hello.
 pub(super) async fn admit(
     supervisor: &Supervisor,
     mut stream: impl Connection,
     peer: Peer,
     permit: OwnedSemaphorePermit,
+    deadline: Instant,
 ) {
-    let hello = match timeout(supervisor.config.hello_timeout, read_hello(&mut stream)).await {
+    let hello = match timeout_at(deadline, read_hello(&mut stream)).await {
         Ok(Ok(_)) if matches!(peer, Peer::Local { admitted: false, .. }) => Err(refuse(
             RefusalCode::NotAllowed,
             "this socket is for the server's own user and root; `outboard serve --socket-access` lets others in",
@@ -60,6 +68,7 @@ pub(super) async fn admit(
         Ok(hello) => hello,
         Err(_) => Err(refuse(RefusalCode::BadHello, "the hello took too long")),
     };
+    let heard = Instant::now();
     drop(permit);
     let result = match hello {
         Ok(hello) => go_on(supervisor, hello, &mut stream, peer).await,
@@ -70,6 +79,10 @@ pub(super) async fn admit(
         Err(Failure::Broken(error)) => tracing::debug!(%peer, %error, "a connection came to nothing"),
         Err(Failure::Refused(refusal) | Failure::Lost(refusal)) => {
             tracing::info!(%peer, code = ?refusal.code, reason = refusal.sentence, "refused");
+            if refusal.code == RefusalCode::NotAuthenticated {
+                // Whatever was wrong, the answer comes at the same time.
+                sleep_until(heard + NOT_AUTHENTICATED_AFTER).await;
+            }
             // The client may be gone; it was to be turned away in any case.
             let _ = timeout(supervisor.config.hello_timeout, turn_away(&mut stream, &refusal)).await;
         }
@@ -87,7 +100,7 @@ async fn read_hello(stream: &mut impl Connection) -> Result<Hello, Failure> {
 
 /// Sends the refusal and makes sure it arrives: closing a socket with unread bytes would reset the connection and
 /// throw away what was sent.
-async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
+pub(super) async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
     stream.write_all(&refusal.encode(VERSION)).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 4096];
@@ -95,57 +108,67 @@ async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Resul
     Ok(())
 }
 
-async fn go_on(supervisor: &Supervisor, hello: Hello, stream: &mut impl Connection, peer: Peer) -> Result<(), Failure> {
+async fn go_on(
+    supervisor: &Supervisor,
+    mut hello: Hello,
+    stream: &mut impl Connection,
+    peer: Peer,
+) -> Result<(), Failure> {
     if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
         return Err(Failure::Refused(refusal));
     }
-    let mut identity = match peer {
-        Peer::Local { user, .. } => Identity::user(user),
-        Peer::Remote(_) => Identity::anonymous(),
+    let way = stream.way(peer);
+    let secure = secure::look_at(supervisor, &mut hello, &way, peer).map_err(Failure::Refused)?;
+    let Hello { version, client: name, process, purpose, more, .. } = hello;
+    // Who has a session's key is its owner.
+    let client = || -> Result<Client, Failure> {
+        let mut identity = supervisor.gate.identify(&more, &way).map_err(Failure::Refused)?;
+        identity.limits = identity.limits.and(supervisor.config.sharing.limits);
+        Ok(Client { name, process, identity })
     };
-    identity.limits = identity.limits.and(supervisor.config.sharing.limits);
-    let (version, more) = (hello.version, hello.more);
-    let client = Client { name: hello.client, process: hello.process, identity };
-    match hello.purpose {
+    let encrypted = matches!(way, Way::Secure { .. });
+    let order = match purpose {
         Purpose::Lane { session, key } => {
-            supervisor.sessions.add(session, key, ToWorker::Lane, stream.as_fd()).map_err(Failure::Refused)?;
+            supervisor
+                .sessions
+                .add(session, key, ToWorker::Lane { secure }, stream.as_fd())
+                .map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "lane");
-            Ok(())
+            return Ok(());
         }
         Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
-            Err(refuse(RefusalCode::NotAllowed, "memory can be shared over the server's Unix socket only"))
+            return Err(refuse(RefusalCode::NotAllowed, "memory can be shared over the server's Unix socket only"));
         }
         Purpose::Memory { session, key } => {
             supervisor.sessions.add(session, key, ToWorker::Memory, stream.as_fd()).map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "shared memory");
-            Ok(())
+            return Ok(());
         }
         Purpose::Session { devices } => {
-            let platform = None;
-            let place = enter(supervisor, &client, &devices, stream, peer, version).await?.1;
-            let (kind, stream, place) = (Kind::Session, stream.as_fd(), Some(place));
-            start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
+            let client = client()?;
+            let place = Some(enter(supervisor, &client, &devices, stream, peer, version).await?.1);
+            Order { devices, place, ..Order::new(client, peer, Kind::Session, encrypted) }
         }
         Purpose::Management { devices } => {
             let platform = supervisor.warm.last_snapshot();
-            let (kind, stream, place) = (Kind::Management, stream.as_fd(), None);
-            start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
+            Order { devices, platform, ..Order::new(client()?, peer, Kind::Management, encrypted) }
         }
         Purpose::Probe => {
+            let client = client()?;
             if let Ok(Some(Reserve { devices })) = more.get(RESERVE) {
                 let (request, place) = enter(supervisor, &client, &devices, stream, peer, version).await?;
                 supervisor.queue.keep(&request, place);
             }
-            match supervisor.warm.snapshot() {
-                Some(snapshot) => tell(supervisor, snapshot, stream).await,
-                None => {
-                    let (devices, platform, place) = (Vec::new(), None, None);
-                    let (kind, stream) = (Kind::Probe, stream.as_fd());
-                    start(supervisor, Order { kind, devices, platform, client, stream, peer, place }).await
-                }
+            if let Some(snapshot) = supervisor.warm.snapshot() {
+                return tell(supervisor, snapshot, stream).await;
             }
+            Order::new(client, peer, Kind::Probe, encrypted)
         }
+    };
+    if let Some(secure) = start(supervisor, &order, stream.as_fd()).await? {
+        timeout(supervisor.config.hello_timeout, secure::send_on(stream, &secure)).await.map_err(io::Error::from)??;
     }
+    Ok(())
 }
 
 /// Has a client wait for its turn, if it has to.
@@ -189,7 +212,11 @@ async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Conn
         Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local, more: Extensions::default() }
             .encode();
     // The client need not read it.
-    let _ = timeout(supervisor.config.hello_timeout, stream.write_all(&welcome)).await;
+    let tell = async {
+        stream.write_all(&welcome).await?;
+        stream.flush().await
+    };
+    let _ = timeout(supervisor.config.hello_timeout, tell).await;
     Ok(())
 }
 
@@ -202,27 +229,33 @@ struct Client {
 }
 
 /// What a new session is to be, and whose.
-struct Order<'a> {
+struct Order {
     kind: Kind,
     devices: Vec<u32>,
     /// What is known of the platform, if no driver is to be started.
     platform: Option<Vec<u8>>,
     client: Client,
-    stream: BorrowedFd<'a>,
     peer: Peer,
     /// Its place among the sessions, if it needs one.
     place: Option<Rc<Place>>,
+    /// Whether its connections are to be encrypted.
+    encrypted: bool,
 }
 
-impl Order<'_> {
+impl Order {
+    fn new(client: Client, peer: Peer, kind: Kind, encrypted: bool) -> Order {
+        Order { kind, devices: Vec::new(), platform: None, client, peer, place: None, encrypted }
+    }
+
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
         About { identity, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone() }
     }
 }
 
-/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client.
-async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure> {
+/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client; or, if connections are encrypted, until it waits for
+/// the client: then how the client gets there.
+async fn start(supervisor: &Supervisor, order: &Order, stream: BorrowedFd<'_>) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     let room = || {
         let sentence = || format!("the server is at its limit of {} sessions; try again later", config.max_sessions);
@@ -236,7 +269,7 @@ async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure>
     {
         // Others may have come meanwhile.
         room()?;
-        match hand_over(supervisor, &order, worker, true).await {
+        match hand_over(supervisor, order, stream, worker, true).await {
             // It may have died before anybody noticed; the client has not heard from it.
             Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
             outcome => return outcome,
@@ -248,11 +281,17 @@ async fn start(supervisor: &Supervisor, order: Order<'_>) -> Result<(), Failure>
         tracing::error!(%error, program = %config.worker.program.display(), "cannot start a worker");
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
-    hand_over(supervisor, &order, worker, false).await
+    hand_over(supervisor, order, stream, worker, false).await
 }
 
 /// Hands the client to a worker and waits until it has been welcomed.
-async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, warm: bool) -> Result<(), Failure> {
+async fn hand_over(
+    supervisor: &Supervisor,
+    order: &Order,
+    stream: BorrowedFd<'_>,
+    worker: Worker,
+    warm: bool,
+) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     let (session, key) = draw()?;
     let Client { name: client, process, identity } = order.client.clone();
@@ -261,6 +300,9 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
     let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
+    let made = order.encrypted.then(certificate::for_a_session).transpose().map_err(io::Error::other)?;
+    let go_there = made.as_ref().map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
+    let secure = made.map(|(certificate, key)| control::Secure { certificate, key });
     let start = Start {
         session,
         key,
@@ -270,6 +312,7 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
         client,
         process,
         identity,
+        secure,
         supervisor: supervisor_id,
         local,
         platform,
@@ -278,12 +321,10 @@ async fn hand_over(supervisor: &Supervisor, order: &Order<'_>, worker: Worker, w
         let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
         Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
     };
-    let welcomed = supervisor
-        .sessions
-        .open(worker, start, order.about(), order.stream)
-        .map_err(|error| lost(error.to_string()))?;
+    let welcomed =
+        supervisor.sessions.open(worker, start, order.about(), stream).map_err(|error| lost(error.to_string()))?;
     match timeout(config.start_timeout, welcomed).await {
-        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Ok(()))) => Ok(go_there),
         Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),
         Ok(Ok(Err(Unwelcome::Ended(reason)))) => Err(lost(reason)),
         // The session's task ended without a word: the server is stopping.

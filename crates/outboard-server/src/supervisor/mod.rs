@@ -7,6 +7,7 @@ mod admin;
 mod admit;
 mod drain;
 mod local;
+mod secure;
 mod sessions;
 mod shares;
 pub mod sharing;
@@ -29,8 +30,10 @@ use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
+use crate::auth::{self, AuthError, Gate, Way};
 use drain::{Drain, Signals};
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
@@ -47,6 +50,8 @@ pub struct Config {
     pub access: Access,
     /// Whether administrators, who are the server's own user and root, find a socket to ask and order.
     pub admin: Socket,
+    /// How clients show who they are, and whether connections are encrypted.
+    pub auth: auth::Config,
     /// How to start a worker.
     pub worker: WorkerCommand,
     /// How long a client may take for its hello.
@@ -95,6 +100,9 @@ pub enum ServeError {
         /// What the system said.
         error: io::Error,
     },
+    /// Clients cannot be told apart, or not reached in secret.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -105,6 +113,7 @@ impl ServeError {
     pub fn code(&self) -> Code {
         match self {
             ServeError::Listen { .. } => Code::CannotListen,
+            ServeError::Auth(error) => error.code(),
             ServeError::Start(_) => Code::ServerStart,
         }
     }
@@ -118,6 +127,7 @@ impl Config {
             socket: Socket::Off,
             access: Access::Owner,
             admin: Socket::Off,
+            auth: auth::Config::default(),
             worker,
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
@@ -173,6 +183,7 @@ struct Supervisor {
     started: std::time::Instant,
     /// Who is let in, and who waits for that.
     queue: sharing::Queue,
+    gate: Gate,
 }
 
 /// Every session takes a descriptor; the usual limit is lower than the number of sessions.
@@ -189,6 +200,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
     let listener = TcpListener::bind(&config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr()?;
+    let gate = Gate::open(&config.auth, address)?;
     let door = Door::open(&config.socket, config.access, address.port()).map_err(|error| ServeError::Listen {
         address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
         error,
@@ -205,13 +217,15 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, started) = (Drain::default(), std::time::Instant::now());
     let queue = sharing::Queue::new(&config.sharing, true);
-    let supervisor = std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue });
+    let supervisor =
+        std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate });
     let tasks = tokio::task::LocalSet::new();
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
     if let Some(desk) = desk {
         tasks.spawn_local(desk.serve(std::rc::Rc::clone(&supervisor)));
     }
+    tasks.spawn_local(revoke(std::rc::Rc::clone(&supervisor)));
     let doors = Doors { listener, door };
     let reason = tasks.run_until(doors.accept_while(&supervisor, signals.next())).await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
@@ -224,6 +238,20 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.run_until(sessions.stop_all()).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// How often the tokens are looked at for what was revoked.
+const REVOKE_EVERY: Duration = Duration::from_millis(500);
+
+/// Ends the sessions of tokens that are revoked. Never ends.
+async fn revoke(supervisor: std::rc::Rc<Supervisor>) {
+    loop {
+        tokio::time::sleep(REVOKE_EVERY).await;
+        if let Some(is_over) = supervisor.gate.refresh() {
+            let ended = supervisor.sessions.end_those(is_over);
+            tracing::info!(ended, "the tokens have changed");
+        }
+    }
 }
 
 /// Where clients come in.
@@ -239,7 +267,7 @@ impl Doors {
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, peer)) => accept(supervisor, stream, Peer::Remote(peer)),
+                    Ok((stream, peer)) => accept(supervisor, secure::Unknown(stream), Peer::Remote(peer)),
                     Err(error) => cannot_accept(&error).await,
                 },
                 accepted = knock(self.door.as_ref()) => match accepted {
@@ -288,31 +316,57 @@ impl fmt::Display for Peer {
 
 /// A client's connection, of whatever kind.
 trait Connection: AsyncRead + AsyncWrite + AsFd + Unpin + 'static {
-    /// Writes what fits.
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+    /// What the client has shown by coming so.
+    fn way(&self, peer: Peer) -> Way;
+
+    /// Has what is flushed next be the last of this side, without closing what is below.
+    fn finish(&mut self) {}
 }
 
 impl Connection for TcpStream {
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_write(bytes)
+    fn way(&self, _: Peer) -> Way {
+        Way::Plain
     }
 }
 
 impl Connection for UnixStream {
+    fn way(&self, peer: Peer) -> Way {
+        match peer {
+            Peer::Local { user, .. } => Way::Local { user },
+            Peer::Remote(_) => Way::Plain,
+        }
+    }
+}
+
+/// A client that has just connected.
+trait Newcomer: 'static {
+    /// Writes what fits.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Finds out what it wants, and does it. `permit` is held while the client is at its hello.
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit);
+}
+
+impl Newcomer for UnixStream {
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         self.try_write(bytes)
+    }
+
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit) {
+        let deadline = Instant::now() + supervisor.config.hello_timeout;
+        admit::admit(supervisor, self, peer, permit, deadline).await;
     }
 }
 
 /// Looks after one new connection, in a task of its own.
-fn accept(supervisor: &std::rc::Rc<Supervisor>, stream: impl Connection, peer: Peer) {
+fn accept(supervisor: &std::rc::Rc<Supervisor>, newcomer: impl Newcomer, peer: Peer) {
     let Ok(permit) = Arc::clone(&supervisor.hellos).try_acquire_owned() else {
         tracing::warn!(%peer, "refused: too many clients are connecting");
         let sentence = "the server has too many clients connecting at once; try again".to_owned();
         // Whether it fits into the empty socket buffer or not, nobody waits for it.
-        let _ = stream.write_now(&Refusal { code: RefusalCode::Busy, sentence }.encode(VERSION));
+        let _ = newcomer.write_now(&Refusal { code: RefusalCode::Busy, sentence }.encode(VERSION));
         return;
     };
     let supervisor = std::rc::Rc::clone(supervisor);
-    tokio::task::spawn_local(async move { admit::admit(&supervisor, stream, peer, permit).await });
+    tokio::task::spawn_local(async move { newcomer.admit(&supervisor, peer, permit).await });
 }

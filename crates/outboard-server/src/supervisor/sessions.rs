@@ -1,13 +1,16 @@
 //! The table of sessions.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use outboard_transport::tls;
+use outboard_wire::handshake::auth::{Proof, proven};
 use outboard_wire::handshake::{Refusal, RefusalCode};
+use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::shares::Shares;
@@ -40,6 +43,8 @@ struct Entry {
     key: u128,
     /// Who the client is, in its own words.
     client: String,
+    /// What proofs of the key were drawn with, if its connections are encrypted.
+    proofs: Option<HashSet<u128>>,
     /// Further connections on their way to the worker, and what they are.
     further: mpsc::Sender<(ToWorker, OwnedFd)>,
     stop: mpsc::Sender<Stop>,
@@ -135,6 +140,8 @@ pub(super) enum Unwelcome {
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
 /// How long a worker has to tell its client why the session is ended.
 const END_GRACE: Duration = Duration::from_secs(2);
+/// Connections that a session may have in its life.
+const MOST_PROOFS: usize = 64 << 10;
 /// How long workers have to end by themselves when the supervisor stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -162,6 +169,7 @@ impl Sessions {
     ) -> io::Result<Welcomed> {
         let (session, key) = (start.session, start.key);
         let (client, devices) = (start.client.clone(), start.devices.clone());
+        let proofs = start.secure.as_ref().map(|_| HashSet::new());
         let process = worker.id();
         let meter = Meter::create()?;
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
@@ -172,7 +180,8 @@ impl Sessions {
         let (welcome, welcomed) = oneshot::channel();
         let (phase, seen) = (Cell::new(Phase::Starting), Cell::new(Reading::default()));
         let since = Instant::now();
-        let entry = Entry { key, further, stop, about, worker: process, devices, client, since, phase, meter, seen };
+        let entry =
+            Entry { key, proofs, further, stop, about, worker: process, devices, client, since, phase, meter, seen };
         self.table.sessions.borrow_mut().insert(session, entry);
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
@@ -208,6 +217,28 @@ impl Sessions {
         entry.further.try_send((what, connection)).map_err(|error| failed(error.to_string()))
     }
 
+    /// Whether the connections of a session are encrypted.
+    pub(super) fn is_secure(&self, session: u64) -> bool {
+        self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
+    }
+
+    /// The key of a session, if this proves that the client has it. Each proof is good for one connection.
+    pub(super) fn proven(&self, session: u64, purpose: u8, proof: &Proof) -> Result<u128, Refusal> {
+        let mut sessions = self.table.sessions.borrow_mut();
+        let entry = sessions.get_mut(&session).filter(|entry| {
+            let tag = tls::tag(entry.key, &proven(session, purpose, proof.nonce));
+            bool::from(tag.ct_eq(&proof.tag))
+        });
+        let unknown = || Refusal {
+            code: RefusalCode::NoSession,
+            sentence: "the server has no such session, or it has another key".to_owned(),
+        };
+        let entry = entry.ok_or_else(unknown)?;
+        let proofs = entry.proofs.as_mut().ok_or_else(unknown)?;
+        let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
+        if is_new { Ok(entry.key) } else { Err(unknown()) }
+    }
+
     /// Ends a session's worker now.
     pub(super) fn kill(&self, session: u64) {
         if let Some(entry) = self.table.sessions.borrow().get(&session) {
@@ -233,7 +264,6 @@ impl Sessions {
     }
 
     /// Ends the sessions whose identity is no longer good; how many.
-    #[allow(dead_code, reason = "for revoked tokens")]
     pub(super) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
         self.end("its token is not good any more", |_, about| is_over(&about.identity)).len()
     }

@@ -16,7 +16,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 
 pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag};
-pub use stream::TlsStream;
+pub use stream::{TlsStream, in_the_clear};
 
 use crate::Stream;
 use record::Side;

@@ -286,6 +286,13 @@ impl Records {
         self.step(&mut [], &mut 0, None)
     }
 
+    /// What the peer has said, if it is nothing that TLS begins with.
+    pub(super) fn in_the_clear(&self) -> Option<&[u8]> {
+        let said = &self.incoming[self.start..self.end];
+        // Types of records: 20 to 24.
+        said.first().is_some_and(|first| !(20..=24).contains(first)).then_some(said)
+    }
+
     /// Takes what rustls wants to have sent.
     pub(super) fn take_control(&mut self, to: &mut Sealed) {
         if !self.control.is_empty() {

@@ -34,6 +34,22 @@ impl fmt::Debug for TlsStream {
     }
 }
 
+/// What a peer has said that does not speak TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("the other side does not encrypt")]
+struct InTheClear(Vec<u8>);
+
+impl InTheClear {
+    fn error(said: &[u8]) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, InTheClear(said.to_vec()))
+    }
+}
+
+/// What a peer has said that does not speak TLS, if a handshake has failed for that.
+pub fn in_the_clear(error: &io::Error) -> Option<&[u8]> {
+    error.get_ref()?.downcast_ref().map(|InTheClear(said)| said.as_slice())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -70,6 +86,7 @@ impl TlsStream {
         loop {
             let step = match records.shake_hands() {
                 Ok(step) => step,
+                Err(_) if let Some(said) = records.in_the_clear() => return Err(InTheClear::error(said)),
                 Err(error) => {
                     // The peer is told why, if it can be.
                     records.take_alert(&mut sealed);

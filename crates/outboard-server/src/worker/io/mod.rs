@@ -13,6 +13,7 @@ mod pace;
 mod registry;
 mod replier;
 mod requests;
+mod secure;
 mod watch;
 
 use std::io;
@@ -39,6 +40,7 @@ use pace::Pace;
 pub use registry::Registry;
 pub use replier::Replier;
 pub use requests::{Asked, Requests};
+use secure::Secure;
 
 /// What a worker does with its client's commands.
 pub trait Handler {
@@ -138,6 +140,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         }
     };
     let (stream, on_this_machine) = moving::stream(connection)?;
+    let secure = Secure::new(&start)?;
     let welcome = Welcome {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -155,8 +158,24 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         control::send(control.as_fd(), &failed, None)?;
         return Ok(REFUSED);
     }
+    let stream = match &secure {
+        None => stream,
+        Some(secure) => {
+            // Only then does the supervisor send the client here.
+            control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+            match secure.accept(stream) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::info!(session, %error, "the client did not come over");
+                    return Ok(SERVED);
+                }
+            }
+        }
+    };
     write_all(&*stream, &message)?;
-    control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+    if secure.is_none() {
+        control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+    }
     if start.probe {
         return Ok(SERVED);
     }
@@ -167,8 +186,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let registry = Registry::new(Arc::clone(&control));
     let moving = Arc::new(Moving::new()?);
     let ending = Arc::new(Ending::default());
-    let watched =
-        watch::Watched { registry: registry.clone(), bulk: bulk.clone(), lane_welcome, moving: Arc::clone(&moving) };
+    let lanes = watch::Lanes { bulk: bulk.clone(), welcome: lane_welcome, secure };
+    let watched = watch::Watched { registry: registry.clone(), lanes, moving: Arc::clone(&moving) };
     watch::supervisor(control, watched, Arc::clone(&ending))?;
     let (stream, memory) = match moving.settle(stream, on_this_machine) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),

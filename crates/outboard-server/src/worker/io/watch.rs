@@ -10,6 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::ending::Ending;
 use super::moving::{self, Moving};
+use super::secure::Secure;
 use super::{Bulk, Registry, SERVED, exit};
 use crate::control::{self, ToWorker};
 
@@ -33,10 +34,16 @@ pub(super) fn client(stream: Arc<dyn Stream>) -> io::Result<()> {
 /// What messages of the supervisor are for.
 pub(super) struct Watched {
     pub(super) registry: Registry,
+    pub(super) lanes: Lanes,
+    pub(super) moving: Arc<Moving>,
+}
+
+/// Where lanes go.
+pub(super) struct Lanes {
     pub(super) bulk: Bulk,
     /// What the client is told over further connections.
-    pub(super) lane_welcome: Vec<u8>,
-    pub(super) moving: Arc<Moving>,
+    pub(super) welcome: Vec<u8>,
+    pub(super) secure: Option<Secure>,
 }
 
 /// Starts the thread that watches the supervisor's socket.
@@ -55,23 +62,23 @@ fn watch_client(stream: &dyn Stream) {
 }
 
 fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
-    let Watched { registry, bulk, lane_welcome, moving } = watched;
+    let Watched { registry, lanes, moving } = watched;
     while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
         match (message, connection) {
-            (ToWorker::Lane, Some(connection)) => {
-                if let Err(error) = add_lane(bulk, connection, lane_welcome) {
+            (ToWorker::Lane { secure }, Some(connection)) => {
+                if let Err(error) = lanes.add(connection, secure) {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
             (ToWorker::Memory, Some(connection)) => {
-                if let Err(error) = moving.arrived(connection, lane_welcome) {
+                if let Err(error) = moving.arrived(connection, &lanes.welcome) {
                     tracing::warn!(%error, "no memory is shared with the client");
                 }
             }
             (ToWorker::Answer { request, payload }, descriptor) => {
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
-            (ToWorker::Lane | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
+            (ToWorker::Lane { .. } | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
             (ToWorker::End { sentence }, _) => ending.end(&sentence),
             (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");
@@ -81,9 +88,19 @@ fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
     exit(SERVED)
 }
 
-fn add_lane(bulk: &Bulk, connection: OwnedFd, welcome: &[u8]) -> io::Result<()> {
-    let (stream, _) = moving::stream(connection)?;
-    // It fits into the empty socket buffer, so this does not wait for the client.
-    write_all(&*stream, welcome)?;
-    bulk.add_lane(stream)
+impl Lanes {
+    fn add(&self, connection: OwnedFd, encrypted: bool) -> io::Result<()> {
+        let (stream, _) = moving::stream(connection)?;
+        let (bulk, welcome) = (self.bulk.clone(), self.welcome.clone());
+        let greet = move |stream: Arc<dyn Stream>| {
+            // It fits into the empty socket buffer, so this does not wait for the client.
+            write_all(&*stream, &welcome)?;
+            bulk.add_lane(stream)
+        };
+        match &self.secure {
+            _ if !encrypted => greet(stream),
+            Some(secure) => secure.accept_lane(stream, greet),
+            None => Err(io::Error::other("the session's connections are not encrypted")),
+        }
+    }
 }

@@ -1,0 +1,61 @@
+//! How a server knows its clients.
+
+use std::path::PathBuf;
+
+use outboard_server::auth::{Tls, usual_state_folder};
+use outboard_server::supervisor::Config;
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    /// Whether connections over TCP are encrypted: `auto` asks it of all but those from this machine, `on` of all, `off` of none.
+    #[arg(long, default_value = "auto", value_name = "auto|on|off")]
+    tls: TlsChoice,
+    /// The server's certificate in PEM, with those that lead to its authority. Without it, one of the server's own making, which clients know by its
+    /// fingerprint.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authorities in PEM: whoever shows a certificate from one of them is let in, as the owner that its common name says.
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// The folder with the server's certificate and its tokens. Without it outboard in $XDG_STATE_HOME or ~/.local/state, for root
+    /// /var/lib/outboard.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Lets everybody in who can connect, and run code on the GPU, even where other machines can.
+    #[arg(long)]
+    allow_anonymous: bool,
+    /// Lets nobody in over TCP without token or certificate, not even from this machine.
+    #[arg(long, conflicts_with = "allow_anonymous")]
+    require_authentication: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum TlsChoice {
+    Auto,
+    On,
+    Off,
+}
+
+/// The folder that is named, or the usual one.
+pub(crate) fn state_folder(given: Option<PathBuf>) -> Option<PathBuf> {
+    given.or_else(|| usual_state_folder(|name| std::env::var_os(name), rustix::process::geteuid().is_root()))
+}
+
+impl Args {
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.auth.tls = match self.tls {
+            TlsChoice::Auto => Tls::Auto,
+            TlsChoice::On => Tls::On,
+            TlsChoice::Off => Tls::Off,
+        };
+        config.auth.certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        config.auth.client_ca = self.client_ca.clone();
+        config.auth.state = state_folder(self.state.clone());
+        config.auth.allow_anonymous = self.allow_anonymous;
+        config.auth.required = self.require_authentication;
+    }
+}

@@ -1,0 +1,308 @@
+//! `outboard token`: who may use this machine's server.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use miette::{IntoDiagnostic, Result};
+use outboard_server::auth::certificate;
+use outboard_server::auth::tokens::{self, Record, State, TokenError};
+use outboard_server::identity::Limits;
+use outboard_wire::Code;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::images::bytes;
+use crate::output::print;
+use crate::serve::auth::state_folder;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The server's folder for its tokens; as of `outboard serve`.
+    #[arg(long, global = true, env = "OUTBOARD_SERVE_STATE", hide_env = true, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Make a token and print it, this once, with all that its client needs.
+    Create(Create),
+    /// List the tokens, without what is secret.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token, or all of an owner. A running server ends their sessions at once.
+    Revoke {
+        /// The token's name, from `list`, or the owner's.
+        #[arg(value_name = "ID|OWNER", required = true)]
+        names: Vec<String>,
+    },
+    /// Print the fingerprint by which clients recognise the server.
+    Fingerprint {
+        /// The certificate that `outboard serve --tls-cert` is given; without it the server's own.
+        #[arg(long, value_name = "FILE")]
+        tls_cert: Option<PathBuf>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Create {
+    /// Whose it is: sessions are counted and shown by owner.
+    #[arg(long, value_name = "NAME")]
+    owner: String,
+    /// When it expires: after 12h, 30d or 8w, at a date such as 2027-01-31, or never.
+    #[arg(long, default_value = "90d", value_name = "WHEN", value_parser = Expiry::parse)]
+    expires: Expiry,
+    /// The most device memory of a session, on each device.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<u64>,
+    /// The most sessions of the owner at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sessions: Option<u32>,
+    /// The share of a device's multiprocessors, in percent.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    multiprocessors: Option<u8>,
+    /// The most bytes a second between client and server, either way.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    bandwidth: Option<u64>,
+    /// By which address clients reach the server, for the line that they need; this machine's name without it.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    address: Option<String>,
+    /// The certificate that `outboard serve --tls-cert` is given, for the same line; without it the server's own.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// When a token expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    Never,
+    At(Timestamp),
+}
+
+impl Expiry {
+    fn parse(text: &str) -> Result<Expiry, String> {
+        Expiry::after(text, Timestamp::now())
+    }
+
+    fn after(text: &str, now: Timestamp) -> Result<Expiry, String> {
+        if text == "never" {
+            return Ok(Expiry::Never);
+        }
+        let wrong = || format!("`{text}` is no time; write 12h, 30d, 8w, a date such as 2027-01-31, or never");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = match &text[digits.len()..] {
+            "h" => Some(3600),
+            "d" => Some(24 * 3600),
+            "w" => Some(7 * 24 * 3600),
+            _ => None,
+        };
+        if let Some((unit, count)) = unit.zip(digits.parse::<i64>().ok()) {
+            let seconds = count.checked_mul(unit).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+            let at = now.as_second().checked_add(seconds).and_then(|second| Timestamp::from_second(second).ok());
+            return at.map(Expiry::At).ok_or_else(wrong);
+        }
+        let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
+        let at: Timestamp = text.parse().ok().or_else(day).ok_or_else(wrong)?;
+        if at <= now { Err(format!("{text} has passed already")) } else { Ok(Expiry::At(at)) }
+    }
+}
+
+#[derive(Serialize)]
+struct Made<'a> {
+    token: &'a str,
+    id: &'a str,
+    owner: &'a str,
+    expires: Option<Timestamp>,
+    limits: Limits,
+    server: &'a str,
+    fingerprint: String,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: &'a str,
+    owner: &'a str,
+    state: State,
+    created: Timestamp,
+    expires: Option<Timestamp>,
+    revoked: Option<Timestamp>,
+    limits: Limits,
+}
+
+pub(crate) fn token(args: Args) -> Result<()> {
+    let state = state_folder(args.state).ok_or_else(|| {
+        let help = "name it with --state DIR, as `outboard serve` is told";
+        Failure::new(Code::FileUnusable, "there is no folder for the server's tokens: HOME is not set", help)
+    })?;
+    match args.what {
+        What::Create(wanted) => create(&state, &wanted),
+        What::List { json } => list(&state, json),
+        What::Revoke { names } => revoke(&state, &names),
+        What::Fingerprint { tls_cert } => print(&format!("{}\n", fingerprint(&state, tls_cert.as_deref())?)),
+    }
+}
+
+fn failed(error: &TokenError) -> Failure {
+    let (code, help) = match error {
+        TokenError::File { .. } => {
+            (Code::FileUnusable, "run this as the user who runs the server, or name its folder with --state DIR")
+        }
+        TokenError::Owner(_) => (Code::BadUsage, "choose another name for --owner"),
+        TokenError::None(_) => (Code::BadUsage, "`outboard token list` shows them"),
+    };
+    Failure::new(code, error.to_string(), help)
+}
+
+/// The fingerprint of the certificate that the server shows. Its own is made, if it is not there.
+fn fingerprint(state: &Path, given: Option<&Path>) -> Result<String> {
+    let path = match given {
+        Some(path) => Ok(path.to_owned()),
+        None => certificate::own(state).map(|(certificate, _)| certificate),
+    };
+    let found = path.and_then(|path| certificate::fingerprint(&path));
+    let found = found.map_err(|error| {
+        let help = "run this as the user who runs the server, or name its folder with --state DIR";
+        Failure::new(error.code(), error.to_string(), help)
+    })?;
+    Ok(found.to_string())
+}
+
+fn create(state: &Path, wanted: &Create) -> Result<()> {
+    let Create { owner, memory, sessions, multiprocessors, bandwidth, .. } = wanted;
+    let expires = match wanted.expires {
+        Expiry::Never => None,
+        Expiry::At(at) => Some(at),
+    };
+    let limits =
+        Limits { memory: *memory, sessions: *sessions, multiprocessors: *multiprocessors, bandwidth: *bandwidth };
+    let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
+    let (token, record) = tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
+    let name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let server = wanted.address.clone().unwrap_or_else(name);
+    if wanted.json {
+        let Record { id, owner, expires, limits, .. } = &record;
+        let made = Made { token: &token, id, owner, expires: *expires, limits: *limits, server: &server, fingerprint };
+        return print(&(serde_json::to_string_pretty(&made).into_diagnostic()? + "\n"));
+    }
+    print(&text(&token, &record, &server, &fingerprint))
+}
+
+fn text(token: &str, record: &Record, server: &str, fingerprint: &str) -> String {
+    let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
+    format!(
+        "Token {} of {}, good {until}. This is shown once:\n\n  {token}\n\nWhat its client needs:\n\n  \
+         export OUTBOARD_SERVER={server} OUTBOARD_TLS_FINGERPRINT={fingerprint} OUTBOARD_TOKEN={token}\n",
+        record.id, record.owner
+    )
+}
+
+fn list(state: &Path, json: bool) -> Result<()> {
+    let (records, now) = (tokens::list(state).map_err(|error| failed(&error))?, Timestamp::now());
+    let rows: Vec<Row<'_>> = records
+        .iter()
+        .map(|record| {
+            let Record { id, owner, created, expires, revoked, limits, .. } = record;
+            let state = record.state(now);
+            Row { id, owner, state, created: *created, expires: *expires, revoked: *revoked, limits: *limits }
+        })
+        .collect();
+    if json {
+        return print(&(serde_json::to_string_pretty(&rows).into_diagnostic()? + "\n"));
+    }
+    print(&table(&rows))
+}
+
+fn table(rows: &[Row<'_>]) -> String {
+    if rows.is_empty() {
+        return "There are no tokens; `outboard token create --owner NAME` makes one.\n".to_owned();
+    }
+    let mut text = String::from("ID        OWNER             STATE    EXPIRES               LIMITS\n");
+    for row in rows {
+        let expires = row.expires.map_or("never".to_owned(), |at| at.to_string());
+        let (id, owner, state) = (row.id, row.owner, row.state.to_string());
+        let _ = writeln!(text, "{id:<9} {owner:<17} {state:<8} {expires:<21} {}", limits(&row.limits));
+    }
+    text
+}
+
+fn limits(limits: &Limits) -> String {
+    let mut said = Vec::new();
+    let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
+    said.extend(limits.memory.map(|bytes| format!("memory {}", mebibytes(bytes))));
+    said.extend(limits.sessions.map(|count| format!("sessions {count}")));
+    said.extend(limits.multiprocessors.map(|percent| format!("multiprocessors {percent} %")));
+    said.extend(limits.bandwidth.map(|bytes| format!("bandwidth {}/s", mebibytes(bytes))));
+    if said.is_empty() { "none".to_owned() } else { said.join(", ") }
+}
+
+fn revoke(state: &Path, names: &[String]) -> Result<()> {
+    let mut text = String::new();
+    for name in names {
+        let count = tokens::revoke(state, name).map_err(|error| failed(&error))?;
+        let _ = writeln!(
+            text,
+            "{name}: {}",
+            match count {
+                0 => "was revoked already".to_owned(),
+                1 => "revoked; a running server ends its sessions".to_owned(),
+                count => format!("{count} tokens revoked; a running server ends their sessions"),
+            }
+        );
+    }
+    print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_understood() {
+        let now: Timestamp = "2026-11-21T20:00:00Z".parse().unwrap();
+        let at = |text: &str| Expiry::At(text.parse().unwrap());
+        for (text, wanted) in [
+            ("never", Expiry::Never),
+            ("12h", at("2026-11-22T08:00:00Z")),
+            ("30d", at("2026-12-21T20:00:00Z")),
+            ("1w", at("2026-11-28T20:00:00Z")),
+            ("2027-01-31", at("2027-01-31T00:00:00Z")),
+            ("2027-01-31T12:00:00+01:00", at("2027-01-31T11:00:00Z")),
+        ] {
+            assert_eq!(Expiry::after(text, now), Ok(wanted), "{text}");
+        }
+        for text in ["", "d", "0d", "-1d", "5", "5y", "tomorrow", "99999999999999999w", "2020-01-01"] {
+            assert!(Expiry::after(text, now).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_told_all_that_it_needs() {
+        let folder = std::env::temp_dir().join(format!("outboard-token-text-{}", std::process::id()));
+        let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
+        let (token, record) = tokens::create(&folder, "alice", None, limits).unwrap();
+        let text = text(&token, &record, "gpu1", "sha256:00");
+        for part in
+            ["OUTBOARD_SERVER=gpu1 ", "OUTBOARD_TLS_FINGERPRINT=sha256:00 ", &format!("OUTBOARD_TOKEN={token}\n")]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let state = record.state(Timestamp::now());
+        let Record { id, owner, created, expires, revoked, limits, .. } = &record;
+        let row = Row { id, owner, state, created: *created, expires: *expires, revoked: *revoked, limits: *limits };
+        let listed = table(&[row]);
+        assert!(listed.contains("alice") && listed.contains("memory 20480 MiB, sessions 2"), "{listed}");
+        assert!(!listed.contains(&token));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,231 @@
+//! How a client knows its server, and shows who it is.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use outboard_transport::tls::{Anchor, Fingerprint, SetupError, client_config};
+use outboard_transport::{Endpoint, Stream};
+use outboard_wire::handshake::Purpose;
+use outboard_wire::handshake::auth::Token;
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::ConnectError;
+
+/// Whether the connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tls {
+    /// If the server is on another machine, or something is known by which to recognise it.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How a client knows its server, and shows who it is. Files are read when a connection is made.
+#[derive(Clone, Default)]
+pub struct Security {
+    /// Whether the connection is encrypted. Environment: `OUTBOARD_TLS`, `auto`, `on` or `off`.
+    pub tls: Tls,
+    /// SHA-256 of the server's certificate. Environment: `OUTBOARD_TLS_FINGERPRINT`.
+    pub fingerprint: Option<String>,
+    /// Authorities that sign certificates of servers, in PEM. Environment: `OUTBOARD_TLS_CA`.
+    pub authorities: Option<PathBuf>,
+    /// The client's own certificate, in PEM. Environment: `OUTBOARD_TLS_CERT`.
+    pub certificate: Option<PathBuf>,
+    /// Its key, in PEM. Environment: `OUTBOARD_TLS_KEY`.
+    pub key: Option<PathBuf>,
+    /// A bearer token. Environment: `OUTBOARD_TOKEN`.
+    pub token: Option<String>,
+    /// A file with one. Environment: `OUTBOARD_TOKEN_FILE`.
+    pub token_file: Option<PathBuf>,
+}
+
+impl fmt::Debug for Security {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Security")
+            .field("tls", &self.tls)
+            .field("fingerprint", &self.fingerprint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is wrong with the client's own settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// A file cannot be used.
+    #[error("{variable} names {path}, which cannot be used: {reason}", path = path.display())]
+    File {
+        /// The variable that names it.
+        variable: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A certificate without key, or the other way round.
+    #[error("OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY belong together: set both or neither")]
+    Half,
+    /// The fingerprint is none.
+    #[error("OUTBOARD_TLS_FINGERPRINT: {0}")]
+    Fingerprint(SetupError),
+    /// What was read does not work.
+    #[error("the certificates of OUTBOARD_TLS_CA, OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY cannot be used: {0}")]
+    Unfit(SetupError),
+}
+
+impl Security {
+    /// As the environment says.
+    pub fn from_env() -> Security {
+        let text = |name| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
+        let path = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Security {
+            tls: match text("OUTBOARD_TLS").as_deref().map(str::trim) {
+                Some("on") => Tls::On,
+                Some("off") => Tls::Off,
+                _ => Tls::Auto,
+            },
+            fingerprint: text("OUTBOARD_TLS_FINGERPRINT"),
+            authorities: path("OUTBOARD_TLS_CA"),
+            certificate: path("OUTBOARD_TLS_CERT"),
+            key: path("OUTBOARD_TLS_KEY"),
+            token: text("OUTBOARD_TOKEN"),
+            token_file: path("OUTBOARD_TOKEN_FILE"),
+        }
+    }
+
+    /// What encrypts the connection that has just been made, if it is to be encrypted.
+    pub(super) fn encryption(
+        &self,
+        stream: &dyn Stream,
+        address: &str,
+    ) -> Result<Option<Arc<ClientConfig>>, ConnectError> {
+        let known = self.fingerprint.is_some() || self.authorities.is_some();
+        let wanted = match self.tls {
+            Tls::Off => false,
+            _ if Endpoint::unix_path(address).is_some() || !is_over_a_network(stream) => false,
+            Tls::On => true,
+            Tls::Auto => known || !is_this_machine(stream),
+        };
+        if !wanted {
+            return Ok(None);
+        }
+        let anchor = self.anchor().map_err(ConnectError::Security)?;
+        let anchor = anchor.ok_or_else(|| ConnectError::NothingToTrust { address: address.to_owned() })?;
+        let own = self.own().map_err(ConnectError::Security)?;
+        let config = client_config(anchor, own).map_err(SecurityError::Unfit).map_err(ConnectError::Security)?;
+        Ok(Some(config))
+    }
+
+    /// By what the server is recognised: the narrower, if both are there.
+    fn anchor(&self) -> Result<Option<Anchor>, SecurityError> {
+        if let Some(text) = &self.fingerprint {
+            let fingerprint: Fingerprint = text.parse().map_err(SecurityError::Fingerprint)?;
+            return Ok(Some(Anchor::Pinned(fingerprint)));
+        }
+        let Some(path) = &self.authorities else { return Ok(None) };
+        certificates("OUTBOARD_TLS_CA", path).map(|authorities| Some(Anchor::Authorities(authorities)))
+    }
+
+    fn own(&self) -> Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>, SecurityError> {
+        match (&self.certificate, &self.key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => {
+                let chain = certificates("OUTBOARD_TLS_CERT", certificate)?;
+                let secret = PrivateKeyDer::from_pem_file(key);
+                Ok(Some((chain, secret.map_err(|error| SecurityError::file("OUTBOARD_TLS_KEY", key, &error))?)))
+            }
+            _ => Err(SecurityError::Half),
+        }
+    }
+
+    /// The token for a hello that starts something, if there is one.
+    pub(super) fn token(&self, purpose: &mut Purpose) -> Result<Option<Token>, SecurityError> {
+        if purpose.keyed().is_some() {
+            return Ok(None);
+        }
+        if let Some(token) = &self.token {
+            return Ok(Some(Token(token.trim().to_owned())));
+        }
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let failed = |error: &dyn fmt::Display| SecurityError::file("OUTBOARD_TOKEN_FILE", path, error);
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let token = text.trim();
+        if token.is_empty() || token.len() > 1024 || token.contains(char::is_whitespace) {
+            return Err(failed(&"it is to hold one token and nothing else"));
+        }
+        Ok(Some(Token(token.to_owned())))
+    }
+}
+
+impl SecurityError {
+    fn file(variable: &'static str, path: &Path, reason: &dyn fmt::Display) -> SecurityError {
+        SecurityError::File { variable, path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+fn certificates(variable: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let failed = |error: &dyn fmt::Display| SecurityError::file(variable, path, error);
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+    if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+fn is_over_a_network(stream: &dyn Stream) -> bool {
+    stream.transport() == "tcp"
+}
+
+/// Whether both ends are on this machine: by the address that was reached, whatever name led there.
+fn is_this_machine(stream: &dyn Stream) -> bool {
+    stream.peer().parse::<SocketAddr>().is_ok_and(|address| address.ip().to_canonical().is_loopback())
+}
+
+/// What rustls said, if an error is one of its.
+pub(super) fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane() -> Purpose {
+        Purpose::Lane { session: 1, key: 2 }
+    }
+
+    #[test]
+    fn a_token_is_shown_once_and_comes_from_one_place() {
+        let security = Security { token: Some(" obt_1\n".into()), ..Security::default() };
+        assert_eq!(security.token(&mut Purpose::Probe).unwrap().unwrap().0, "obt_1");
+        assert!(security.token(&mut lane()).unwrap().is_none(), "a key is enough");
+        assert!(Security::default().token(&mut Purpose::Probe).unwrap().is_none());
+        let file = std::env::temp_dir().join(format!("outboard-token-{}", std::process::id()));
+        let from_file = Security { token_file: Some(file.clone()), ..Security::default() };
+        let error = from_file.token(&mut Purpose::Probe).unwrap_err().to_string();
+        assert!(error.contains("OUTBOARD_TOKEN_FILE") && error.contains(file.to_str().unwrap()), "{error}");
+        std::fs::write(&file, "obt_2\n").unwrap();
+        assert_eq!(from_file.token(&mut Purpose::Probe).unwrap().unwrap().0, "obt_2");
+        for wrong in ["", "\n", "two tokens"] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(from_file.token(&mut Purpose::Probe).is_err(), "{wrong:?}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(!format!("{security:?}").contains("obt_"));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_named() {
+        let wrong = Security { fingerprint: Some("sha256:12".into()), ..Security::default() };
+        assert!(wrong.anchor().unwrap_err().to_string().contains("OUTBOARD_TLS_FINGERPRINT"));
+        let half = Security { certificate: Some("/x".into()), ..Security::default() };
+        assert!(matches!(half.own(), Err(SecurityError::Half)));
+        let absent = Security { authorities: Some("/nowhere/ca.pem".into()), ..Security::default() };
+        assert!(absent.anchor().unwrap_err().to_string().contains("/nowhere/ca.pem"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Certificates: the server's own, and one for each session.
+
+use std::path::{Path, PathBuf};
+
+use outboard_transport::tls::Fingerprint;
+use rcgen::{Certificate, CertificateParams, DnType, KeyPair, date_time_ymd};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::{AuthError, own_folder, write_secret};
+
+/// Certificates from the server's own to that of an authority, and the key.
+pub(crate) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// What the certificates say of whom they are; clients know them by their fingerprint.
+const NAME: &str = "outboard";
+
+fn make() -> Result<(Certificate, KeyPair), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([NAME.to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, NAME);
+    // Whoever pins a certificate says how long it is good.
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(9999, 12, 31));
+    Ok((params.self_signed(&key)?, key))
+}
+
+/// A certificate and its key for one session, both in DER.
+pub(crate) fn for_a_session() -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+    make().map(|(certificate, key)| (certificate.der().to_vec(), key.serialize_der()))
+}
+
+fn paths(state: &Path) -> (PathBuf, PathBuf) {
+    (state.join("server.crt"), state.join("server.key"))
+}
+
+/// Whether the server has a certificate of its own making.
+pub(crate) fn is_there(state: &Path) -> bool {
+    let (certificate, key) = paths(state);
+    certificate.exists() && key.exists()
+}
+
+/// The certificate of the server's own making, made if it is not there.
+pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
+    let (certificate, key) = paths(state);
+    let failed = |error: &dyn std::fmt::Display| AuthError::file("the folder", state, error);
+    own_folder(state).map_err(|error| failed(&error))?;
+    // A server and a command may be here at once.
+    let lock = std::fs::File::options().create(true).write(true).truncate(false).open(state.join("server.lock"));
+    let lock = lock.map_err(|error| failed(&error))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| failed(&error))?;
+    if !is_there(state) {
+        let (text, made) = make().map_err(|error| failed(&error)).map(|(made, key)| (made.pem(), key))?;
+        write_secret(&key, made.serialize_pem().as_bytes()).map_err(|error| failed(&error))?;
+        write_secret(&certificate, text.as_bytes()).map_err(|error| failed(&error))?;
+    }
+    Ok((certificate, key))
+}
+
+/// Certificates in a file in PEM, at least one.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AuthError> {
+    let failed = |error: &dyn std::fmt::Display| AuthError::file("the file of certificates", path, error);
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+    if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+/// A chain and its key from two files in PEM.
+pub(crate) fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthError> {
+    let chain = read_certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| AuthError::file("the key", key, error))?;
+    Ok((chain, key))
+}
+
+/// A chain from what [`for_a_session`] has made.
+pub(crate) fn chain(certificate: Vec<u8>, key: Vec<u8>) -> Chain {
+    (vec![certificate.into()], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key)))
+}
+
+/// The fingerprint by which clients know the server, of the first certificate in a file.
+pub fn fingerprint(certificate: &Path) -> Result<Fingerprint, AuthError> {
+    read_certificates(certificate).map(|certificates| Fingerprint::of(&certificates[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_one_certificate_for_ever() {
+        let folder = std::env::temp_dir().join(format!("outboard-certificate-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        assert!(!is_there(&folder));
+        let (certificate, key) = own(&folder).unwrap();
+        let first = fingerprint(&certificate).unwrap();
+        read_chain(&certificate, &key).unwrap();
+        assert_eq!(own(&folder).unwrap(), (certificate.clone(), key.clone()));
+        assert_eq!(fingerprint(&certificate).unwrap(), first);
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(std::fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
+        assert!(read_chain(&key, &key).is_err(), "a key is no certificate");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn each_session_has_another() {
+        let ((one, _), (other, _)) = (for_a_session().unwrap(), for_a_session().unwrap());
+        assert_ne!(Fingerprint::of(&one), Fingerprint::of(&other));
+    }
+}

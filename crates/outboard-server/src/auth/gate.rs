@@ -1,0 +1,233 @@
+//! What is asked of each client.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use outboard_transport::tls::server_config;
+use outboard_wire::Code;
+use outboard_wire::handshake::auth::{TOKEN, Token};
+use outboard_wire::handshake::{Extensions, Refusal, RefusalCode};
+use tokio_rustls::TlsAcceptor;
+
+use super::certificate::{self, read_chain};
+use super::tokens::{Known, Unaccepted};
+use super::{AuthError, Config, Tls, clients};
+use crate::identity::Identity;
+
+/// How a client has come, and what it has shown by that.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// By the Unix socket: the system says who it is.
+    Local {
+        /// The user's number.
+        user: u32,
+    },
+    /// By TCP, in the clear.
+    Plain,
+    /// By TLS, with this certificate, if it has shown one.
+    Secure {
+        /// In DER; it has been found good.
+        certificate: Option<Vec<u8>>,
+    },
+}
+
+/// Knows who may come in.
+pub(crate) struct Gate {
+    required: bool,
+    tls: Tls,
+    acceptor: Option<TlsAcceptor>,
+    tokens: Option<Known>,
+}
+
+/// The same for every reason: who has no token learns nothing.
+const NOT_ACCEPTED: &str = "the server does not accept this token: it is unknown, has expired, or was revoked; ask whoever runs the server for \
+    another one (`outboard token create`)";
+
+fn is_this_machine(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+impl Gate {
+    /// For a server that listens there.
+    pub(crate) fn open(config: &Config, address: SocketAddr) -> Result<Gate, AuthError> {
+        let public = !is_this_machine(address.ip());
+        let tokens = config.state.as_deref().map(Known::open);
+        if let Some((tokens, state)) = tokens.as_ref().zip(config.state.as_deref())
+            && let Some(problem) = tokens.problem()
+        {
+            return Err(AuthError::file("the tokens", super::tokens::file(state), problem));
+        }
+        let shown = config.client_ca.is_some() || tokens.as_ref().is_some_and(Known::any);
+        if public && !shown && !config.allow_anonymous {
+            return Err(AuthError::Open { address });
+        }
+        let required = config.required || (public && !config.allow_anonymous);
+        let wanted = config.tls == Tls::On || (config.tls == Tls::Auto && public);
+        let acceptor = if config.tls == Tls::Off { None } else { acceptor(config, wanted)? };
+        if wanted && acceptor.is_none() {
+            return Err(AuthError::NoCertificate);
+        }
+        if public && config.tls == Tls::Off {
+            tracing::warn!(%address, "connections are not encrypted: tokens and data can be read and changed on the way");
+        }
+        if public && !required {
+            tracing::warn!(%address, "whoever can connect is let in");
+        }
+        Ok(Gate { required, tls: config.tls, acceptor, tokens })
+    }
+
+    /// What encrypts connections, if any are to be.
+    pub(crate) fn acceptor(&self) -> Option<&TlsAcceptor> {
+        self.acceptor.as_ref()
+    }
+
+    /// Whether a client from there must encrypt.
+    pub(crate) fn must_encrypt(&self, peer: SocketAddr) -> bool {
+        match self.tls {
+            Tls::On => true,
+            Tls::Auto => !is_this_machine(peer.ip()),
+            Tls::Off => false,
+        }
+    }
+
+    /// Who a client is that says this.
+    pub(crate) fn identify(&self, said: &Extensions, way: &Way) -> Result<Identity, Refusal> {
+        let malformed = |_| Refusal { code: RefusalCode::BadHello, sentence: "the token is malformed".to_owned() };
+        if let Some(Token(token)) = said.get(TOKEN).map_err(malformed)? {
+            return self.check(&token);
+        }
+        match way {
+            Way::Local { user } => Ok(Identity::user(*user)),
+            Way::Secure { certificate: Some(certificate) } => clients::identity(certificate).ok_or_else(|| {
+                let sentence = "the certificate has no common name that could be the name of an owner";
+                Refusal { code: RefusalCode::NotAuthenticated, sentence: sentence.to_owned() }
+            }),
+            Way::Plain | Way::Secure { certificate: None } if !self.required => Ok(Identity::anonymous()),
+            Way::Plain | Way::Secure { certificate: None } => {
+                let sentence = "this server wants to know who its clients are: set OUTBOARD_TOKEN or OUTBOARD_TOKEN_FILE to a token, which \
+                                `outboard token create` makes on the server's machine";
+                Err(Refusal { code: RefusalCode::NotAuthenticated, sentence: sentence.to_owned() })
+            }
+        }
+    }
+
+    fn check(&self, token: &str) -> Result<Identity, Refusal> {
+        let checked = match &self.tokens {
+            Some(tokens) => {
+                tokens.refresh();
+                tokens.check(token, Timestamp::now())
+            }
+            None => Err(Unaccepted::Unknown),
+        };
+        checked.map_err(|reason| {
+            match reason {
+                Unaccepted::Unknown => tracing::warn!("a token that is not known was shown"),
+                Unaccepted::NoLonger(token, state) => tracing::warn!(token, %state, "a token was shown in vain"),
+            }
+            Refusal::new(RefusalCode::NotAuthenticated, Code::TokenNotAccepted, NOT_ACCEPTED)
+        })
+    }
+
+    /// Reads the tokens again if they have changed; then whose sessions are to end.
+    pub(crate) fn refresh(&self) -> Option<impl Fn(&Identity) -> bool + '_> {
+        let tokens = self.tokens.as_ref()?;
+        tokens.refresh().then_some(|identity: &Identity| tokens.is_over(identity))
+    }
+}
+
+/// What encrypts with the server's certificate; the one of its own making is made only if it is `wanted`.
+fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthError> {
+    let (certificate, key) = match (&config.certificate, config.state.as_deref()) {
+        (Some(given), _) => given.clone(),
+        (None, Some(state)) if wanted || certificate::is_there(state) => certificate::own(state)?,
+        (None, _) => return Ok(None),
+    };
+    let clients = config.client_ca.as_deref().map(clients::verifier).transpose()?;
+    let (chain, secret) = read_chain(&certificate, &key)?;
+    if let Some(first) = chain.first() {
+        let fingerprint = outboard_transport::tls::Fingerprint::of(first);
+        tracing::info!(%fingerprint, certificate = %certificate.display(), "connections can be encrypted");
+    }
+    let unfit = |error| AuthError::file("the certificate", Path::new(&certificate), error);
+    let settings = server_config(chain, secret, clients).map_err(unfit)?;
+    Ok(Some(TlsAcceptor::from(Arc::new(settings))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::create;
+    use super::*;
+    use crate::identity::Limits;
+
+    const LOOPBACK: &str = "127.0.0.1:9470";
+    const PUBLIC: &str = "0.0.0.0:9470";
+
+    fn open(config: &Config, address: &str) -> Result<Gate, AuthError> {
+        Gate::open(config, address.parse().unwrap())
+    }
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("outboard-gate-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_server_that_others_reach_asks_who_they_are_or_does_not_start() {
+        let state = folder("public");
+        let config = Config { state: Some(state.clone()), ..Config::default() };
+        for address in [PUBLIC, "[::]:9470", "10.1.2.3:9470"] {
+            assert!(matches!(open(&config, address), Err(AuthError::Open { .. })), "{address}");
+        }
+        let off = Config { tls: Tls::Off, ..config.clone() };
+        assert!(matches!(open(&off, PUBLIC), Err(AuthError::Open { .. })), "encrypted or not");
+        for address in [LOOPBACK, "[::1]:9470"] {
+            assert!(!open(&config, address).unwrap().required, "{address}");
+        }
+        assert!(!state.exists(), "nothing is left where nothing is needed");
+        let told = Config { allow_anonymous: true, ..config.clone() };
+        let gate = open(&told, PUBLIC).unwrap();
+        assert!(!gate.required && gate.acceptor().is_some(), "it encrypts all the same");
+        create(&state, "alice", None, Limits::default()).unwrap();
+        let gate = open(&config, PUBLIC).unwrap();
+        assert!(gate.required && gate.acceptor().is_some());
+        assert!(gate.must_encrypt("10.1.1.1:5".parse().unwrap()));
+        assert!(!gate.must_encrypt("[::ffff:127.0.0.1]:5".parse().unwrap()));
+        assert!(open(&Config { required: true, ..config.clone() }, LOOPBACK).unwrap().required);
+        std::fs::remove_dir_all(&state).unwrap();
+        assert!(matches!(
+            open(&Config { allow_anonymous: true, ..Config::default() }, PUBLIC),
+            Err(AuthError::NoCertificate)
+        ));
+    }
+
+    #[test]
+    fn who_shows_nothing_is_somebody_only_where_that_is_enough() {
+        let state = folder("who");
+        let (token, record) = create(&state, "alice", None, Limits::default()).unwrap();
+        let config = Config { state: Some(state.clone()), ..Config::default() };
+        let (open_gate, shut) = (open(&config, LOOPBACK).unwrap(), open(&config, PUBLIC).unwrap());
+        let (nothing, mut shown, mut wrong) = (Extensions::default(), Extensions::default(), Extensions::default());
+        shown.set(TOKEN, &Token(token));
+        wrong.set(TOKEN, &Token("obt_wrong".into()));
+        let secure = Way::Secure { certificate: None };
+        assert_eq!(open_gate.identify(&nothing, &Way::Plain).unwrap(), Identity::anonymous());
+        assert_eq!(open_gate.identify(&nothing, &Way::Local { user: 7 }).unwrap(), Identity::user(7));
+        assert_eq!(shut.identify(&nothing, &Way::Local { user: 7 }).unwrap(), Identity::user(7));
+        for way in [&Way::Plain, &secure] {
+            let refused = shut.identify(&nothing, way).unwrap_err();
+            assert_eq!(refused.code, RefusalCode::NotAuthenticated);
+            assert!(refused.sentence.contains("OUTBOARD_TOKEN"));
+        }
+        for gate in [&open_gate, &shut] {
+            for way in [&Way::Plain, &secure, &Way::Local { user: 7 }] {
+                let known = gate.identify(&shown, way).unwrap();
+                assert_eq!((known.owner.as_str(), known.token.as_deref()), ("alice", Some(record.id.as_str())));
+                assert_eq!(gate.identify(&wrong, way).unwrap_err().error(), Code::TokenNotAccepted);
+            }
+        }
+        std::fs::remove_dir_all(&state).unwrap();
+    }
+}

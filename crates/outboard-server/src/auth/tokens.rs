@@ -1,0 +1,348 @@
+//! Bearer tokens: made by `outboard token`, looked up by the running server.
+//!
+//! A token is 256 random bits. What is kept is its SHA-256: nobody finds 256 bits by trying, however fast the hash, so that a slow one, as
+//! passwords need, would protect nothing and let strangers keep the server busy.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use super::{own_folder, write_secret};
+use crate::identity::{Identity, Limits};
+
+/// What tokens begin with, so that people and scanners recognise one.
+const PREFIX: &str = "obt_";
+/// Random bytes of a token.
+const BYTES: usize = 32;
+
+/// A token as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its public name.
+    pub id: String,
+    /// SHA-256 of the token, in hexadecimal.
+    hash: String,
+    /// Whose sessions it starts.
+    pub owner: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// From when on it is refused; never if there is none.
+    pub expires: Option<Timestamp>,
+    /// When it was revoked, if it was.
+    pub revoked: Option<Timestamp>,
+    /// What those sessions may have.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What a token is at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is accepted.
+    Good,
+    /// Its time is over.
+    Expired,
+    /// It was revoked.
+    Revoked,
+}
+
+/// Why a token is not accepted: for the log, not for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unaccepted {
+    /// There is no such token.
+    Unknown,
+    /// The token of this name is no longer good.
+    NoLonger(String, State),
+}
+
+/// The file of tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Contents {
+    tokens: Vec<Record>,
+}
+
+/// What is wrong with a change to the tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file or its folder cannot be used.
+    #[error("the tokens in {path} cannot be used: {error}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: io::Error,
+    },
+    /// An owner cannot be called so.
+    #[error("`{0}` cannot be the name of an owner: it has 1 to 64 letters, digits, and any of . _ - @ +")]
+    Owner(String),
+    /// No token is called so.
+    #[error("there is no token `{0}`")]
+    None(String),
+}
+
+impl Record {
+    /// What it is now.
+    pub fn state(&self, now: Timestamp) -> State {
+        match (self.revoked, self.expires) {
+            (Some(_), _) => State::Revoked,
+            (None, Some(expires)) if expires <= now => State::Expired,
+            _ => State::Good,
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        Identity { owner: self.owner.clone(), token: Some(self.id.clone()), limits: self.limits }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Good => "good",
+            State::Expired => "expired",
+            State::Revoked => "revoked",
+        })
+    }
+}
+
+/// Whether an owner can be called so. Names with a colon are those of users of the machine, one is everybody's.
+pub fn is_owner(name: &str) -> bool {
+    let fine = |letter: char| letter.is_alphanumeric() || "._-@+".contains(letter);
+    name != Identity::ANONYMOUS && (1..=64).contains(&name.chars().count()) && name.chars().all(fine)
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, token.as_bytes()).as_ref());
+    bytes
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+/// The file in a server's folder.
+pub fn file(state: &Path) -> PathBuf {
+    state.join("tokens.json")
+}
+
+/// All tokens.
+pub fn list(state: &Path) -> Result<Vec<Record>, TokenError> {
+    let path = file(state);
+    read(&path).map(|contents| contents.tokens).map_err(|error| TokenError::File { path, error })
+}
+
+/// Makes a token; its text, which is kept nowhere.
+pub fn create(
+    state: &Path,
+    owner: &str,
+    expires: Option<Timestamp>,
+    limits: Limits,
+) -> Result<(String, Record), TokenError> {
+    if !is_owner(owner) {
+        return Err(TokenError::Owner(owner.to_owned()));
+    }
+    change(state, |contents| {
+        let token = format!("{PREFIX}{}", hexadecimal(&random::<BYTES>()?));
+        let record = Record {
+            id: hexadecimal(&random::<4>()?),
+            hash: hexadecimal(&hash(&token)),
+            owner: owner.to_owned(),
+            created: now(),
+            expires,
+            revoked: None,
+            limits,
+        };
+        contents.tokens.push(record.clone());
+        Ok(Some((token, record)))
+    })?
+    .ok_or_else(|| TokenError::None(owner.to_owned()))
+}
+
+/// Revokes the token of that name, or all of an owner; how many were good until now.
+pub fn revoke(state: &Path, name: &str) -> Result<usize, TokenError> {
+    let revoked = change(state, |contents| {
+        let now = now();
+        let named = |record: &&mut Record| record.id == name || record.owner == name;
+        let mut known = false;
+        let mut count = 0;
+        for record in contents.tokens.iter_mut().filter(named) {
+            known = true;
+            if record.revoked.is_none() {
+                record.revoked = Some(now);
+                count += 1;
+            }
+        }
+        Ok(known.then_some(count))
+    })?;
+    revoked.ok_or_else(|| TokenError::None(name.to_owned()))
+}
+
+/// The time, as exact as the file says it.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+fn change<T>(state: &Path, change: impl FnOnce(&mut Contents) -> io::Result<T>) -> Result<T, TokenError> {
+    let path = file(state);
+    let attempt = || {
+        own_folder(state)?;
+        // Two commands at once must not lose each other's change.
+        let lock = File::options().create(true).write(true).truncate(false).open(state.join("tokens.lock"))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
+        let mut contents = read(&path)?;
+        let before = contents.clone();
+        let result = change(&mut contents)?;
+        if contents != before {
+            let mut text = serde_json::to_vec_pretty(&contents)?;
+            text.push(b'\n');
+            write_secret(&path, &text)?;
+        }
+        Ok(result)
+    };
+    attempt().map_err(|error: io::Error| TokenError::File { path: path.clone(), error })
+}
+
+fn read(path: &Path) -> io::Result<Contents> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
+        bytes => bytes?,
+    };
+    let found = std::fs::metadata(path)?;
+    let own = rustix::process::geteuid().as_raw();
+    if (found.uid() != own && found.uid() != 0) || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other("others than its user can write to the file"));
+    }
+    let contents: Contents = serde_json::from_slice(&bytes)?;
+    match contents.tokens.iter().find(|record| decoded(&record.hash).is_none()) {
+        Some(record) => Err(io::Error::other(format!("token {} has no hash", record.id))),
+        None => Ok(contents),
+    }
+}
+
+fn decoded(hash: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if hash.len() != 64 || !hash.is_ascii() {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hash[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The tokens as a running server knows them.
+#[derive(Debug)]
+pub(crate) struct Known {
+    path: PathBuf,
+    seen: RefCell<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// What the file looked like when it was read.
+    stamp: Option<Stamp>,
+    tokens: Vec<([u8; 32], Record)>,
+    /// What was wrong with it then.
+    problem: Option<String>,
+}
+
+/// Changes whenever the file does: it is always replaced by another one.
+type Stamp = (u64, u64, i64, i64, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
+}
+
+impl Known {
+    pub(crate) fn open(state: &Path) -> Known {
+        let known = Known { path: file(state), seen: RefCell::default() };
+        known.read();
+        known
+    }
+
+    /// Reads the file again if it has changed; whether it had.
+    pub(crate) fn refresh(&self) -> bool {
+        let changed = stamp(&self.path) != self.seen.borrow().stamp;
+        if changed {
+            self.read();
+        }
+        changed
+    }
+
+    fn read(&self) {
+        // Should it change meanwhile, the stamp is that of before, and it is read once more.
+        let stamp = stamp(&self.path);
+        let read = read(&self.path);
+        let mut seen = self.seen.borrow_mut();
+        seen.stamp = stamp;
+        match read {
+            Ok(contents) => {
+                let with_hash = |record: Record| Some((decoded(&record.hash)?, record));
+                seen.tokens = contents.tokens.into_iter().filter_map(with_hash).collect();
+                seen.problem = None;
+            }
+            Err(error) => {
+                tracing::error!(path = %self.path.display(), %error, "the tokens cannot be read; none is accepted");
+                seen.problem = Some(error.to_string());
+            }
+        }
+    }
+
+    /// What is wrong with the file.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.seen.borrow().problem.clone()
+    }
+
+    /// Whether there is any token, good or not: then whoever runs the server means to use them.
+    pub(crate) fn any(&self) -> bool {
+        !self.seen.borrow().tokens.is_empty()
+    }
+
+    /// Whose token this is. All tokens are compared to the end whatever is found, and what is found is judged the same way whatever it is: how
+    /// long this takes says nothing.
+    pub(crate) fn check(&self, token: &str, now: Timestamp) -> Result<Identity, Unaccepted> {
+        let presented = hash(token);
+        let seen = self.seen.borrow();
+        let mut found = u32::MAX;
+        for (index, (hash, _)) in seen.tokens.iter().enumerate() {
+            found.conditional_assign(&(index as u32), hash.ct_eq(&presented));
+        }
+        let record = seen.tokens.get(found as usize).map(|(_, record)| record);
+        match record.map(|record| (record, record.state(now))) {
+            Some((record, State::Good)) if seen.problem.is_none() => Ok(record.identity()),
+            Some((record, state)) => Err(Unaccepted::NoLonger(record.id.clone(), state)),
+            None => Err(Unaccepted::Unknown),
+        }
+    }
+
+    /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has expired starts no more, and those that it
+    /// has started go on.
+    pub(crate) fn is_over(&self, identity: &Identity) -> bool {
+        let seen = self.seen.borrow();
+        let Some(token) = identity.token.as_ref().filter(|_| seen.problem.is_none()) else { return false };
+        !seen.tokens.iter().any(|(_, record)| record.id == *token && record.revoked.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests;

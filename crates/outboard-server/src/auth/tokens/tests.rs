@@ -1,0 +1,134 @@
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// A folder of a test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("outboard-tokens-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+#[test]
+fn a_token_is_accepted_until_it_expires_or_is_revoked() {
+    let folder = Folder::new("life");
+    let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
+    let (token, record) = create(&folder.0, "alice", Some(at(2_000_000_000)), limits).unwrap();
+    let (other, _) = create(&folder.0, "bob", None, Limits::default()).unwrap();
+    assert!(token.starts_with("obt_") && token.len() == 4 + 64 && token != other);
+    let known = Known::open(&folder.0);
+    let alice = Identity { owner: "alice".into(), token: Some(record.id.clone()), limits };
+    assert_eq!(known.check(&token, at(1_900_000_000)), Ok(alice.clone()));
+    assert_eq!(known.check(&other, at(1_900_000_000)).unwrap().owner, "bob");
+    let expired = Unaccepted::NoLonger(record.id.clone(), State::Expired);
+    assert_eq!(known.check(&token, at(2_000_000_000)), Err(expired));
+    for wrong in ["", "obt_", &token[..67], &format!("{token}0"), &token.to_uppercase(), &record.id, &record.hash] {
+        assert_eq!(known.check(wrong, at(1_900_000_000)), Err(Unaccepted::Unknown), "{wrong}");
+    }
+    assert!(!known.refresh() && !known.is_over(&alice));
+
+    assert_eq!(revoke(&folder.0, &record.id).unwrap(), 1);
+    assert!(known.refresh(), "a change is noticed");
+    let revoked = Unaccepted::NoLonger(record.id.clone(), State::Revoked);
+    assert_eq!(known.check(&token, at(1_900_000_000)), Err(revoked));
+    assert!(known.is_over(&alice), "its sessions end");
+    assert!(!known.is_over(&Identity::user(0)) && !known.is_over(&Identity::anonymous()));
+    assert_eq!(revoke(&folder.0, "bob").unwrap(), 1);
+    assert_eq!(revoke(&folder.0, "bob").unwrap(), 0);
+    assert!(matches!(revoke(&folder.0, "carol"), Err(TokenError::None(_))));
+    assert!(known.refresh() && known.any());
+}
+
+#[test]
+fn the_file_holds_no_token_and_is_its_owners_alone() {
+    let folder = Folder::new("file");
+    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    let path = file(&folder.0);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains(&record.id) && text.contains("alice") && !text.contains(&token) && !text.contains(&token[4..])
+    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::metadata(&folder.0).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(list(&folder.0).unwrap(), [record]);
+
+    // Somebody who can write to it could let anybody in.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(list(&folder.0).unwrap_err().to_string().contains("others"));
+    let known = Known::open(&folder.0);
+    assert!(known.problem().is_some() && !known.any());
+    assert_eq!(known.check(&token, now()), Err(Unaccepted::Unknown));
+}
+
+#[test]
+fn a_damaged_file_lets_nobody_in_and_ends_nothing() {
+    let folder = Folder::new("damaged");
+    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    let known = Known::open(&folder.0);
+    let alice = known.check(&token, now()).unwrap();
+    for damaged in ["", "{", "{\"tokens\": [{}]}", "{\"tokens\": 5}"] {
+        std::fs::write(file(&folder.0), damaged).unwrap();
+        assert!(known.refresh() || known.problem().is_some());
+        assert!(known.check(&token, now()).is_err(), "{damaged}");
+        assert!(!known.is_over(&alice));
+    }
+    std::fs::remove_file(file(&folder.0)).unwrap();
+    assert!(known.refresh() && known.is_over(&alice), "without the file there are no tokens");
+    assert!(!record.id.is_empty());
+}
+
+#[test]
+fn owners_have_plain_names_of_their_own() {
+    for name in ["alice", "a.b_c-d@example.org", "Zoë", "7"] {
+        assert!(is_owner(name), "{name}");
+    }
+    for name in ["", "anonymous", "user:0", "a b", "a/b", "..\n", &"x".repeat(65)] {
+        assert!(!is_owner(name), "{name}");
+    }
+    let folder = Folder::new("owner");
+    assert!(matches!(create(&folder.0, "user:0", None, Limits::default()), Err(TokenError::Owner(_))));
+}
+
+#[test]
+fn wrong_expired_and_revoked_take_the_same_time() {
+    let folder = Folder::new("time");
+    let (expired, _) = create(&folder.0, "alice", Some(at(1)), Limits::default()).unwrap();
+    for owner in 0..50 {
+        create(&folder.0, &format!("owner{owner}"), None, Limits::default()).unwrap();
+    }
+    let (revoked, record) = create(&folder.0, "bob", None, Limits::default()).unwrap();
+    revoke(&folder.0, &record.id).unwrap();
+    let known = Known::open(&folder.0);
+    let wrong = format!("obt_{}", "5".repeat(64));
+    // The median of many, in turns: what else happens on the machine hits all alike.
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..4000 {
+        for (times, token) in times.iter_mut().zip([&wrong, &expired, &revoked]) {
+            let start = Instant::now();
+            assert!(std::hint::black_box(known.check(token, now())).is_err());
+            times.push(start.elapsed());
+        }
+    }
+    let medians = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    let (least, most) = (medians.iter().min().unwrap(), medians.iter().max().unwrap());
+    // A look-up that stops at the first match, or compares up to the first difference, would be a multiple.
+    assert!(*most < *least * 3 / 2 + Duration::from_micros(2), "{medians:?}");
+}

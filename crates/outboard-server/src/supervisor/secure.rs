@@ -1,0 +1,138 @@
+//! Clients that come over TCP: whether they encrypt is seen by their first byte.
+//!
+//! A session that is encrypted is so twice: the supervisor, which alone has the server's key, hears the hello; then it sends the client on to the
+//! worker, which has a certificate for this session only. A further connection of such a session says hello in the clear, with a proof that
+//! the client has the session's key and nothing that is secret, and is the worker's from then on.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use outboard_transport::tls::FIRST_BYTE;
+use outboard_wire::Code;
+use outboard_wire::handshake::auth::{PROOF, Proof, Secure};
+use outboard_wire::handshake::{Hello, Refusal, RefusalCode, VERSION};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::server::TlsStream;
+
+use super::{Connection, Newcomer, Peer, Supervisor, admit};
+use crate::auth::Way;
+
+/// A connection of which nothing has been read.
+pub(super) struct Unknown(pub(super) TcpStream);
+
+impl Newcomer for Unknown {
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit) {
+        let deadline = Instant::now() + supervisor.config.hello_timeout;
+        let mut first = [0];
+        let looked = timeout_at(deadline, self.0.peek(&mut first)).await;
+        if !matches!(looked, Ok(Ok(1..))) || first[0] != FIRST_BYTE {
+            return admit::admit(supervisor, self.0, peer, permit, deadline).await;
+        }
+        let Some(acceptor) = supervisor.gate.acceptor() else {
+            tracing::info!(%peer, "refused: the client encrypts, and this server does not");
+            let refusal = not_encrypted("this server does not encrypt connections");
+            let mut stream = self.0;
+            let _ = timeout(supervisor.config.hello_timeout, admit::turn_away(&mut stream, &refusal)).await;
+            return;
+        };
+        match timeout_at(deadline, acceptor.accept(self.0)).await {
+            Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, permit, deadline).await,
+            Ok(Err(error)) => tracing::info!(%peer, %error, "refused: no encrypted connection came about"),
+            Err(_) => tracing::info!(%peer, "refused: the client took too long to encrypt its connection"),
+        }
+    }
+}
+
+fn not_encrypted(sentence: &str) -> Refusal {
+    Refusal::new(RefusalCode::NotAuthenticated, Code::NotEncrypted, sentence)
+}
+
+/// A connection encrypted with the server's own certificate.
+pub(super) struct Encrypted(Box<TlsStream<TcpStream>>);
+
+impl Connection for Encrypted {
+    fn way(&self, _: Peer) -> Way {
+        let shown = self.0.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        Way::Secure { certificate: shown.map(|certificate| certificate.to_vec()) }
+    }
+
+    fn finish(&mut self) {
+        self.0.get_mut().1.send_close_notify();
+    }
+}
+
+impl AsFd for Encrypted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().0.as_fd()
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+/// Checks that the hello may come this way. If it shows that the client has a session's key, puts the key where it belongs, and says that the
+/// connection is encrypted from there on.
+pub(super) fn look_at(supervisor: &Supervisor, hello: &mut Hello, way: &Way, peer: Peer) -> Result<bool, Refusal> {
+    let malformed = |_| Refusal { code: RefusalCode::BadHello, sentence: "the proof is malformed".to_owned() };
+    let proof: Option<Proof> = hello.more.get(PROOF).map_err(malformed)?;
+    let purpose = hello.purpose.number();
+    let keyed = hello.purpose.keyed();
+    match (way, keyed, proof) {
+        (Way::Plain, Some((session, key)), Some(proof)) => {
+            *key = supervisor.sessions.proven(session, purpose, &proof)?;
+            Ok(true)
+        }
+        (Way::Plain, keyed, _) => {
+            if matches!(peer, Peer::Remote(address) if supervisor.gate.must_encrypt(address)) {
+                return Err(not_encrypted(
+                    "this server takes encrypted connections only: set OUTBOARD_TLS_FINGERPRINT (`outboard token fingerprint` prints it on \
+                     the server's machine) or OUTBOARD_TLS_CA, and do not set OUTBOARD_TLS=off",
+                ));
+            }
+            match keyed {
+                Some((session, _)) if supervisor.sessions.is_secure(session) => {
+                    Err(not_encrypted("the connections of this session are encrypted"))
+                }
+                _ => Ok(false),
+            }
+        }
+        (Way::Secure { .. }, Some(_), _) => {
+            let sentence = "further connections of a session say hello in the clear, with a proof".to_owned();
+            Err(Refusal { code: RefusalCode::BadHello, sentence })
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Sends the client on to its worker.
+pub(super) async fn send_on(stream: &mut impl Connection, secure: &Secure) -> io::Result<()> {
+    stream.write_all(&secure.encode(VERSION)).await?;
+    stream.finish();
+    stream.flush().await
+}
