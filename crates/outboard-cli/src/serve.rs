@@ -145,6 +145,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         arguments.extend([OsString::from("--image-cache-limit"), limit.into()]);
     }
     let mut worker = WorkerCommand::this_program(arguments);
+    worker.cgroup = confinement.cgroup();
     // NVIDIA's driver would look for it in the home folder of the server's user.
     if let Some(folder) = confinement.cache("compute", None) {
         worker.env.push((crate::driver::COMPUTE_CACHE.into(), folder.into()));

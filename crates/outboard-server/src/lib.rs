@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod auth;
 mod board;
+pub mod cgroup;
 mod control;
 pub mod identity;
 pub mod image_cache;

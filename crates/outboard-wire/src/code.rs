@@ -46,6 +46,7 @@ macro_rules! for_each_code {
             OB0305 SandboxIncomplete "workers cannot be confined as asked for";
             OB0306 ImageCacheUnusable "images cannot be kept";
             OB0307 WorkerUser "workers cannot run as the user named";
+            OB0308 CgroupUnusable "workers cannot have control groups as asked for";
 
             // 04: who one is
             OB0401 NotAuthenticated "the server does not accept who the client says it is";

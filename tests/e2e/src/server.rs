@@ -34,6 +34,21 @@ impl Server {
     /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
     /// the server, and images are kept for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
+        Server::launch(args, env).unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
+    }
+
+    /// Starts a server, or none if it says that this machine lacks something, with this code. Panics if it fails otherwise.
+    pub fn start_unless_refused(args: &[&str], code: &str) -> Option<Server> {
+        match Server::launch(args, &[]) {
+            Ok(server) => Some(server),
+            Err(said) => {
+                assert!(said.contains(code), "the server failed, but not with {code}; it said:\n{said}");
+                None
+            }
+        }
+    }
+
+    fn launch(args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
@@ -66,12 +81,10 @@ impl Server {
         });
         let Ok(address) = ready.recv_timeout(STARTUP) else {
             let _ = child.kill();
-            panic!(
-                "the server did not come up; it said:\n{}",
-                log.lock().expect("no thread panics with the log").join("\n")
-            );
+            let _ = child.wait();
+            return Err(log.lock().expect("no thread panics with the log").join("\n"));
         };
-        Server { child, address, log, caches }
+        Ok(Server { child, address, log, caches })
     }
 
     /// Where it listens, HOST:PORT.

@@ -1,8 +1,10 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
 
-use outboard_e2e::{Program, Server, dist};
+use outboard_e2e::{Program, Server, dist, within};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A line of a thread's status.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
@@ -71,6 +73,46 @@ fn workers_can_have_a_user_of_their_own() {
     assert!(kept > 0, "workers keep images as that user");
     drop(server);
     let _ = fs::remove_dir_all(folder);
+}
+
+/// A group of this test's own below the root of version 2, if that is there and this process may make one.
+fn own_group() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4))?;
+    // A group with processes has nothing to hand down, except for the system's root.
+    let _ = fs::write(format!("{mount}/cgroup.subtree_control"), "+memory +pids");
+    let group = Path::new(mount).join(format!("outboard-e2e-{}", std::process::id()));
+    fs::create_dir(&group).ok()?;
+    Some(group)
+}
+
+/// With a control group to divide, a worker has one of its own, with its limits, and ends in it when it takes more; without one, a server that is
+/// to hold limits says so and does not serve.
+#[test]
+fn workers_have_control_groups_or_the_server_says_why_not() {
+    let group = own_group();
+    let named = group.as_deref().and_then(Path::to_str).unwrap_or("auto");
+    let arguments = ["--driver", "cpu", "--worker-cgroup", named, "--worker-memory", "400M", "--worker-tasks", "200"];
+    let Some(server) = Server::start_unless_refused(&arguments, "OB0308") else {
+        return;
+    };
+    let group = group.expect("the group that was named");
+    let mut program = Program::new("endless").arg("4").start_through(&server);
+    program.wait_for_line("running");
+    let worker = server.only_worker();
+    let own = group.join(format!("worker-{worker}"));
+    let said = |file: &str| fs::read_to_string(own.join(file)).expect("the group is there").trim().to_owned();
+    assert_eq!(said("cgroup.procs"), worker.to_string());
+    assert_eq!((said("memory.max").as_str(), said("pids.max").as_str()), ("419430400", "200"));
+    program.kill();
+    assert!(within(Duration::from_secs(60), || !own.exists()), "the group goes with its worker");
+    // The software device's memory is its worker's.
+    let greedy = Program::new("big_copy").arg("600").through(&server);
+    assert!(!greedy.status.success(), "600 MiB are more than the worker may have");
+    Program::new("vector_add").through(&server).expect_success("vector_add");
+    drop(server);
+    let _ = fs::remove_dir(group.join("server"));
+    let _ = fs::remove_dir(group);
 }
 
 /// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes, errors, copies on lanes.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use miette::Result;
+use outboard_server::cgroup::{Cgroup, CgroupError, Shares};
 use outboard_server::sandbox::{Mode, User};
 use outboard_wire::Code;
 
@@ -21,12 +22,23 @@ pub(crate) struct Args {
     /// The user that workers run as, by name or number; needs a server that root starts. The user must be able to open the devices.
     #[arg(long, value_name = "USER")]
     worker_user: Option<String>,
+    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup, `auto` for the server's own if that was
+    /// delegated to it, `off` for none.
+    #[arg(long, default_value = "auto", value_name = "auto|off|DIR")]
+    worker_cgroup: PathBuf,
+    /// The most memory of this machine that a worker may have: its own, staging memory, and memory shared with its client. Needs a control group.
+    #[arg(long, value_name = "BYTES", value_parser = crate::images::bytes)]
+    worker_memory: Option<u64>,
+    /// The most threads and processes that a worker may have. Needs a control group.
+    #[arg(long, value_name = "N")]
+    worker_tasks: Option<u32>,
 }
 
 /// How workers are kept.
 pub(crate) struct Confinement {
     mode: Mode,
     user: Option<User>,
+    cgroup: Option<Cgroup>,
 }
 
 impl Args {
@@ -36,7 +48,30 @@ impl Args {
             Failure::new(Code::WorkerUser, message, "give --worker-user a user that is there, or leave it out")
         };
         let user = self.worker_user.as_deref().map(User::named).transpose().map_err(no)?;
-        Ok(Confinement { mode: self.sandbox, user })
+        Ok(Confinement { mode: self.sandbox, user, cgroup: self.cgroup()? })
+    }
+
+    /// The control group to use. One that was asked for, by name or by a limit, must be there.
+    fn cgroup(&self) -> Result<Option<Cgroup>, Failure> {
+        let shares = Shares { memory: self.worker_memory, tasks: self.worker_tasks };
+        let (found, needed) = match self.worker_cgroup.to_str() {
+            Some("off") if shares == Shares::default() => return Ok(None),
+            Some("off") => (Err(CgroupError::None("--worker-cgroup is off".to_owned())), true),
+            Some("auto") => (Cgroup::own(shares), shares != Shares::default()),
+            _ => (Cgroup::at(&self.worker_cgroup, shares), true),
+        };
+        match found {
+            Ok(cgroup) => Ok(Some(cgroup)),
+            Err(error) if needed => {
+                let help = "run the server as a systemd service with Delegate=yes, name a group of its own with --worker-cgroup, or leave out \
+                            --worker-memory and --worker-tasks";
+                Err(Failure::new(Code::CgroupUnusable, error.to_string(), help))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "workers have no control groups of their own");
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -48,6 +83,11 @@ impl Confinement {
             arguments.extend([OsString::from("--user"), user.to_string().into()]);
         }
         arguments
+    }
+
+    /// The control group that workers are put below.
+    pub(crate) fn cgroup(&self) -> Option<Cgroup> {
+        self.cgroup.clone()
     }
 
     /// The folder for a cache that workers write: the one given, or the usual one of workers with a user of their own. It is made here, where

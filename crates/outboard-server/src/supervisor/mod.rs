@@ -34,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::auth::{self, AuthError, Gate, Way};
+use crate::cgroup::Cgroup;
 use drain::{Drain, Signals};
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
@@ -87,6 +88,8 @@ pub struct WorkerCommand {
     pub args: Vec<OsString>,
     /// Variables added to the supervisor's own environment.
     pub env: Vec<(OsString, OsString)>,
+    /// Where it is put as soon as it runs.
+    pub cgroup: Option<Cgroup>,
 }
 
 /// Why a supervisor cannot serve.
@@ -158,6 +161,7 @@ impl WorkerCommand {
             program: PathBuf::from("/proc/self/exe"),
             args: args.into_iter().map(Into::into).collect(),
             env: Vec::new(),
+            cgroup: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 use super::WorkerCommand;
+use crate::cgroup::Member;
 use crate::control::{self, ToSupervisor, ToWorker};
 use crate::logs;
 
@@ -23,6 +24,8 @@ pub(super) struct Worker {
     child: Child,
     id: u32,
     control: AsyncFd<OwnedFd>,
+    /// Dropped last, when the process has been told to end.
+    _group: Option<Member>,
 }
 
 /// Makes the process that follows map memory from a third of its address space upwards, where its client maps from the top downwards. A driver
@@ -56,7 +59,9 @@ impl Worker {
         let id = child.id().ok_or_else(|| io::Error::other("the worker has ended already"))?;
         // SAFETY: `ours` is an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
         let control = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;
-        Ok(Worker { child, id, control })
+        let group =
+            order.command.cgroup.as_ref().map(|cgroup| cgroup.place(id)).transpose().map_err(io::Error::other)?;
+        Ok(Worker { child, id, control, _group: group })
     }
 
     pub(super) fn id(&self) -> u32 {
