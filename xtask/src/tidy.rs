@@ -125,6 +125,27 @@ fn nothing_belongs_to_one_machine() {
     }
 }
 
+/// Every claim about security names a file that shows it.
+#[test]
+fn claims_about_security_are_shown() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).expect("there is the page");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| claim")).collect();
+    assert!(rows.len() > 5, "the page makes claims");
+    for row in rows {
+        let (claim, shown) =
+            row.trim_end_matches('|').trim_end().rsplit_once(" | ").expect("a claim and what shows it");
+        let paths: Vec<&str> = shown.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains('/')).collect();
+        assert!(!paths.is_empty(), "nothing shows: {claim}");
+        for path in paths {
+            let path = path.split("::").next().unwrap_or(path);
+            assert!(
+                root().join(path).exists() || path.starts_with('/'),
+                "{path} is not there, which is to show: {claim}"
+            );
+        }
+    }
+}
+
 #[test]
 fn no_line_ends_with_a_blank() {
     for path in files(&[".rs", ".toml", ".md", ".cu", ".cpp", ".h", ".sh"]) {
