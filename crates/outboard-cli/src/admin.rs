@@ -34,6 +34,11 @@ pub(crate) fn failed(error: &io::Error) -> Failure {
 }
 
 impl AdminArgs {
+    /// Those of a server whose socket is the usual one.
+    pub(crate) fn of(server: Target) -> AdminArgs {
+        AdminArgs { server, admin: None }
+    }
+
     /// Connects to the server that is meant.
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
         let candidates = self.candidates();

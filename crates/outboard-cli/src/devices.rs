@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::{Target, VARIABLE};
-use outboard_wire::platform::{Device, uuid_text};
+use outboard_server::admin::Session;
+use outboard_wire::platform::Device;
 use serde::Serialize;
 
+use crate::gauges::{self, Gauge, Gauges};
 use crate::{credentials, probe};
-
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
-const CAPABILITY: (u32, u32) = (75, 76);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,39 +33,59 @@ struct Listing {
     devices: Vec<Row>,
 }
 
+/// A device, and what is known of it at this moment.
 #[derive(Serialize)]
 struct Row {
-    index: usize,
-    name: String,
-    uuid: String,
-    compute_capability: String,
-    memory_bytes: u64,
+    #[serde(flatten)]
+    gauge: Gauge,
+    /// Sessions that have a context on it; told only on the server's machine, to its user and root.
+    sessions: Option<usize>,
+    /// `shared` or `exclusive`; told to the same.
+    sharing: Option<String>,
 }
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
     args.credentials.set();
     let offer = probe::probe(&args.server)?;
+    // SAFETY: this process has one thread still: what answered has used none.
+    unsafe { gauges::choose_target(&args.server) };
+    // Of a server that does not say, the rest is worth showing.
+    let read = Gauges::open().and_then(|gauges| gauges.read()).unwrap_or_default();
+    let admin = args.server_admin().and_then(|mut admin| admin.listing().ok());
+    let on = |index: u32| {
+        let uses = |session: &&Session| session.memory.iter().any(|memory| memory.device == index && memory.context);
+        admin.as_ref().map(|listing| listing.sessions.iter().filter(uses).count())
+    };
+    let sharing = |index: u32| {
+        let modes = &admin.as_ref()?.sharing;
+        modes.get(&index.to_string()).or(modes.get("*")).cloned()
+    };
+    let row = |(index, device): (usize, &Device)| {
+        let known = Gauge::of(index, device);
+        let gauge = read.get(index).filter(|read| read.uuid == known.uuid).cloned().unwrap_or(known);
+        Row { gauge, sessions: on(device.ordinal), sharing: sharing(index as u32) }
+    };
     let listing = Listing {
         server: args.server.address.to_string(),
         software: offer.software,
         driver: offer.platform.driver_name,
         driver_version: offer.platform.driver_version,
         transport: offer.transport,
-        devices: offer.platform.devices.iter().enumerate().map(|(index, device)| row(index, device)).collect(),
+        devices: offer.platform.devices.iter().enumerate().map(row).collect(),
     };
     let text =
         if args.json { serde_json::to_string_pretty(&listing).into_diagnostic()? + "\n" } else { table(&listing) };
     crate::output::print(&text)
 }
 
-fn row(index: usize, device: &Device) -> Row {
-    let part = |attribute| device.attribute(attribute).unwrap_or(0);
-    Row {
-        index,
-        name: device.name.clone(),
-        uuid: uuid_text(&device.uuid),
-        compute_capability: format!("{}.{}", part(CAPABILITY.0), part(CAPABILITY.1)),
-        memory_bytes: device.total_memory,
+impl Args {
+    /// The server's socket for administrators, if it is this machine's and this user may use it.
+    fn server_admin(&self) -> Option<outboard_server::admin::Admin> {
+        let here = match &self.server.address.to_string() {
+            address if outboard_transport::Endpoint::unix_path(address).is_some() => true,
+            address => ["localhost:", "127.", "[::1]:"].iter().any(|beginning| address.starts_with(beginning)),
+        };
+        if here { crate::admin::AdminArgs::of(self.server.clone()).connect().ok() } else { None }
     }
 }
 
@@ -76,13 +95,26 @@ fn table(listing: &Listing) -> String {
         "{} over {}: {}, CUDA {}.{}\n",
         listing.server, listing.transport, listing.driver, version.0, version.1
     );
-    for row in &listing.devices {
-        let gibibytes = row.memory_bytes as f64 / f64::from(1 << 30);
-        let _ = writeln!(
+    for Row { gauge, sessions, sharing } in &listing.devices {
+        let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let _ = write!(
             text,
-            "  /{}  {}  compute capability {}  {gibibytes:.1} GiB  {}",
-            row.index, row.name, row.compute_capability, row.uuid
+            "  /{}  {}  compute capability {}  {:.1} GiB",
+            gauge.index,
+            gauge.name,
+            gauge.compute_capability,
+            gibibytes(gauge.memory_bytes)
         );
+        if let Some(free) = gauge.memory_free_bytes {
+            let _ = write!(text, ", {:.1} GiB free", gibibytes(free));
+        }
+        if let Some(sessions) = sessions {
+            let _ = write!(text, "  {sessions} session{}", if *sessions == 1 { "" } else { "s" });
+        }
+        if let Some(sharing) = sharing {
+            let _ = write!(text, "  {sharing}");
+        }
+        let _ = writeln!(text, "  {}", gauge.uuid);
     }
     text
 }
@@ -106,11 +138,15 @@ mod tests {
             driver: "libcuda.so.1".into(),
             driver_version: 13000,
             transport: "tcp",
-            devices: vec![row(0, &device)],
+            devices: vec![Row {
+                gauge: Gauge { memory_free_bytes: Some(100 << 30), ..Gauge::of(0, &device) },
+                sessions: Some(2),
+                sharing: Some("exclusive".into()),
+            }],
         };
         assert_eq!(
             table(&listing),
-            "gpu1:9470 over tcp: libcuda.so.1, CUDA 13.0\n  /0  NVIDIA H200  compute capability 9.0  141.0 GiB  \
+            "gpu1:9470 over tcp: libcuda.so.1, CUDA 13.0\n  /0  NVIDIA H200  compute capability 9.0  141.0 GiB, 100.0 GiB free  2 sessions  exclusive  \
              GPU-00112233-4455-6677-8899-aabbccddeeff\n"
         );
     }

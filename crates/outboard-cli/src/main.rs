@@ -10,6 +10,7 @@ mod driver;
 mod environment;
 mod explain;
 mod failure;
+mod gauges;
 mod images;
 mod install;
 mod kill;
@@ -20,6 +21,7 @@ mod run;
 mod serve;
 mod sessions;
 mod token;
+mod top;
 mod watched;
 
 use std::path::PathBuf;
@@ -47,6 +49,8 @@ enum Command {
     Devices(devices::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
+    /// Show who uses a server on this machine, live.
+    Top(top::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
     /// Make, list and revoke the tokens by which a server on this machine knows its clients.
@@ -84,6 +88,7 @@ fn main() -> miette::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
         Command::Sessions(args) => sessions::sessions(&args),
+        Command::Top(args) => top::top(&args),
         Command::Kill(args) => kill::kill(args),
         Command::Token(args) => token::token(args),
         Command::Profile(args) => profile::profile(&args),

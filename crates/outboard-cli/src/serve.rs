@@ -14,6 +14,7 @@ use miette::{IntoDiagnostic, Result};
 use outboard_server::auth::AuthError;
 use outboard_server::logs;
 use outboard_server::sandbox::{Mode, User};
+use outboard_server::supervisor::metrics::MetricsError;
 use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 
@@ -176,6 +177,12 @@ fn cannot_serve(error: &ServeError) -> Failure {
         ServeError::Listen { .. } => {
             "another program may have the port (`ss -ltnp` shows which): choose one with --listen ADDRESS:PORT"
         }
+        ServeError::Metrics(MetricsError::Public(_)) => {
+            "use `--metrics PORT`, which listens on loopback, or say --metrics-public"
+        }
+        ServeError::Metrics(_) => {
+            "choose another address with --metrics ADDRESS:PORT (`ss -ltnp` shows who has which port)"
+        }
         ServeError::Auth(AuthError::Open { .. }) => {
             "make a token: `outboard token create --owner NAME`; or name who signs clients' certificates: --client-ca FILE; or, if everybody on this \
              network may use the GPU, say --allow-anonymous"
@@ -200,14 +207,19 @@ pub(crate) fn check_driver() -> Result<()> {
 
 /// Adds the usual port to an address that has none.
 pub(crate) fn with_port(address: &str) -> String {
+    with_port_or(address, DEFAULT_PORT)
+}
+
+/// Adds a port to an address that has none.
+fn with_port_or(address: &str, port: u16) -> String {
     let after_brackets = address.rsplit(']').next().unwrap_or(address);
     let bare_ipv6 = !address.starts_with('[') && address.matches(':').count() > 1;
     if bare_ipv6 {
-        format!("[{address}]:{DEFAULT_PORT}")
+        format!("[{address}]:{port}")
     } else if after_brackets.contains(':') {
         address.to_owned()
     } else {
-        format!("{address}:{DEFAULT_PORT}")
+        format!("{address}:{port}")
     }
 }
 

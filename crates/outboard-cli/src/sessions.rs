@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
 
-pub(crate) use rates::{Rated, Rates};
+pub(crate) use rates::{Rated, RatedSession, Rates};
 
 use crate::admin;
 use text::{bytes, columns, duration, rate};

@@ -82,10 +82,16 @@ pub struct Listing {
     pub process: u32,
     /// For how long it has served, in seconds.
     pub age_seconds: f64,
+    /// Its Unix socket for clients of this machine, if it has one.
+    pub socket: Option<String>,
     /// The most sessions it takes.
     pub most_sessions: usize,
     /// Workers that wait for a client.
     pub warm_workers: usize,
+    /// Clients that wait for their place.
+    pub waiting: usize,
+    /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as `*`, of all others.
+    pub sharing: BTreeMap<String, String>,
     /// The sessions, oldest first.
     pub sessions: Vec<Session>,
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use outboard_server::supervisor::{Config, Socket};
+use outboard_server::supervisor::{Config, Socket, metrics};
 
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {
@@ -10,6 +10,13 @@ pub(crate) struct ObserveArgs {
     /// Without it PORT.admin.sock beside the socket for clients.
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,
+    /// Where monitoring systems read metrics over HTTP (/metrics, /healthz, /readyz): a port of the loopback interface, or ADDRESS[:PORT].
+    /// Nowhere without it.
+    #[arg(long, value_name = "PORT|ADDR", value_parser = metrics_address)]
+    metrics: Option<String>,
+    /// Let other machines read the metrics, which tell owners' names.
+    #[arg(long, requires = "metrics")]
+    metrics_public: bool,
 }
 
 impl ObserveArgs {
@@ -19,5 +26,34 @@ impl ObserveArgs {
             Some(path) if path.as_os_str() == "none" => Socket::Off,
             Some(path) => Socket::At(path),
         };
+        config.metrics = metrics::Config { listen: self.metrics, public: self.metrics_public };
+    }
+}
+
+/// The port of metrics unless another one is named.
+const METRICS_PORT: u16 = 9471;
+
+fn metrics_address(text: &str) -> Result<String, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(format!("127.0.0.1:{port}"));
+    }
+    if text.is_empty() || text.contains(['/', ' ']) {
+        return Err("name a port, or ADDRESS[:PORT]".to_owned());
+    }
+    Ok(super::with_port_or(text, METRICS_PORT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_on_loopback() {
+        for (given, wanted) in
+            [("9100", "127.0.0.1:9100"), ("10.0.0.1", "10.0.0.1:9471"), ("gpu1:1", "gpu1:1"), ("::1", "[::1]:9471")]
+        {
+            assert_eq!(metrics_address(given).as_deref(), Ok(wanted));
+        }
+        assert!(metrics_address("http://x").is_err() && metrics_address("").is_err());
     }
 }

@@ -76,11 +76,14 @@ impl Reading {
         (self.heard, self.peak) = (later.heard, later.peak);
     }
 
-    /// Adds what another session has counted, its memory included.
+    /// Adds what another session has counted, its memory included; of the most that each has held, the most.
     pub(crate) fn add(&mut self, other: &Reading) {
         each(&mut self.counters(), other, |own, other| *own = own.saturating_add(other));
         for (own, other) in self.held.iter_mut().zip(other.held) {
             *own = own.saturating_add(other);
+        }
+        for (own, other) in self.peak.iter_mut().zip(other.peak) {
+            *own = (*own).max(other);
         }
     }
 
@@ -112,8 +115,13 @@ mod tests {
     #[test]
     fn sums_do_not_go_backwards_whatever_a_worker_writes() {
         let mut seen = Reading { commands: [5; CLASSES.len()], wait_ns: 9, ..Reading::default() };
-        let back =
-            Reading { commands: [3; CLASSES.len()], wait_ns: u64::MAX, held: [7; DEVICES], ..Reading::default() };
+        let back = Reading {
+            commands: [3; CLASSES.len()],
+            wait_ns: u64::MAX,
+            held: [7; DEVICES],
+            peak: [7; DEVICES],
+            ..Reading::default()
+        };
         seen.raise_to(&back);
         assert_eq!((seen.commands[0], seen.wait_ns, seen.held[0]), (5, u64::MAX, 7));
         let mut total = Reading::default();
@@ -121,6 +129,6 @@ mod tests {
         total.add(&seen);
         assert_eq!((total.commands[1], total.wait_ns, total.held[2]), (10, u64::MAX, 14));
         total.add_ended(&seen);
-        assert_eq!((total.commands[1], total.held[2]), (15, 14));
+        assert_eq!((total.commands[1], total.held[2], total.peak[2]), (15, 14, 7));
     }
 }

@@ -1,5 +1,6 @@
 //! The socket of administrators: who is served, and ending it. For the server's own user and root.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use tokio::time::timeout;
 
 use super::local::{self, Access, Door, Socket};
 use super::sessions::{About, Kind, Shown};
+use super::sharing::{Mode, Modes};
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
     Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
@@ -138,10 +140,22 @@ fn listing(supervisor: &Supervisor) -> Listing {
         software: env!("CARGO_PKG_VERSION").to_owned(),
         process: std::process::id(),
         age_seconds: supervisor.started.elapsed().as_secs_f64(),
+        socket: supervisor.local.as_ref().map(|local| local.path.clone()),
         most_sessions: supervisor.config.max_sessions,
         warm_workers: supervisor.warm.ready(),
+        waiting: supervisor.queue.waiting(),
+        sharing: sharing(&supervisor.config.sharing.modes),
         sessions,
     }
+}
+
+fn sharing(modes: &Modes) -> BTreeMap<String, String> {
+    let name = |mode: &Mode| match mode {
+        Mode::Shared => "shared".to_owned(),
+        Mode::Exclusive => "exclusive".to_owned(),
+    };
+    let named = modes.named.iter().map(|(index, mode)| (index.to_string(), name(mode)));
+    named.chain([("*".to_owned(), name(&modes.usual))]).collect()
 }
 
 /// How a session's number is written.

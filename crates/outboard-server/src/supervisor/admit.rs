@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::sessions::{About, Kind, Unwelcome};
 use super::sharing::{Place, Request, Turned};
+use super::tally::Outcome;
 use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor, secure};
 use crate::auth::{Way, certificate};
@@ -70,14 +71,23 @@ pub(super) async fn admit(
     };
     let heard = Instant::now();
     drop(permit);
+    let is_session = hello.as_ref().is_ok_and(|hello| matches!(hello.purpose, Purpose::Session { .. }));
     let result = match hello {
         Ok(hello) => go_on(supervisor, hello, &mut stream, peer).await,
         Err(failure) => Err(failure),
     };
+    if is_session {
+        supervisor.tally.started(match &result {
+            Ok(()) => Outcome::Welcomed,
+            Err(Failure::Refused(_)) => Outcome::Refused,
+            Err(_) => Outcome::Failed,
+        });
+    }
     match result {
         Ok(()) => {}
         Err(Failure::Broken(error)) => tracing::debug!(%peer, %error, "a connection came to nothing"),
         Err(Failure::Refused(refusal) | Failure::Lost(refusal)) => {
+            supervisor.tally.refused(refusal.code);
             tracing::info!(%peer, code = ?refusal.code, reason = refusal.sentence, "refused");
             if refusal.code == RefusalCode::NotAuthenticated {
                 // Whatever was wrong, the answer comes at the same time.
@@ -146,7 +156,9 @@ async fn go_on(
         }
         Purpose::Session { devices } => {
             let client = client()?;
+            let came = Instant::now();
             let place = Some(enter(supervisor, &client, &devices, stream, peer, version).await?.1);
+            supervisor.tally.waited(came.elapsed());
             Order { devices, place, ..Order::new(client, peer, Kind::Session, encrypted) }
         }
         Purpose::Management { devices } => {

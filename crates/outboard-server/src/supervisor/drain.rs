@@ -44,6 +44,11 @@ impl Drain {
         self.begun.set(true);
     }
 
+    /// Whether it has.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.get()
+    }
+
     /// Why a client that comes now for this purpose is turned away, if it is. Sessions that go on may open lanes until they end.
     pub(super) fn refusal(&self, purpose: &Purpose) -> Option<Refusal> {
         let new = !matches!(purpose, Purpose::Lane { .. } | Purpose::Memory { .. });

@@ -7,11 +7,13 @@ mod admin;
 mod admit;
 mod drain;
 mod local;
+pub mod metrics;
 mod secure;
 mod sessions;
 mod shares;
 pub mod sharing;
 pub mod standing;
+mod tally;
 mod totals;
 mod warm;
 mod workers;
@@ -53,6 +55,8 @@ pub struct Config {
     pub admin: Socket,
     /// How clients show who they are, and whether connections are encrypted.
     pub auth: auth::Config,
+    /// Where monitoring systems read how it goes.
+    pub metrics: metrics::Config,
     /// How to start a worker.
     pub worker: WorkerCommand,
     /// How long a client may take for its hello.
@@ -106,6 +110,9 @@ pub enum ServeError {
     /// Clients cannot be told apart, or not reached in secret.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// Metrics cannot be told.
+    #[error(transparent)]
+    Metrics(#[from] metrics::MetricsError),
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -117,6 +124,7 @@ impl ServeError {
         match self {
             ServeError::Listen { .. } => Code::CannotListen,
             ServeError::Auth(error) => error.code(),
+            ServeError::Metrics(error) => error.code(),
             ServeError::Start(_) => Code::ServerStart,
         }
     }
@@ -131,6 +139,7 @@ impl Config {
             access: Access::Owner,
             admin: Socket::Off,
             auth: auth::Config::default(),
+            metrics: metrics::Config::default(),
             worker,
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
@@ -188,6 +197,17 @@ struct Supervisor {
     /// Who is let in, and who waits for that.
     queue: sharing::Queue,
     gate: Gate,
+    tally: tally::Tally,
+}
+
+impl Supervisor {
+    /// Why a client that comes now would not get a session, as far as that does not depend on the client.
+    fn why_not_ready(&self) -> Option<&'static str> {
+        if self.drain.has_begun() {
+            return Some("the server is stopping");
+        }
+        (self.sessions.len() >= self.config.max_sessions).then_some("the server is at its limit of sessions")
+    }
 }
 
 /// Every session takes a descriptor; the usual limit is lower than the number of sessions.
@@ -211,6 +231,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     })?;
     let local = door.as_ref().and_then(Door::told);
     let desk = admin::Desk::open(&config, address.port())?;
+    let metrics = metrics::Listener::open(&config.metrics).await?;
     let socket = local.as_ref().map_or("none", |local| &local.path);
     tracing::info!(%address, socket, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
@@ -220,9 +241,10 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, started) = (Drain::default(), std::time::Instant::now());
+    let tally = tally::Tally::default();
     let queue = sharing::Queue::new(&config.sharing, true);
     let supervisor =
-        std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate });
+        std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate, tally });
     let tasks = tokio::task::LocalSet::new();
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
@@ -230,6 +252,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         tasks.spawn_local(desk.serve(std::rc::Rc::clone(&supervisor)));
     }
     tasks.spawn_local(revoke(std::rc::Rc::clone(&supervisor)));
+    if let Some(metrics) = metrics {
+        tasks.spawn_local(metrics.serve(std::rc::Rc::clone(&supervisor)));
+    }
     let doors = Doors { listener, door };
     let reason = tasks.run_until(doors.accept_while(&supervisor, signals.next())).await;
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");

@@ -281,7 +281,6 @@ impl Sessions {
         ended.map(stop).collect()
     }
 
-    #[allow(dead_code, reason = "for metrics")]
     /// What all sessions have done, by owner, those that have ended included.
     pub(super) fn totals(&self) -> Totals {
         let sessions = self.table.sessions.borrow();

@@ -15,7 +15,6 @@ pub(super) struct Totals {
     owners: BTreeMap<String, Reading>,
 }
 
-#[allow(dead_code, reason = "for metrics")]
 impl Totals {
     /// Counts what another session has done. An owner who is told apart once stays so: sums under a name must not shrink.
     pub(super) fn add(&mut self, owner: &str, reading: &Reading) {

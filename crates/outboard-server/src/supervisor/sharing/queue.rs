@@ -75,6 +75,11 @@ impl Queue {
         Queue(Rc::new(Inner { admission, kept, changed: Notify::new(), patience: config.patience }))
     }
 
+    /// How many wait.
+    pub(in crate::supervisor) fn waiting(&self) -> usize {
+        self.0.admission.borrow().waiting()
+    }
+
     /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to. `stopping` says why nobody is let in any more.
     pub(in crate::supervisor) async fn enter(
         &self,

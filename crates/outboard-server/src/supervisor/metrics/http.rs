@@ -1,0 +1,184 @@
+//! The small HTTP server for metrics: three paths, few connections, little patience.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use outboard_wire::Code;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::super::Supervisor;
+
+/// Where metrics are told.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// `ADDRESS:PORT`; nowhere without it.
+    pub listen: Option<String>,
+    /// Whether other machines may read them, names of owners included.
+    pub public: bool,
+}
+
+/// Why metrics cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The address cannot be listened at.
+    #[error("cannot listen for metrics at {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Others would read them.
+    #[error(
+        "metrics at {0} could be read by other machines, and they name owners; listen on loopback and have the monitoring system come \
+         through it, or say --metrics-public"
+    )]
+    Public(SocketAddr),
+}
+
+impl MetricsError {
+    /// Its error code, with a page for people.
+    pub fn code(&self) -> Code {
+        match self {
+            MetricsError::Listen { .. } => Code::MetricsUnusable,
+            MetricsError::Public(_) => Code::MetricsPublic,
+        }
+    }
+}
+
+/// Connections at once; more are closed.
+const MOST: usize = 32;
+/// How long a whole connection may take: a request, its answer, and the peer's reading of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the head of a request may take.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// The longest head of a request, in bytes; the library takes no less.
+const LONGEST_HEAD: usize = 8192;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The port, open.
+pub struct Listener {
+    listener: TcpListener,
+}
+
+impl Listener {
+    /// Opens the port, if there is to be one.
+    pub(in super::super) async fn open(config: &Config) -> Result<Option<Listener>, MetricsError> {
+        let Some(address) = &config.listen else { return Ok(None) };
+        let failed = |error| MetricsError::Listen { address: address.clone(), error };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let at = listener.local_addr().map_err(failed)?;
+        if !config.public && !is_loopback(at.ip()) {
+            return Err(MetricsError::Public(at));
+        }
+        tracing::info!(address = %at, "metrics");
+        Ok(Some(Listener { listener }))
+    }
+
+    /// Answers whoever asks. Never ends.
+    pub(in super::super) async fn serve(self, supervisor: Rc<Supervisor>) {
+        let places = Arc::new(Semaphore::new(MOST));
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    super::super::cannot_accept(&error).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let supervisor = Rc::clone(&supervisor);
+            tokio::task::spawn_local(async move {
+                if timeout(PATIENCE, attend(supervisor, stream)).await.is_err() {
+                    tracing::debug!("who asked for metrics was too slow");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Answers one request.
+async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream) {
+    let answer = |request: Request<Incoming>| {
+        let answer = answer(&supervisor, &request);
+        async move { Ok::<_, Infallible>(answer) }
+    };
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(LONGEST_HEAD)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a request for metrics came to nothing");
+    }
+}
+
+fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n");
+        refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match request.uri().path() {
+        "/metrics" => match super::metrics(supervisor) {
+            Ok(text) => respond(StatusCode::OK, OPENMETRICS, text),
+            Err(std::fmt::Error) => respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "metrics cannot be written\n"),
+        },
+        "/healthz" => respond(StatusCode::OK, PLAIN, "serving\n"),
+        "/readyz" => match supervisor.why_not_ready() {
+            None => respond(StatusCode::OK, PLAIN, "ready\n"),
+            Some(reason) => respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{reason}\n")),
+        },
+        _ => respond(StatusCode::NOT_FOUND, PLAIN, "there are /metrics, /healthz and /readyz\n"),
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, hyper::header::HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_read_nothing_unless_told() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let open = |listen: &str, public| {
+            let config = Config { listen: Some(listen.to_owned()), public };
+            runtime.block_on(Listener::open(&config)).map(|listener| listener.is_some())
+        };
+        assert!(matches!(open("0.0.0.0:0", false), Err(MetricsError::Public(_))));
+        assert!(open("0.0.0.0:0", true).unwrap() && open("127.0.0.1:0", false).unwrap());
+        assert!(matches!(open("256.0.0.1:0", false), Err(MetricsError::Listen { .. })));
+        assert!(is_loopback("::1".parse().unwrap()) && is_loopback("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(!is_loopback("::".parse().unwrap()));
+    }
+}

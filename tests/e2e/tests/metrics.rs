@@ -1,0 +1,161 @@
+//! Metrics of a server, compared with what programs did; and the HTTP that carries them.
+
+use outboard_e2e::{Program, Running, Server};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Where a server tells metrics, by its log.
+fn address(server: &Server) -> String {
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("\"message\":\"metrics\"")).expect("the log names the address");
+    let entry: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
+    entry["fields"]["address"].as_str().expect("an address").to_owned()
+}
+
+fn start() -> (Server, String) {
+    let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[]);
+    let address = address(&server);
+    (server, address)
+}
+
+/// Sends bytes and returns all that comes back.
+fn talk(address: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("metrics are there");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    // It may be cut off in the middle.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(address: &str, path: &str) -> String {
+    talk(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+}
+
+/// All samples: by name and labels.
+fn scrape(address: &str) -> BTreeMap<String, f64> {
+    let answer = get(address, "/metrics");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let samples = body.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        (name.to_owned(), value.parse().expect("a number"))
+    };
+    samples.map(sample).collect()
+}
+
+/// The sum of all samples of a name whose labels have all of these parts.
+fn sum(samples: &BTreeMap<String, f64>, name: &str, parts: &[&str]) -> f64 {
+    let fits = |sample: &str| {
+        let (found, labels) = sample.split_once('{').unwrap_or((sample, ""));
+        found == name && parts.iter().all(|part| labels.contains(part))
+    };
+    samples.iter().filter(|(sample, _)| fits(sample)).map(|(_, value)| value).sum()
+}
+
+fn running(server: &Server) -> Running {
+    let mut program = Program::new("endless").arg("32").start_through(server);
+    program.wait_for_line("running");
+    program
+}
+
+#[test]
+fn metrics_count_what_programs_did_and_never_go_backwards() {
+    let (server, address) = start();
+    let before = scrape(&address);
+    assert_eq!(sum(&before, "outboard_session_starts_total", &[]), 0.0);
+    // Two programs whose own statistics say how often they launched.
+    let mut launches = 0.0;
+    for _ in 0..2 {
+        let statistics = Program::new("saxpy").statistics(&server);
+        let functions = statistics["functions"].as_object().expect("functions").clone();
+        let launching = functions.iter().filter(|(name, _)| name.starts_with("cuLaunch"));
+        launches += launching.map(|(_, function)| function["calls"].as_f64().expect("a count")).sum::<f64>();
+    }
+    assert!(launches > 0.0);
+    let counted = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_commands_total", &["class=\"launch\""]);
+    // A worker's end may be noticed a moment later than its client's.
+    let gone = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_sessions", &[]) == 0.0;
+    assert!(outboard_e2e::within(Duration::from_secs(30), || gone(&scrape(&address))));
+    let after = scrape(&address);
+    assert_eq!(counted(&after), launches, "ended sessions count on");
+    assert_eq!(sum(&after, "outboard_session_starts_total", &["welcomed"]), 2.0);
+    assert_eq!(sum(&after, "outboard_device_memory_bytes", &[]), 0.0);
+
+    let program = running(&server);
+    let during = scrape(&address);
+    assert_eq!(sum(&during, "outboard_sessions", &["state=\"serving\""]), 1.0);
+    assert!(counted(&during) >= launches + 20.0);
+    assert!(sum(&during, "outboard_device_memory_bytes", &["device=\"0\""]) >= f64::from(32 << 20));
+    assert!(
+        sum(&during, "outboard_wait_seconds_count", &[]) >= 1.0 && sum(&during, "outboard_wait_seconds_sum", &[]) > 0.0
+    );
+    assert!(sum(&during, "outboard_bytes_total", &["to_device", "way=\"commands\""]) > 0.0);
+    assert!(sum(&during, "outboard_build_info", &["version=", "protocol="]) == 1.0);
+    assert!(sum(&during, "process_resident_memory_bytes", &[]) > 0.0);
+    drop(program);
+    let mut last = during;
+    for _ in 0..20 {
+        let next = scrape(&address);
+        for (name, value) in last.iter().filter(|(name, _)| name.contains("_total") || name.contains("_count")) {
+            assert!(
+                next.get(name).is_some_and(|later| later >= value),
+                "{name} was {value} and is {:?}",
+                next.get(name)
+            );
+        }
+        last = next;
+    }
+}
+
+#[test]
+fn errors_and_refusals_are_counted() {
+    let (server, address) = start();
+    Program::new("errors").through(&server).expect_success("errors");
+    Program::new("fault_null").through(&server).expect_success("fault_null");
+    let listed = format!("{}/7", server.address());
+    assert!(!Program::new("saxpy").through_list(&listed).status.success(), "there is no device 7");
+    let _ = talk(server.address(), b"GET / HTTP/1.1\r\nHost: not the right port\r\n\r\n");
+    let samples = scrape(&address);
+    assert!(sum(&samples, "outboard_errors_total", &["kind=\"fault\""]) >= 1.0, "{samples:?}");
+    assert!(sum(&samples, "outboard_refusals_total", &["code=\"bad_hello\""]) >= 1.0, "{samples:?}");
+}
+
+#[test]
+fn only_three_paths_are_told_and_slow_or_large_requests_are_cut_off() {
+    let (server, address) = start();
+    assert!(get(&address, "/healthz").contains("serving") && get(&address, "/readyz").contains("ready"));
+    assert!(get(&address, "/").starts_with("HTTP/1.1 404"));
+    assert!(get(&address, "/metrics/../etc/passwd").starts_with("HTTP/1.1 404"));
+    assert!(
+        talk(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405")
+    );
+    let large = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    assert!(!talk(&address, large.as_bytes()).contains(" 200 "), "a head of a mebibyte is too long");
+    assert!(!talk(&address, b"\x16\x03\x01\x02\0nonsense\r\n\r\n").contains(" 200 "));
+    // One who says nothing is cut off, and holds up nobody meanwhile.
+    let begun = Instant::now();
+    let mut silent = TcpStream::connect(&address).expect("metrics are there");
+    silent.write_all(b"GET /metrics HT").expect("there is room");
+    assert!(get(&address, "/healthz").contains("serving"));
+    silent.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    let mut rest = Vec::new();
+    let _ = silent.read_to_end(&mut rest);
+    assert!(begun.elapsed() < Duration::from_secs(60), "it was cut off");
+    Program::new("vector_add").through(&server).expect_success("a client of the server itself");
+}
+
+#[test]
+fn metrics_are_not_for_other_machines_unless_said() {
+    let output = std::process::Command::new(outboard_e2e::dist().join("bin/outboard"))
+        .args(["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--metrics", "0.0.0.0:0"])
+        .output()
+        .expect("outboard starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("OB0905") && said.contains("--metrics-public"), "{said}");
+}
