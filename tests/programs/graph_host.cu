@@ -1,6 +1,7 @@
 // Graphs that use the host: its memory, read and written anew at each launch, and its functions, in the graph's order.
 #include "check.h"
 
+#include <algorithm>
 #include <atomic>
 
 __global__ void add(int* data, int count, int amount) {
@@ -229,11 +230,56 @@ static void rows() {
     printf("rows: right\n");
 }
 
+// Copies of host memory that are switched off bring nothing, and bring the current bytes again when they are switched on.
+static void switched() {
+    const int n = 1000;
+    Pinned source(n), target(n);
+    DeviceArray<int> data(n);
+    cudaGraph_t graph;
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t up, down, across;
+    CHECK(cudaGraphAddMemcpyNode1D(&up, graph, nullptr, 0, data.get(), source.data, n * 4, cudaMemcpyHostToDevice));
+    CHECK(cudaGraphAddMemcpyNode1D(&down, graph, &up, 1, target.data, data.get(), n * 4, cudaMemcpyDeviceToHost));
+    Pinned other(n);
+    CHECK(cudaGraphAddMemcpyNode1D(&across, graph, &down, 1, other.data, source.data, n * 4, cudaMemcpyHostToHost));
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    auto run = [&](int value) {
+        for (int i = 0; i < n; i++) source.data[i] = value, target.data[i] = -1, other.data[i] = -1;
+        CHECK(cudaGraphLaunch(exec, 0));
+        CHECK(cudaDeviceSynchronize());
+    };
+    auto are = [&](const Pinned& memory, int value) { return std::all_of(memory.data, memory.data + n, [&](int x) { return x == value; }); };
+    run(1);
+    EXPECT(are(target, 1) && are(other, 1));
+    CHECK(cudaGraphNodeSetEnabled(exec, up, 0));
+    run(2);
+    EXPECT(are(target, 1) && are(other, 2));
+    CHECK(cudaGraphNodeSetEnabled(exec, down, 0));
+    CHECK(cudaGraphNodeSetEnabled(exec, across, 0));
+    run(3);
+    EXPECT(are(target, -1) && are(other, -1));
+    CHECK(cudaGraphNodeSetEnabled(exec, up, 1));
+    CHECK(cudaGraphNodeSetEnabled(exec, down, 1));
+    run(4);
+    EXPECT(are(target, 4) && are(other, -1));
+    unsigned enabled = 9;
+    CHECK(cudaGraphNodeGetEnabled(exec, across, &enabled));
+    EXPECT(enabled == 0);
+    CHECK(cudaGraphNodeSetEnabled(exec, across, 1));
+    run(5);
+    EXPECT(are(target, 5) && are(other, 5));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    printf("switched copies: right\n");
+}
+
 int main() {
     current_bytes();
     functions();
     function_before_copy();
     copy_behind_graph();
     rows();
+    switched();
     return outcome();
 }

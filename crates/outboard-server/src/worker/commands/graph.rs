@@ -1,5 +1,7 @@
 //! Graphs.
 
+use std::collections::{HashMap, HashSet};
+
 use outboard_abi::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResult_enum, CUgraphExecUpdateResultInfo,
     CUgraphInstantiate_flags_enum, CUgraphInstantiateResult_enum as Made, CUgraphMem_attribute_enum, CUresult,
@@ -51,8 +53,10 @@ impl Worker {
         let host = self.all_host_parts(m.graph);
         let inside = self.with_inside(m.graph).map_err(plain)?;
         self.graphs.own_as(m.exec, &inside);
-        let memory = self.allocated_by(&inside);
-        self.graphs.execs.insert(m.exec, Exec { native: Handle::new(native), graph: m.graph, host, memory });
+        let (memory, exchanges) = (self.allocated_by(&inside), self.exchanges(m.graph));
+        let (native_exec, off) = (Handle::new(native), HashSet::new());
+        let exec = Exec { native: native_exec, graph: m.graph, host, exchanges, off, memory };
+        self.graphs.execs.insert(m.exec, exec);
         let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
     }
@@ -81,9 +85,11 @@ impl Worker {
         call!(self.table, cuGraphExecUpdate_v2(exec, graph.native.get(), &raw mut info)).map_err(|error| {
             (error, (info.result.0, graph.name_of(info.errorNode), graph.name_of(info.errorFromNode)))
         })?;
-        let host = self.all_host_parts(m.graph);
+        let (host, exchanges) = (self.all_host_parts(m.graph), self.exchanges(m.graph));
         if let Some(exec) = self.graphs.execs.get_mut(&m.exec) {
             exec.host.extend(host);
+            // Which node of another graph has become which of this one's, only the driver knows.
+            exec.exchanges = if exec.graph == m.graph { exchanges } else { HashMap::new() };
         }
         Ok(())
     }

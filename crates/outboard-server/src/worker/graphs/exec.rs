@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUgraphNode, CUresult};
 use outboard_driver::call;
 use outboard_wire::graph::{NodeParams, Place};
 
@@ -45,6 +45,8 @@ impl Worker {
                 let child = self.graph(*graph)?;
                 let (child, host) = (child.native.get(), child.host());
                 call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
+                let within = self.exchanges(*graph);
+                self.graphs.execs.get_mut(&exec).ok_or(INVALID)?.exchanges.extend(within);
                 self.keep(exec, host)
             }
             NodeParams::Host(host) => {
@@ -60,11 +62,9 @@ impl Worker {
                     let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
                     call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))?;
                     // The client's memory is no longer asked for.
-                    for asks in [first, last].into_iter().filter(|asks| *asks != node) {
+                    if asking([first, node, last]) != node {
                         let part = self.idle_part()?;
-                        let p = part.params();
-                        call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
-                        self.keep(exec, vec![part])?;
+                        self.exchange_with(exec, name, asking([first, node, last]), part)?;
                     }
                     return Ok(());
                 }
@@ -72,10 +72,7 @@ impl Worker {
                 let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
                 let memory = self.exchange_memory(bytes)?;
                 let part = self.exchange_part(&memory, read, write)?;
-                let asks = if read.is_some() { first } else { last };
-                let p = part.params();
-                call!(table, cuGraphExecHostNodeSetParams(native, asks, &raw const p))?;
-                self.keep(exec, vec![part])?;
+                self.exchange_with(exec, name, if read.is_some() { first } else { last }, part)?;
                 if read.is_some() && write.is_some() {
                     return Ok(());
                 }
@@ -95,15 +92,47 @@ impl Worker {
         Ok(())
     }
 
-    /// Switches a node of an executable on or off.
-    pub(crate) fn enable_exec_node(&self, exec: u64, name: u64, enabled: bool) -> Outcome {
-        let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
-        let mut natives = self.nodes_within(found.graph, name)?.to_vec();
-        natives.dedup();
-        if natives.len() > 1 {
-            // The functions around a copy cannot be switched off with it.
+    /// From now on this part brings the client's bytes for a node; while the node is switched off, it only would.
+    fn exchange_with(&mut self, exec: u64, name: u64, asks: CUgraphNode, part: Arc<HostPart>) -> Outcome {
+        let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+        if !found.off.contains(&name) {
+            let p = part.params();
+            call!(self.table, cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p))?;
+        }
+        found.exchanges.insert(name, Arc::clone(&part));
+        found.host.push(part);
+        Ok(())
+    }
+
+    /// Switches a node of an executable on or off, and what goes with it: the driver switches no functions, so that these get nothing to do.
+    pub(crate) fn enable_exec_node(&mut self, exec: u64, name: u64, enabled: bool) -> Outcome {
+        let idle = self.idle_part()?;
+        let graph = self.graphs.execs.get(&exec).ok_or(INVALID)?.graph;
+        let natives = self.nodes_within(graph, name)?;
+        let (asks, main) = (asking(natives), natives[1]);
+        let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+        let exchange = found.exchanges.get(&name);
+        if let Some(part) = exchange {
+            let p = if enabled { part.params() } else { idle.params() };
+            call!(self.table, cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p))?;
+        } else if asks != main {
+            // An update from another graph: what the node brings now is not known.
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        call!(self.table, cuGraphNodeSetEnabled(found.native.get(), natives[0], u32::from(enabled)))
+        if exchange.is_none() || asks != main {
+            call!(self.table, cuGraphNodeSetEnabled(found.native.get(), main, u32::from(enabled)))?;
+        }
+        found.host.push(idle);
+        if enabled {
+            found.off.remove(&name)
+        } else {
+            found.off.insert(name)
+        };
+        Ok(())
     }
+}
+
+/// Which of a node's natives has the client's bytes brought, if there is one: before the main one, behind it, or all there is.
+fn asking([first, main, last]: [CUgraphNode; 3]) -> CUgraphNode {
+    if first == main { last } else { first }
 }

@@ -58,6 +58,10 @@ pub(crate) struct Exec {
     pub(super) graph: u64,
     /// What the driver calls for its nodes: here as long as launches may be under way.
     pub(super) host: Vec<Arc<HostPart>>,
+    /// Of these, what brings the client's bytes for a node, by the node's name ...
+    pub(super) exchanges: HashMap<u64, Arc<HostPart>>,
+    /// ... and the nodes that do nothing at present, though they could.
+    pub(super) off: HashSet<u64>,
     /// Bytes that a launch allocates on each device, if it does.
     pub(super) memory: Vec<(u32, u64)>,
 }
@@ -227,6 +231,17 @@ impl Worker {
     pub(super) fn all_host_parts(&self, graph: u64) -> Vec<Arc<HostPart>> {
         let inside = self.with_inside(graph).unwrap_or_default();
         inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(Graph::host).collect()
+    }
+
+    /// Of these, what brings the client's bytes, by the node's name.
+    pub(super) fn exchanges(&self, graph: u64) -> HashMap<u64, Arc<HostPart>> {
+        let inside = self.with_inside(graph).unwrap_or_default();
+        let nodes = inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(|graph| &graph.nodes);
+        let parts = |(name, node): (&u64, &Node)| {
+            let part = node.host.iter().find(|part| part.has_memory())?;
+            matches!(node.params, NodeParams::Copy(_)).then(|| (*name, Arc::clone(part)))
+        };
+        nodes.filter_map(parts).collect()
     }
 
     /// Forgets a graph.
