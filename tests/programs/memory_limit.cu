@@ -2,6 +2,8 @@
 //
 // `memory_limit BYTES` expects that limit; without, the device is whole, and nothing of this is to be seen. `memory_limit hold BYTES` allocates, says
 // `held` and waits to be ended; `memory_limit copy BYTES` says how many milliseconds a copy there and one back take.
+// `memory_limit keep BYTES` fills as much, says `ready`, and for each line that it reads whether all of it is still there.
+// `memory_limit look BYTES` says how many words of fresh memory are not zero, and leaves all of them so.
 #include <cstring>
 #include <ctime>
 #include <unistd.h>
@@ -204,6 +206,60 @@ static void copy(size_t bytes) {
     printf("%ld %ld\n", between - begin, end - between);
 }
 
+__global__ void fill(unsigned long long* out, size_t words, unsigned long long seed) {
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < words; i += size_t(gridDim.x) * blockDim.x)
+        out[i] = i * 0x9e3779b97f4a7c15ull ^ seed;
+}
+
+__global__ void differ(const unsigned long long* in, size_t words, unsigned long long seed, unsigned long long* wrong) {
+    unsigned long long own = 0;
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < words; i += size_t(gridDim.x) * blockDim.x)
+        own += in[i] != (i * 0x9e3779b97f4a7c15ull ^ seed);
+    if (own) atomicAdd(wrong, own);
+}
+
+__global__ void nonzero(const unsigned long long* in, size_t words, unsigned long long* found) {
+    unsigned long long own = 0;
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < words; i += size_t(gridDim.x) * blockDim.x)
+        own += in[i] != 0;
+    if (own) atomicAdd(found, own);
+}
+
+static void keep(size_t bytes) {
+    unsigned long long seed = getpid(), *memory, *wrong, count;
+    CHECK(cudaMalloc(&wrong, sizeof *wrong));
+    CHECK(cudaMalloc(&memory, bytes));
+    fill<<<256, 256>>>(memory, bytes / 8, seed);
+    CHECK(cudaDeviceSynchronize());
+    printf("ready\n");
+    fflush(stdout);
+    char line[64];
+    while (fgets(line, sizeof line, stdin) != nullptr) {
+        long begin = milliseconds();
+        CHECK(cudaMemset(wrong, 0, sizeof *wrong));
+        long woken = milliseconds();
+        differ<<<256, 256>>>(memory, bytes / 8, seed, wrong);
+        CHECK(cudaGetLastError());
+        CHECK(cudaMemcpy(&count, wrong, sizeof count, cudaMemcpyDeviceToHost));
+        EXPECT(count == 0);
+        printf("right after %ld and %ld ms\n", woken - begin, milliseconds() - woken);
+        fflush(stdout);
+    }
+}
+
+static void look(size_t bytes) {
+    unsigned long long *memory, *found, count;
+    CHECK(cudaMalloc(&found, sizeof *found));
+    CHECK(cudaMalloc(&memory, bytes));
+    CHECK(cudaMemset(found, 0, sizeof *found));
+    nonzero<<<256, 256>>>(memory, bytes / 8, found);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpy(&count, found, sizeof count, cudaMemcpyDeviceToHost));
+    fill<<<256, 256>>>(memory, bytes / 8, 0x0123456789abcdefull);
+    CHECK(cudaDeviceSynchronize());
+    printf("%llu words of %zu are not zero\n", count, bytes / 8);
+}
+
 int main(int count, char** args) {
     CHECK(cudaFree(nullptr));
     CHECK_DRIVER(DRIVER(cuCtxGetDevice)(&device));
@@ -216,6 +272,14 @@ int main(int count, char** args) {
     }
     if (count == 3 && strcmp(args[1], "copy") == 0) {
         copy(strtoull(args[2], nullptr, 10));
+        return 0;
+    }
+    if (count == 3 && strcmp(args[1], "keep") == 0) {
+        keep(strtoull(args[2], nullptr, 10));
+        return 0;
+    }
+    if (count == 3 && strcmp(args[1], "look") == 0) {
+        look(strtoull(args[2], nullptr, 10));
         return 0;
     }
     size_t total = 0;

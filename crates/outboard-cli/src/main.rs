@@ -20,6 +20,7 @@ mod profile;
 mod run;
 mod serve;
 mod sessions;
+mod suspend;
 mod token;
 mod top;
 mod watched;
@@ -74,6 +75,9 @@ enum Command {
     /// Try something for `doctor`, which starts it.
     #[command(hide = true)]
     DoctorTrial(doctor::TrialArgs),
+    /// Suspend a worker or have it go on; started by `serve`.
+    #[command(hide = true)]
+    SuspendHelper(suspend::Args),
     /// Look for NVIDIA's driver; started by `serve`.
     #[command(hide = true)]
     CheckDriver,
@@ -99,6 +103,7 @@ fn main() -> miette::Result<()> {
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),
+        Command::SuspendHelper(args) => suspend::suspend(&args),
         Command::CheckDriver => serve::check_driver(),
     }
 }

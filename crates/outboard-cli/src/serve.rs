@@ -8,7 +8,7 @@ mod standing;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, Result};
 use outboard_server::auth::AuthError;
@@ -130,7 +130,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     logs::init(format);
     let driver = crate::driver::choose(args.driver)?;
     let confinement = args.confinement.settle()?;
-    let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.into()];
+    let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.clone().into()];
     arguments.extend(confinement.arguments());
     if let Some(nvml) = args.nvml {
         arguments.extend([OsString::from("--nvml"), nvml.into()]);
@@ -168,7 +168,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     config.warm_contexts = args.warm_devices.0;
     args.auth.apply(&mut config);
     args.standing.apply(&mut config);
-    args.sharing.apply(&mut config);
+    args.sharing.apply(&mut config, Path::new(&driver));
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }
 

@@ -6,6 +6,7 @@
 //! | `OUTBOARD_CPU_THREADS` | threads that run blocks, for each device | the processors of the machine |
 //! | `OUTBOARD_CPU_MEMORY` | bytes of memory of each device; K, M, G multiply by 1024 | half of the machine's, at most 16 GiB |
 //! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
+//! | `OUTBOARD_CPU_CHECKPOINT` | 1: another process of the user may suspend this one (`cuCheckpointProcess*`) | off |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!
 //! A value that makes no sense counts as none: a driver library has nowhere to complain.

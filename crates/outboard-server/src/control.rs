@@ -32,6 +32,10 @@ pub(crate) enum ToWorker {
     Lane { secure: bool },
     /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
     Memory,
+    /// Take up no command, if none is at hand: the driver is to be suspended.
+    Suspend,
+    /// The driver goes on, or was not suspended.
+    Resume,
     /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
     Answer { request: u64, payload: Option<Vec<u8>> },
 }
@@ -66,6 +70,8 @@ pub struct Start {
     pub identity: Identity,
     /// With what its connections are encrypted, if they are.
     pub secure: Option<Secure>,
+    /// Memory is lent: the supervisor is asked for it, and may suspend the session.
+    pub lends: bool,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
     /// What the client is told of the socket for clients on this machine.
@@ -116,6 +122,14 @@ pub(crate) enum ToSupervisor {
     Share { request: u64, token: u128, kind: u8, payload: Vec<u8> },
     /// Do so no longer.
     Unshare { token: u128 },
+    /// Whether no command is taken up from now on.
+    Quiet { quiet: bool },
+    /// The client of a suspended session has something to do.
+    Wake,
+    /// Room, please, for so many bytes of a device in all; the driver has refused it, perhaps.
+    Room { request: u64, device: u32, bytes: u64, failed: bool },
+    /// No more than that is needed of a device.
+    Holds { device: u32, bytes: u64 },
     /// What has that token?
     Find { request: u64, token: u128, kind: u8 },
 }
@@ -183,6 +197,7 @@ impl Encode for ToWorker {
                 writer.put(&start.process);
                 writer.put(&start.identity);
                 writer.put(&start.secure);
+                writer.put(&start.lends);
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
                 writer.put(&start.platform);
@@ -193,6 +208,8 @@ impl Encode for ToWorker {
             }
             ToWorker::Board => writer.u8(2),
             ToWorker::Memory => writer.u8(4),
+            ToWorker::Suspend => writer.u8(50),
+            ToWorker::Resume => writer.u8(51),
             ToWorker::Meter => writer.u8(40),
             ToWorker::End { sentence } => {
                 writer.u8(41);
@@ -225,6 +242,7 @@ impl<'a> Decode<'a> for ToWorker {
                 process: reader.get()?,
                 identity: reader.get()?,
                 secure: reader.get()?,
+                lends: reader.get()?,
                 supervisor: reader.u32()?,
                 local: reader.get()?,
                 platform: reader.get()?,
@@ -232,6 +250,8 @@ impl<'a> Decode<'a> for ToWorker {
             1 => Ok(ToWorker::Lane { secure: reader.get()? }),
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
+            50 => Ok(ToWorker::Suspend),
+            51 => Ok(ToWorker::Resume),
             40 => Ok(ToWorker::Meter),
             41 => Ok(ToWorker::End { sentence: reader.get()? }),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
@@ -267,6 +287,23 @@ impl Encode for ToSupervisor {
                 writer.u128(*token);
                 writer.u8(*kind);
             }
+            ToSupervisor::Quiet { quiet } => {
+                writer.u8(50);
+                writer.put(quiet);
+            }
+            ToSupervisor::Wake => writer.u8(51),
+            ToSupervisor::Room { request, device, bytes, failed } => {
+                writer.u8(52);
+                writer.u64(*request);
+                writer.u32(*device);
+                writer.u64(*bytes);
+                writer.put(failed);
+            }
+            ToSupervisor::Holds { device, bytes } => {
+                writer.u8(53);
+                writer.u32(*device);
+                writer.u64(*bytes);
+            }
             ToSupervisor::Ready { snapshot } => {
                 writer.u8(5);
                 writer.bytes(snapshot);
@@ -288,6 +325,15 @@ impl<'a> Decode<'a> for ToSupervisor {
             }),
             3 => Ok(ToSupervisor::Unshare { token: reader.u128()? }),
             4 => Ok(ToSupervisor::Find { request: reader.u64()?, token: reader.u128()?, kind: reader.u8()? }),
+            50 => Ok(ToSupervisor::Quiet { quiet: reader.get()? }),
+            51 => Ok(ToSupervisor::Wake),
+            52 => Ok(ToSupervisor::Room {
+                request: reader.u64()?,
+                device: reader.u32()?,
+                bytes: reader.u64()?,
+                failed: reader.get()?,
+            }),
+            53 => Ok(ToSupervisor::Holds { device: reader.u32()?, bytes: reader.u64()? }),
             5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec() }),
             value => Err(DecodeError::Invalid { what: "message to the supervisor", value: value.into() }),
         }
@@ -313,6 +359,7 @@ mod tests {
             process: Process { id: 3, machine: 4 },
             identity: Identity::user(6),
             secure: Some(Secure { certificate: vec![1, 2], key: vec![3] }),
+            lends: true,
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
             platform: Some(vec![8, 9]),

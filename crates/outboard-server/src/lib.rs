@@ -14,6 +14,7 @@ pub mod logs;
 mod meter;
 pub mod sandbox;
 pub mod supervisor;
+pub mod suspend;
 pub mod worker;
 
 mod generated {

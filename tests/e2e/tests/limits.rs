@@ -1,6 +1,6 @@
 //! What a session may have of a server, and what it sees of it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -166,4 +166,92 @@ fn a_session_uses_its_share_of_the_multiprocessors() {
     // The part is never nothing.
     let server = Server::start_with(&["--driver", "cpu", "--session-multiprocessors", "1"], &[]);
     Program::new("portion").arg("1").through(&server).expect_success("portion");
+}
+
+/// A program that keeps memory and says when asked whether it is still there.
+struct Keeper {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Keeper {
+    fn start(server: &Server, bytes: u64) -> Keeper {
+        let mut command = Command::new(dist().join("bin/outboard"));
+        command.args(["run", "--server", server.address(), "--"]).arg(programs().join("memory_limit"));
+        command.args(["keep", &bytes.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("outboard run starts");
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+        line_with(&mut said, "ready");
+        Keeper { child, said }
+    }
+
+    fn ask(&mut self) {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "?").and_then(|()| input.flush()).expect("it reads");
+        line_with(&mut self.said, "right after");
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    const BYTES: u64 = 160 << 20;
+    let server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let suspended = || server.log().matches("an idle session is suspended").count();
+    let mut first = Keeper::start(&server, BYTES);
+    first.ask();
+    assert_eq!(suspended(), 0);
+    // There is no room for both at once.
+    let mut second = Keeper::start(&server, BYTES);
+    assert_eq!(suspended(), 1, "{}", server.log());
+    for _ in 0..2 {
+        first.ask();
+        second.ask();
+    }
+    assert_eq!(suspended(), 5, "they took turns");
+    // Who has ended needs no turn.
+    drop(second);
+    first.ask();
+    first.ask();
+    assert_eq!(suspended(), 5);
+    // One that will never have room is told so, and nobody is suspended for it.
+    let large = Program::new("memory_limit").arg("hold").arg(&(400_u64 << 20).to_string()).through(&server);
+    assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
+    assert_eq!(suspended(), 5);
+}
+
+#[test]
+fn a_session_is_not_suspended_if_the_host_has_no_room_for_it() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "100M"]);
+    let mut first = Keeper::start(&server, 160 << 20);
+    let large = Program::new("memory_limit").arg("hold").arg(&(160_u64 << 20).to_string()).through(&server);
+    assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
+    assert!(server.log().contains("the host has no room"), "{}", server.log());
+    first.ask();
+}
+
+#[test]
+fn memory_of_a_session_that_has_ended_is_not_seen_by_the_next() {
+    const BYTES: u64 = 64 << 20;
+    // With and without a worker that was there before.
+    for warm in ["0", "1"] {
+        let server = serve(&["--warm", warm]);
+        for _ in 0..3 {
+            let outcome = Program::new("memory_limit").arg("look").arg(&BYTES.to_string()).through(&server);
+            outcome.expect_success("memory_limit look");
+            assert!(outcome.stdout.starts_with("0 words of"), "{}", outcome.stdout);
+        }
+    }
 }

@@ -1,10 +1,13 @@
 //! How the devices are shared.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use outboard_server::identity::Limits;
 use outboard_server::supervisor;
-use outboard_server::supervisor::sharing::{Config, Modes};
+use outboard_server::supervisor::WorkerCommand;
+use outboard_server::supervisor::sharing::{Config, Modes, Oversubscribe};
 
 use crate::images::bytes;
 
@@ -26,6 +29,15 @@ pub(crate) struct Args {
     /// The share of each device's multiprocessors that a session may use, in percent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     session_multiprocessors: Option<u8>,
+    /// Lend the memory of idle sessions: one that needs room has an idle one suspended, whose memory moves to the host until its next call.
+    #[arg(long)]
+    oversubscribe: bool,
+    /// After how many seconds without a call a session is idle.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    idle: u64,
+    /// The most memory of the host that suspended sessions may take. Without it, what is free there.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    suspended_memory: Option<u64>,
     /// Sessions of one owner at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     owner_sessions: Option<u32>,
@@ -59,7 +71,7 @@ impl std::str::FromStr for Queue {
 }
 
 impl Args {
-    pub(crate) fn apply(&self, config: &mut supervisor::Config) {
+    pub(crate) fn apply(&self, config: &mut supervisor::Config, driver: &Path) {
         let limits = Limits {
             memory: self.session_memory,
             sessions: self.owner_sessions,
@@ -73,7 +85,19 @@ impl Args {
             sessions: Some(self.max_sessions as usize),
             queue: self.queue.0,
             patience: self.queue_time.map(Duration::from_secs),
+            oversubscribe: self.oversubscribe.then(|| {
+                let helper = [OsString::from("suspend-helper"), "--driver".into(), driver.into()];
+                Oversubscribe {
+                    idle: Duration::from_secs(self.idle),
+                    host_memory: self.suspended_memory,
+                    helper: WorkerCommand::this_program(helper),
+                }
+            }),
         };
+        if self.oversubscribe {
+            // The software device lets itself be suspended only then.
+            config.worker.env.push(("OUTBOARD_CPU_CHECKPOINT".into(), "1".into()));
+        }
         config.max_sessions = self.max_sessions as usize + FOR_QUESTIONS;
     }
 }

@@ -325,6 +325,7 @@ async fn hand_over(
         process,
         identity,
         secure,
+        lends: order.place.is_some() && config.sharing.oversubscribe.is_some(),
         supervisor: supervisor_id,
         local,
         platform,

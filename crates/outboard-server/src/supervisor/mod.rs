@@ -237,12 +237,14 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
-    let sessions = Sessions::new(config.max_sessions)?;
+    let lending = sharing::Lending::new(config.sharing.oversubscribe.clone(), config.sharing.memory);
+    let sessions = Sessions::new(config.max_sessions, lending)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, started) = (Drain::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
-    let queue = sharing::Queue::new(&config.sharing, true);
+    // What is lent is not promised.
+    let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
     let supervisor =
         std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate, tally });
     let tasks = tokio::task::LocalSet::new();

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::shares::Shares;
-use super::sharing::Place;
+use super::sharing::{Lending, Place, Shared};
 use super::totals::Totals;
 use super::workers::Worker;
 use crate::board::Board;
@@ -37,6 +37,7 @@ struct Table {
     totals: RefCell<Totals>,
     /// Told whenever a session ends.
     ended: Notify,
+    lending: Shared,
 }
 
 struct Entry {
@@ -67,6 +68,7 @@ pub(super) struct About {
     pub(super) peer: String,
     pub(super) kind: Kind,
     /// Its place among those who were let in, free again once nobody has it.
+    #[expect(dead_code, reason = "it is there to end with the session")]
     pub(super) place: Option<Rc<Place>>,
 }
 
@@ -147,11 +149,12 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 
 impl Sessions {
     /// None yet, and room for so many.
-    pub(super) fn new(most: usize) -> io::Result<Sessions> {
+    pub(super) fn new(most: usize, lending: Lending) -> io::Result<Sessions> {
         let (board, shared) = Board::create(most)?;
         let (sessions, shares) = (RefCell::default(), Shares::default());
         let (totals, ended) = (RefCell::default(), Notify::new());
-        let table = Table { sessions, board, shared, shares, totals, ended };
+        let lending = Rc::new(lending);
+        let table = Table { sessions, board, shared, shares, totals, ended, lending };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -184,8 +187,12 @@ impl Sessions {
             Entry { key, proofs, further, stop, about, worker: process, devices, client, since, phase, meter, seen };
         self.table.sessions.borrow_mut().insert(session, entry);
         let table = Rc::clone(&self.table);
+        let (orders, orders_in) = mpsc::unbounded_channel();
+        table.lending.begin(session, process, orders);
         tokio::task::spawn_local(async move {
-            look_after(worker, session, &table, further_in, stop_in, welcome).await;
+            let inbox = Inbox { further: further_in, stop: stop_in, orders: orders_in };
+            look_after(worker, session, &table, inbox, welcome).await;
+            table.lending.end(session);
             if let Some(entry) = table.sessions.borrow_mut().remove(&session) {
                 table.totals.borrow_mut().add_ended(&entry.about.identity.owner, &entry.read());
             }
@@ -333,18 +340,43 @@ async fn at(time: Option<tokio::time::Instant>) {
     }
 }
 
+/// What comes for a worker.
+struct Inbox {
+    /// Further connections, and what they are.
+    further: mpsc::Receiver<(ToWorker, OwnedFd)>,
+    stop: mpsc::Receiver<Stop>,
+    /// What comes without a connection.
+    orders: mpsc::UnboundedReceiver<ToWorker>,
+}
+
+impl Table {
+    /// How long nothing has been heard of a session's client.
+    fn idle(&self, session: u64) -> Option<Duration> {
+        self.sessions.borrow().get(&session).map(|entry| entry.read().idle())
+    }
+
+    /// Ends a session, and tells its client why.
+    fn stop(&self, session: u64, sentence: &str) {
+        if let Some(entry) = self.sessions.borrow().get(&session) {
+            // If the message box is full, the worker is being stopped already.
+            let _ = entry.stop.try_send(Stop { sentence: Some(sentence.to_owned()) });
+        }
+    }
+}
+
 /// Relays between a worker and the supervisor until the worker has ended.
 async fn look_after(
     mut worker: Worker,
     session: u64,
-    table: &Table,
-    mut further: mpsc::Receiver<(ToWorker, OwnedFd)>,
-    mut stop: mpsc::Receiver<Stop>,
+    table: &Rc<Table>,
+    inbox: Inbox,
     welcome: oneshot::Sender<Result<(), Unwelcome>>,
 ) {
     let started = Instant::now();
+    let Inbox { mut further, mut stop, mut orders } = inbox;
     let mut welcome = Some(welcome);
     let shares = &table.shares;
+    let (answers, mut answers_in) = mpsc::unbounded_channel();
     let mut stopped = false;
     let mut kill_at = None;
     let mut answer = |result: Result<(), Unwelcome>| {
@@ -379,6 +411,25 @@ async fn look_after(
                 Ok(Some((ToSupervisor::Find { request, token, kind }, _))) => {
                     shares.find(token, kind, |found| reply(&worker, session, request, found));
                 }
+                Ok(Some((ToSupervisor::Quiet { quiet }, _))) => table.lending.answered(session, quiet),
+                Ok(Some((ToSupervisor::Holds { device, bytes }, _))) => table.lending.holds(session, device, bytes),
+                Ok(Some((ToSupervisor::Wake, _))) => {
+                    let table = Rc::clone(table);
+                    tokio::task::spawn_local(async move {
+                        if !table.lending.wake(session, &|other| table.idle(other)).await {
+                            table.stop(session, "it was suspended, and its memory could not be brought back");
+                        }
+                    });
+                }
+                Ok(Some((ToSupervisor::Room { request, device, bytes, failed }, _))) => {
+                    let (table, answer) = (Rc::clone(table), answers.clone());
+                    tokio::task::spawn_local(async move {
+                        let idle = |other| table.idle(other);
+                        let granted = table.lending.room(session, device, bytes, failed, &idle).await;
+                        let payload = granted.then(Vec::new);
+                        let _ = answer.send(ToWorker::Answer { request, payload });
+                    });
+                }
                 Ok(None) => break,
                 // It was killed with messages unread.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
@@ -388,6 +439,16 @@ async fn look_after(
                     break;
                 }
             },
+            Some(order) = orders.recv() => {
+                if let Err(error) = worker.send(&order, None) {
+                    tracing::warn!(session, %error, "an order did not reach its worker");
+                }
+            }
+            Some(order) = answers_in.recv() => {
+                if let Err(error) = worker.send(&order, None) {
+                    tracing::warn!(session, %error, "an answer did not reach its worker");
+                }
+            }
             Some((what, connection)) = further.recv() => {
                 if let Err(error) = worker.send(&what, Some(connection.as_fd())) {
                     tracing::warn!(session, %error, "a connection did not reach its worker");

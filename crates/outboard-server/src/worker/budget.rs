@@ -113,9 +113,14 @@ impl Budget {
         self.held.changed.store(true, Ordering::Release);
     }
 
+    /// Whether anything has changed since [`Budget::has_changed`] was asked last.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.held.changed.load(Ordering::Acquire)
+    }
+
     /// Whether anything has changed since this was asked last.
     pub(crate) fn has_changed(&self) -> bool {
-        self.held.changed.load(Ordering::Acquire) && self.held.changed.swap(false, Ordering::AcqRel)
+        self.is_changed() && self.held.changed.swap(false, Ordering::AcqRel)
     }
 
     /// Keeps a charge for as long as the thing is there. What was kept for it before is free.

@@ -18,6 +18,9 @@ const USUAL: u64 = 16 << 20;
 /// Bytes of stack of a thread that it has so.
 const USUAL_STACK: u64 = 1 << 10;
 
+/// Memory is granted in steps.
+const STEP: u64 = 64 << 20;
+
 /// What a pool holds of its device, used or kept.
 fn reserved(table: &Table, pool: CUmemoryPool) -> u64 {
     let mut bytes = 0u64;
@@ -117,19 +120,83 @@ impl Worker {
         device: u32,
         mut attempt: impl FnMut(&mut Worker) -> Result<T, CUresult>,
     ) -> Result<T, CUresult> {
-        let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let first = attempt(self);
-        if !matches!(first, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) || self.budget.limit().is_none() {
-            return first;
+        const FULL: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let mut outcome = attempt(self);
+        if !matches!(outcome, Err(FULL)) || (self.budget.limit().is_none() && self.granted.is_none()) {
+            return outcome;
         }
-        self.trim(device);
-        match attempt(self) {
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.held_elsewhere(device) > 0 && self.ctx != 0 => {
-                self.settle();
-                self.trim(device);
-                attempt(self)
+        for settle in [false, true] {
+            let before = self.held_elsewhere(device);
+            if before == 0 || (settle && self.ctx == 0) {
+                break;
             }
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => full,
+            if settle {
+                self.settle();
+            }
+            self.trim(device);
+            // Without anything given back, there is no use in asking again.
+            if self.held_elsewhere(device) < before {
+                outcome = attempt(self);
+            }
+            if !matches!(outcome, Err(FULL)) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Asks for room for so many more bytes of a device, if memory is lent. `failed`: the driver has just refused them.
+    fn ask_for_room(&mut self, device: u32, more: u64, failed: bool) -> Outcome {
+        let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let Some(granted) = self.granted.as_ref().map(|granted| granted.get(&device).copied().unwrap_or(0)) else {
+            return if failed { full } else { Ok(()) };
+        };
+        let wanted = self.held(device).saturating_add(more);
+        if !failed && wanted <= granted {
+            return Ok(());
+        }
+        let bytes = wanted.checked_next_multiple_of(STEP).unwrap_or(u64::MAX).max(granted);
+        let Some(replier) = &self.replier else { return full };
+        if !replier.registry().room(device, bytes, failed).unwrap_or(false) {
+            return full;
+        }
+        if let Some(all) = &mut self.granted {
+            all.insert(device, bytes);
+        }
+        Ok(())
+    }
+
+    /// Tells the supervisor of memory that is not needed any more.
+    pub(super) fn give_back_grants(&mut self) {
+        let Some(granted) = self.granted.as_ref().filter(|_| self.budget.is_changed()) else { return };
+        let held = |device: &u32| self.held(*device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+        let less: Vec<(u32, u64)> = granted
+            .iter()
+            .map(|(device, granted)| (*device, held(device), *granted))
+            .filter(|(_, held, granted)| held < granted)
+            .map(|(device, held, _)| (device, held))
+            .collect();
+        for (device, bytes) in less {
+            if let (Some(granted), Some(replier)) = (&mut self.granted, &self.replier) {
+                granted.insert(device, bytes);
+                let _ = replier.registry().holds(device, bytes);
+            }
+        }
+    }
+
+    /// Allocates from the driver; if that has no room, others may lend it.
+    fn allocate<T>(
+        &mut self,
+        device: u32,
+        bytes: u64,
+        allocate: &mut impl FnMut(&mut Worker) -> Result<T, CUresult>,
+    ) -> Result<T, CUresult> {
+        self.ask_for_room(device, bytes, false)?;
+        match allocate(self) {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.granted.is_some() => {
+                self.ask_for_room(device, bytes, true)?;
+                allocate(self)
+            }
             outcome => outcome,
         }
     }
@@ -144,8 +211,10 @@ impl Worker {
         let bytes = taken(bytes);
         self.with_room(device, |worker| {
             let others = if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
+            // Asked for before it counts, so that it is not counted twice.
+            worker.ask_for_room(device, bytes, false)?;
             let charge = worker.budget.charge(device, bytes, others)?;
-            Ok((allocate(worker)?, charge))
+            Ok((worker.allocate(device, 0, &mut allocate)?, charge))
         })
     }
 
@@ -158,13 +227,16 @@ impl Worker {
         mut undo: impl FnMut(&mut Worker, u64),
     ) -> Result<u64, CUresult> {
         self.budget.changed();
-        let Some(limit) = self.budget.limit() else { return allocate(self) };
+        let limit = self.budget.limit().unwrap_or(u64::MAX);
+        if limit == u64::MAX && self.granted.is_none() {
+            return allocate(self);
+        }
         if bytes > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         self.with_room(device, |worker| {
             // Only what has been allocated tells how much the pool took for it.
-            let address = allocate(worker)?;
+            let address = worker.allocate(device, bytes, &mut allocate)?;
             if worker.held(device) <= limit {
                 return Ok(address);
             }

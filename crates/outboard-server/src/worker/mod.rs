@@ -110,6 +110,8 @@ pub struct Worker {
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
     budget: budget::Budget,
+    /// Bytes of each device, by ordinal, that the supervisor has granted, if memory is lent.
+    granted: Option<HashMap<u32, u64>>,
     /// Pools that the client has ended while there was memory in them, with the ordinals of their devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
@@ -175,6 +177,7 @@ impl Worker {
             shows_memory,
             stream_ordered: false,
             budget,
+            granted: start.lends.then(HashMap::new),
             ended_pools: Vec::new(),
             current: 0,
             entered: None,
@@ -312,6 +315,7 @@ impl Handler for Worker {
     }
 
     fn drained(&mut self) {
+        self.give_back_grants();
         self.show();
     }
 

@@ -1,12 +1,14 @@
 //! How a server's devices are shared: who may use them at once, what each session may have, and who waits.
 
 mod admission;
+mod lending;
 mod queue;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) use admission::Request;
+pub(super) use lending::{Lending, Shared};
 pub(super) use queue::{Place, Queue, Turned};
 
 use crate::identity::Limits;
@@ -31,7 +33,7 @@ pub struct Modes {
 }
 
 /// What holds for all clients, whatever they may have of their own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// What a session, and the sessions of an owner, may have at most.
     pub limits: Limits,
@@ -45,6 +47,19 @@ pub struct Config {
     pub queue: usize,
     /// How long each of them may wait.
     pub patience: Option<Duration>,
+    /// Whether idle sessions lend their memory.
+    pub oversubscribe: Option<Oversubscribe>,
+}
+
+/// How idle sessions lend their memory.
+#[derive(Debug, Clone)]
+pub struct Oversubscribe {
+    /// How long a session must not have been heard of.
+    pub idle: Duration,
+    /// Bytes of the host's memory that suspended sessions may take; what is free there unless this says so.
+    pub host_memory: Option<u64>,
+    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added.
+    pub helper: super::WorkerCommand,
 }
 
 impl std::str::FromStr for Mode {

@@ -8,6 +8,7 @@
 mod arrival;
 pub mod bulk;
 mod ending;
+mod gate;
 mod moving;
 mod pace;
 mod registry;
@@ -183,7 +184,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let bulk = Bulk::new(pace);
     let lane_welcome = Welcome { snapshot: Vec::new(), local: None, ..welcome }.encode();
     let control = Arc::new(control);
-    let registry = Registry::new(Arc::clone(&control));
+    let registry = Registry::new(Arc::clone(&control), start.lends);
     let moving = Arc::new(Moving::new()?);
     let ending = Arc::new(Ending::default());
     let lanes = watch::Lanes { bulk: bulk.clone(), welcome: lane_welcome, secure };
@@ -227,6 +228,7 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
     let spin = spin();
     // Through memory that both share no bytes travel.
     let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
+    let gate = replier.registry().gate();
     let mut incoming = Incoming::new();
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
@@ -251,8 +253,18 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
         if let Some(pace) = pace {
             pace.catch_up();
         }
-        if !read(stream, &mut incoming, spin, || (handler.look(), replier.flush()))? {
+        let look = || {
+            let again = handler.look();
+            if let Some(gate) = gate.filter(|_| !again) {
+                gate.leave();
+            }
+            (again, replier.flush())
+        };
+        if !read(stream, &mut incoming, spin, look)? {
             return Ok(());
+        }
+        if let Some(gate) = gate {
+            gate.enter(|| replier.registry().wake());
         }
     }
 }

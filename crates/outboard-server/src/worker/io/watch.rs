@@ -79,6 +79,12 @@ fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
             (ToWorker::Lane { .. } | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
+            (ToWorker::Suspend, _) => registry.suspend(),
+            (ToWorker::Resume, _) => {
+                if let Some(gate) = registry.gate() {
+                    gate.open();
+                }
+            }
             (ToWorker::End { sentence }, _) => ending.end(&sentence),
             (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");

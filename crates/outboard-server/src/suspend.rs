@@ -1,0 +1,76 @@
+//! Suspending the GPU side of a worker and having it go on, by the driver's own means. Another process than the worker does it, and never the
+//! supervisor, which loads no driver.
+
+use std::path::Path;
+
+use outboard_abi::{CUcheckpointLockArgs, CUresult};
+use outboard_driver::{Library, Table, call};
+
+/// How long a worker's queued work may take to end before it is left alone, in milliseconds.
+const LOCK_MS: u32 = 3000;
+
+/// What to do to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Move its memory to the host and free it on the device.
+    Suspend,
+    /// Move it back.
+    Resume,
+}
+
+impl Action {
+    /// As the helper's command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Suspend => "suspend",
+            Action::Resume => "resume",
+        }
+    }
+}
+
+impl std::str::FromStr for Action {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Action, String> {
+        [Action::Suspend, Action::Resume]
+            .into_iter()
+            .find(|action| action.name() == text)
+            .ok_or_else(|| format!("`{text}` is neither suspend nor resume"))
+    }
+}
+
+/// Suspends or resumes a process of this user.
+///
+/// # Safety
+/// The file is a CUDA driver library, whose initialisers this runs.
+pub unsafe fn run(driver: &Path, action: Action, process: u32) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    let library = unsafe { Library::load(driver) }.map_err(|error| error.to_string())?;
+    let table = &library.table;
+    let process = i32::try_from(process).map_err(|_| format!("there is no process {process}"))?;
+    // Not every driver asks for it; one that cannot start says so in what follows.
+    let _ = call!(table, cuInit(0));
+    let failed = |step: &str| {
+        let step = step.to_owned();
+        move |error: CUresult| format!("the driver could not {step} process {process}: error {}", error.0)
+    };
+    match action {
+        Action::Suspend => {
+            lock(table, process).map_err(failed("lock"))?;
+            call!(table, cuCheckpointProcessCheckpoint(process, core::ptr::null_mut())).map_err(|error| {
+                // As it was, so that its client notices nothing.
+                let _ = call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut()));
+                failed("checkpoint")(error)
+            })
+        }
+        Action::Resume => {
+            call!(table, cuCheckpointProcessRestore(process, core::ptr::null_mut())).map_err(failed("restore"))?;
+            call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut())).map_err(failed("unlock"))
+        }
+    }
+}
+
+fn lock(table: &Table, process: i32) -> Result<(), CUresult> {
+    let mut args = CUcheckpointLockArgs { timeoutMs: LOCK_MS, reserved0: 0, reserved1: [0; 7] };
+    call!(table, cuCheckpointProcessLock(process, &raw mut args))
+}

@@ -1,0 +1,97 @@
+//! Between a client's commands and a driver that may be suspended.
+//!
+//! While the dispatcher has commands, or waits for the device on their behalf, the gate is busy. Otherwise the supervisor may have it closed, and
+//! then the next command waits until the supervisor has had the driver resumed.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::meter::{self, State as Shown};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Busy,
+    Idle,
+    Closed,
+}
+
+/// The gate.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(super) fn new() -> Gate {
+        Gate { state: Mutex::new(State::Busy), opened: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commands have come. If the gate is closed, says so by `wake`, and waits.
+    pub(super) fn enter(&self, wake: impl FnOnce()) {
+        let mut state = self.lock();
+        if *state == State::Closed {
+            wake();
+            while *state == State::Closed {
+                state = self.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        *state = State::Busy;
+    }
+
+    /// Nothing is left to do.
+    pub(super) fn leave(&self) {
+        let mut state = self.lock();
+        if *state == State::Busy {
+            *state = State::Idle;
+        }
+    }
+
+    /// Closes the gate if nothing is to do; whether it is closed.
+    pub(super) fn close(&self) -> bool {
+        let mut state = self.lock();
+        if *state == State::Idle {
+            *state = State::Closed;
+            meter::page().set_state(Shown::Suspended);
+        }
+        *state == State::Closed
+    }
+
+    /// Opens it again.
+    pub(super) fn open(&self) {
+        let mut state = self.lock();
+        if *state == State::Closed {
+            *state = State::Idle;
+            meter::page().set_state(Shown::Serving);
+            self.opened.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_closed_gate_holds_commands_up_until_it_opens() {
+        let gate = Gate::new();
+        assert!(!gate.close(), "there may be commands");
+        gate.leave();
+        assert!(gate.close() && gate.close());
+        gate.leave();
+        let (asked, asked_for) = channel();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(|| gate.enter(|| asked.send(()).unwrap()));
+            asked_for.recv().unwrap();
+            assert!(!inside.is_finished());
+            gate.open();
+            inside.join().unwrap();
+        });
+        assert!(!gate.close(), "the command is being carried out");
+        gate.enter(|| panic!("it is open"));
+    }
+}
