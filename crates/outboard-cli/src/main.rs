@@ -23,6 +23,7 @@ mod sessions;
 mod suspend;
 mod token;
 mod top;
+mod trace;
 mod watched;
 
 use std::path::PathBuf;
@@ -52,6 +53,8 @@ enum Command {
     Sessions(sessions::Args),
     /// Show who uses a server on this machine, live.
     Top(top::Args),
+    /// Write down what a session does for a while, as spans for trace viewers.
+    Trace(trace::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
     /// Make, list and revoke the tokens by which a server on this machine knows its clients.
@@ -93,6 +96,7 @@ fn main() -> miette::Result<()> {
         Command::Devices(args) => devices::devices(&args),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),
+        Command::Trace(args) => trace::trace(args),
         Command::Kill(args) => kill::kill(args),
         Command::Token(args) => token::token(args),
         Command::Profile(args) => profile::profile(&args),

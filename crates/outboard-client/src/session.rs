@@ -11,7 +11,7 @@ use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::{fault, profile};
 use outboard_transport::Any;
 use outboard_wire::graph::NodeParams;
-use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
@@ -674,7 +674,7 @@ pub(crate) fn open_link(
         client: client_name(),
         purpose: purpose(target.devices.clone()),
         process: crate::process::this(),
-        more: Extensions::default(),
+        more: more(),
     };
     let server = target.address.to_string();
     let (link, welcome) = Link::connect(&Any, &server, &hello, config, notices)?;
@@ -682,6 +682,19 @@ pub(crate) fn open_link(
     let platform: Platform = reader.get()?;
     reader.finish()?;
     Ok((link, platform, server))
+}
+
+/// The variable of a process that is part of a trace.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+
+/// What is said besides.
+fn more() -> Extensions {
+    let mut more = Extensions::default();
+    let parent = std::env::var(TRACE_VARIABLE).ok();
+    if let Some(parent) = parent.as_deref().and_then(TraceParent::parse) {
+        more.set(TRACE, &parent);
+    }
+    more
 }
 
 /// Who is calling, for the server's log.

@@ -37,6 +37,13 @@ pub enum Ask {
     Sessions,
     /// End sessions.
     Kill(Which),
+    /// What a session does for a while.
+    Trace {
+        /// The beginning of its number.
+        session: String,
+        /// For how long, in seconds.
+        seconds: f64,
+    },
 }
 
 /// Which sessions are meant.
@@ -68,6 +75,8 @@ pub enum Answer {
     Sessions(Listing),
     /// To [`Ask::Kill`]: the numbers of the sessions that end.
     Killed(Vec<String>),
+    /// To [`Ask::Trace`]: OTLP in JSON.
+    Trace(serde_json::Value),
     /// Nothing was done, for this reason.
     Error(String),
 }
@@ -223,6 +232,16 @@ impl Admin {
     pub fn kill(&mut self, which: Which) -> io::Result<Vec<String>> {
         match self.ask(Ask::Kill(which))? {
             Answer::Killed(sessions) => Ok(sessions),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What a session does for so many seconds, as OTLP in JSON.
+    pub fn trace(&mut self, session: String, seconds: f64) -> io::Result<serde_json::Value> {
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.stream.set_read_timeout(Some(PATIENCE + time))?;
+        match self.ask(Ask::Trace { session, seconds })? {
+            Answer::Trace(trace) => Ok(trace),
             other => Err(unexpected(&other)),
         }
     }

@@ -13,6 +13,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::trace::Span;
+
 use crate::identity::Identity;
 
 /// Supervisor to worker.
@@ -26,6 +28,8 @@ pub(crate) enum ToWorker {
     Board,
     /// The session's meter comes along; it follows the board.
     Meter,
+    /// Spans are wanted from now on, as parts of this one; or no longer.
+    Trace { on: bool, root: u64 },
     /// The session is to end now; the client is told this.
     End { sentence: String },
     /// The connection that comes along is one more lane of the session; if `secure`, it is encrypted.
@@ -130,6 +134,8 @@ pub(crate) enum ToSupervisor {
     Room { request: u64, device: u32, bytes: u64, failed: bool },
     /// No more than that is needed of a device.
     Holds { device: u32, bytes: u64 },
+    /// What took how long; how many spans there was no room for since the last time; whether no more come.
+    Spans { spans: Vec<Span>, dropped: u64, last: bool },
     /// What has that token?
     Find { request: u64, token: u128, kind: u8 },
 }
@@ -211,6 +217,11 @@ impl Encode for ToWorker {
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
             ToWorker::Meter => writer.u8(40),
+            ToWorker::Trace { on, root } => {
+                writer.u8(42);
+                writer.put(on);
+                writer.u64(*root);
+            }
             ToWorker::End { sentence } => {
                 writer.u8(41);
                 writer.str(sentence);
@@ -253,6 +264,7 @@ impl<'a> Decode<'a> for ToWorker {
             50 => Ok(ToWorker::Suspend),
             51 => Ok(ToWorker::Resume),
             40 => Ok(ToWorker::Meter),
+            42 => Ok(ToWorker::Trace { on: reader.get()?, root: reader.u64()? }),
             41 => Ok(ToWorker::End { sentence: reader.get()? }),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
             5 => Ok(ToWorker::Warm(Warm { contexts: reader.get()?, supervisor: reader.u32()? })),
@@ -276,6 +288,12 @@ impl Encode for ToSupervisor {
                 writer.u128(*token);
                 writer.u8(*kind);
                 writer.put(payload);
+            }
+            ToSupervisor::Spans { spans, dropped, last } => {
+                writer.u8(40);
+                writer.put(spans);
+                writer.u64(*dropped);
+                writer.put(last);
             }
             ToSupervisor::Unshare { token } => {
                 writer.u8(3);
@@ -323,6 +341,7 @@ impl<'a> Decode<'a> for ToSupervisor {
                 kind: reader.u8()?,
                 payload: reader.get()?,
             }),
+            40 => Ok(ToSupervisor::Spans { spans: reader.get()?, dropped: reader.u64()?, last: reader.get()? }),
             3 => Ok(ToSupervisor::Unshare { token: reader.u128()? }),
             4 => Ok(ToSupervisor::Find { request: reader.u64()?, token: reader.u128()?, kind: reader.u8()? }),
             50 => Ok(ToSupervisor::Quiet { quiet: reader.get()? }),

@@ -15,6 +15,7 @@ mod meter;
 pub mod sandbox;
 pub mod supervisor;
 pub mod suspend;
+mod trace;
 pub mod worker;
 
 mod generated {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use outboard_server::supervisor::{Config, Socket, metrics};
+use outboard_server::supervisor::traces::Collector;
+use outboard_server::supervisor::{Config, Socket, metrics, traces};
 
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {
@@ -17,6 +18,9 @@ pub(crate) struct ObserveArgs {
     /// Let other machines read the metrics, which tell owners' names.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
+    /// Send spans of every session to this collector, http://HOST[:PORT], as OTLP over HTTP. `outboard trace` takes those of one session without it.
+    #[arg(long, value_name = "URL")]
+    traces: Option<Collector>,
 }
 
 impl ObserveArgs {
@@ -26,6 +30,7 @@ impl ObserveArgs {
             Some(path) if path.as_os_str() == "none" => Socket::Off,
             Some(path) => Socket::At(path),
         };
+        config.traces = traces::Config { collector: self.traces };
         config.metrics = metrics::Config { listen: self.metrics, public: self.metrics_public };
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use outboard_wire::Code;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,6 +16,7 @@ use tokio::time::timeout;
 use super::local::{self, Access, Door, Socket};
 use super::sessions::{About, Kind, Shown};
 use super::sharing::{Mode, Modes};
+use super::traces::LAST_SPANS;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
     Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
@@ -107,7 +109,7 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
         let mut bytes = vec![0; len];
         timeout(PATIENCE, stream.read_exact(&mut bytes)).await??;
         let answer = match serde_json::from_slice::<Question>(&bytes) {
-            Ok(question) => answer(supervisor, question.ask),
+            Ok(question) => answer(supervisor, question.ask).await,
             Err(error) => Answer::Error(format!(
                 "this server ({}, administration {VERSION}) does not understand the question: {error}",
                 env!("CARGO_PKG_VERSION")
@@ -122,11 +124,15 @@ async fn reply(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
     timeout(PATIENCE, stream.write_all(&bytes)).await?
 }
 
-fn answer(supervisor: &Supervisor, ask: Ask) -> Answer {
+async fn answer(supervisor: &Supervisor, ask: Ask) -> Answer {
     match ask {
         Ask::Sessions => Answer::Sessions(listing(supervisor)),
         Ask::Kill(which) => match kill(supervisor, &which) {
             Ok(sessions) => Answer::Killed(sessions),
+            Err(sentence) => Answer::Error(sentence),
+        },
+        Ask::Trace { session, seconds } => match trace(supervisor, &session, seconds).await {
+            Ok(trace) => Answer::Trace(trace),
             Err(sentence) => Answer::Error(sentence),
         },
     }
@@ -219,6 +225,30 @@ fn kill(supervisor: &Supervisor, which: &Which) -> Result<Vec<String>, String> {
         tracing::info!(session, "ended by an administrator");
     }
     Ok(ended.into_iter().map(number).collect())
+}
+
+/// The longest trace, in seconds.
+const LONGEST_TRACE: f64 = 600.0;
+
+/// Has a session traced for a while.
+async fn trace(supervisor: &Supervisor, beginning: &str, seconds: f64) -> Result<serde_json::Value, String> {
+    let session = find(supervisor, beginning)?;
+    let time = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_TRACE)).unwrap_or_default();
+    let (sessions, traces) = (&supervisor.sessions, supervisor.sessions.traces());
+    if !traces.ask(session) {
+        return Err(format!("somebody else traces session {beginning} already"));
+    }
+    sessions.trace(session, true);
+    traces.wait(session, time).await;
+    if traces.all() {
+        // It goes on for the collector; what is on its way comes within one of the worker's rounds.
+        tokio::time::sleep(LAST_SPANS / 4).await;
+    } else {
+        sessions.trace(session, false);
+        traces.wait(session, LAST_SPANS).await;
+    }
+    sessions.close_trace(session);
+    Ok(traces.answer(session))
 }
 
 /// The session whose number begins so.

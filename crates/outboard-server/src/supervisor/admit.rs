@@ -9,8 +9,8 @@ use outboard_transport::tls::Fingerprint;
 use outboard_wire::handshake::auth::Secure;
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::{
-    Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, VERSION, Version,
-    Welcome,
+    Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, TRACE,
+    TraceParent, VERSION, Version, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
@@ -134,7 +134,9 @@ async fn go_on(
     let client = || -> Result<Client, Failure> {
         let mut identity = supervisor.gate.identify(&more, &way).map_err(Failure::Refused)?;
         identity.limits = identity.limits.and(supervisor.config.sharing.limits);
-        Ok(Client { name, process, identity })
+        // A part that makes no sense is as good as none: it is for people to look at.
+        let parent = more.get(TRACE).ok().flatten();
+        Ok(Client { name, process, identity, parent })
     };
     let encrypted = matches!(way, Way::Secure { .. });
     let order = match purpose {
@@ -238,6 +240,8 @@ struct Client {
     name: String,
     process: Process,
     identity: Identity,
+    /// The span of the client's that its session is part of.
+    parent: Option<TraceParent>,
 }
 
 /// What a new session is to be, and whose.
@@ -261,7 +265,8 @@ impl Order {
 
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
-        About { identity, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone() }
+        let parent = self.client.parent;
+        About { identity, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone(), parent }
     }
 }
 
@@ -306,7 +311,7 @@ async fn hand_over(
 ) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     let (session, key) = draw()?;
-    let Client { name: client, process, identity } = order.client.clone();
+    let Client { name: client, process, identity, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
     tracing::info!(session, peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
     let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());

@@ -15,6 +15,7 @@ pub mod sharing;
 pub mod standing;
 mod tally;
 mod totals;
+pub mod traces;
 mod warm;
 mod workers;
 
@@ -57,6 +58,8 @@ pub struct Config {
     pub auth: auth::Config,
     /// Where monitoring systems read how it goes.
     pub metrics: metrics::Config,
+    /// Where traces of sessions go.
+    pub traces: traces::Config,
     /// How to start a worker.
     pub worker: WorkerCommand,
     /// How long a client may take for its hello.
@@ -140,6 +143,7 @@ impl Config {
             admin: Socket::Off,
             auth: auth::Config::default(),
             metrics: metrics::Config::default(),
+            traces: traces::Config::default(),
             worker,
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
@@ -237,8 +241,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
+    let traces = std::rc::Rc::new(traces::Traces::new(&config.traces));
     let lending = sharing::Lending::new(config.sharing.oversubscribe.clone(), config.sharing.memory);
-    let sessions = Sessions::new(config.max_sessions, lending)?;
+    let sessions = Sessions::new(config.max_sessions, std::rc::Rc::clone(&traces), lending)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, started) = (Drain::default(), std::time::Instant::now());
@@ -254,6 +259,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         tasks.spawn_local(desk.serve(std::rc::Rc::clone(&supervisor)));
     }
     tasks.spawn_local(revoke(std::rc::Rc::clone(&supervisor)));
+    tasks.spawn_local(std::rc::Rc::clone(&traces).run());
     if let Some(metrics) = metrics {
         tasks.spawn_local(metrics.serve(std::rc::Rc::clone(&supervisor)));
     }
@@ -267,6 +273,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) }).await;
     drop(doors);
     tasks.run_until(sessions.stop_all()).await;
+    tasks.run_until(traces.finish()).await;
     tracing::info!("stopped");
     Ok(())
 }

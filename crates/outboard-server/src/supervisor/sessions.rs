@@ -9,18 +9,20 @@ use std::time::{Duration, Instant};
 
 use outboard_transport::tls;
 use outboard_wire::handshake::auth::{Proof, proven};
-use outboard_wire::handshake::{Refusal, RefusalCode};
+use outboard_wire::handshake::{Refusal, RefusalCode, TraceParent};
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::shares::Shares;
 use super::sharing::{Lending, Place, Shared};
 use super::totals::Totals;
+use super::traces::{Traces, Trail, Whose};
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToSupervisor, ToWorker};
 use crate::identity::Identity;
 use crate::meter::{Meter, Reading};
+use crate::trace::{Span, unix_now};
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {
@@ -35,6 +37,7 @@ struct Table {
     shares: Shares,
     /// What those have done that have ended.
     totals: RefCell<Totals>,
+    traces: Rc<Traces>,
     /// Told whenever a session ends.
     ended: Notify,
     lending: Shared,
@@ -49,6 +52,8 @@ struct Entry {
     /// Further connections on their way to the worker, and what they are.
     further: mpsc::Sender<(ToWorker, OwnedFd)>,
     stop: mpsc::Sender<Stop>,
+    /// What the worker is told without a connection.
+    orders: mpsc::UnboundedSender<ToWorker>,
     about: About,
     worker: u32,
     devices: Vec<u32>,
@@ -58,6 +63,12 @@ struct Entry {
     meter: Meter,
     /// What the meter has shown so far: it counts upwards only.
     seen: Cell<Reading>,
+    /// Where it is in its trace.
+    trail: Trail,
+    /// When the client had been welcomed, in nanoseconds since 1970.
+    welcomed: Cell<Option<u64>>,
+    /// Spans that were lost.
+    dropped: Cell<u64>,
 }
 
 /// What the supervisor knows of a session besides what its worker is told.
@@ -70,6 +81,8 @@ pub(super) struct About {
     /// Its place among those who were let in, free again once nobody has it.
     #[expect(dead_code, reason = "it is there to end with the session")]
     pub(super) place: Option<Rc<Place>>,
+    /// The span of the client's that the session is part of.
+    pub(super) parent: Option<TraceParent>,
 }
 
 /// What a connection with a worker of its own is for.
@@ -114,6 +127,11 @@ impl Entry {
         seen
     }
 
+    fn whose(&self, session: u64) -> Whose<'_> {
+        let (about, client, welcomed) = (&self.about, &*self.client, self.welcomed.get());
+        Whose { session, about, client, worker: self.worker, transport: self.read().transport(), welcomed }
+    }
+
     fn shown(&self, session: u64) -> Shown<'_> {
         let reading = self.read();
         let state = match self.phase.get() {
@@ -147,14 +165,24 @@ const MOST_PROOFS: usize = 64 << 10;
 /// How long workers have to end by themselves when the supervisor stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
+impl Table {
+    /// Spans have come from a worker.
+    fn spans(&self, session: u64, spans: Vec<Span>, dropped: u64, last: bool) {
+        if let Some(entry) = self.sessions.borrow().get(&session) {
+            entry.dropped.set(entry.dropped.get().saturating_add(dropped));
+            self.traces.take(&entry.trail, &entry.whose(session), spans, last);
+        }
+    }
+}
+
 impl Sessions {
     /// None yet, and room for so many.
-    pub(super) fn new(most: usize, lending: Lending) -> io::Result<Sessions> {
+    pub(super) fn new(most: usize, traces: Rc<Traces>, lending: Lending) -> io::Result<Sessions> {
         let (board, shared) = Board::create(most)?;
         let (sessions, shares) = (RefCell::default(), Shares::default());
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
-        let table = Table { sessions, board, shared, shares, totals, ended, lending };
+        let table = Table { sessions, board, shared, shares, totals, traces, ended, lending };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -180,20 +208,44 @@ impl Sessions {
         worker.send(&ToWorker::Meter, Some(meter.memory()))?;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
+        let (orders, orders_in) = mpsc::unbounded_channel();
+        self.table.lending.begin(session, process, orders.clone());
         let (welcome, welcomed) = oneshot::channel();
         let (phase, seen) = (Cell::new(Phase::Starting), Cell::new(Reading::default()));
         let since = Instant::now();
-        let entry =
-            Entry { key, proofs, further, stop, about, worker: process, devices, client, since, phase, meter, seen };
+        let trail = Trail::new(session, about.parent);
+        let (welcomed_at, dropped) = (Cell::new(None), Cell::new(0));
+        if self.table.traces.all() && about.kind == Kind::Session {
+            worker.send(&ToWorker::Trace { on: true, root: trail.root() }, None)?;
+        }
+        let entry = Entry {
+            key,
+            proofs,
+            further,
+            stop,
+            orders,
+            about,
+            worker: process,
+            devices,
+            client,
+            since,
+            phase,
+            meter,
+            seen,
+            trail,
+            welcomed: welcomed_at,
+            dropped,
+        };
         self.table.sessions.borrow_mut().insert(session, entry);
         let table = Rc::clone(&self.table);
-        let (orders, orders_in) = mpsc::unbounded_channel();
-        table.lending.begin(session, process, orders);
         tokio::task::spawn_local(async move {
             let inbox = Inbox { further: further_in, stop: stop_in, orders: orders_in };
             look_after(worker, session, &table, inbox, welcome).await;
             table.lending.end(session);
-            if let Some(entry) = table.sessions.borrow_mut().remove(&session) {
+            let ended = table.sessions.borrow_mut().remove(&session);
+            if let Some(entry) = ended {
+                table.traces.close(&entry.trail, &entry.whose(session), entry.dropped.get(), true);
+                table.traces.over(session);
                 table.totals.borrow_mut().add_ended(&entry.about.identity.owner, &entry.read());
             }
             table.board.clear(process);
@@ -302,6 +354,26 @@ impl Sessions {
         totals
     }
 
+    /// The traces of sessions.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.table.traces
+    }
+
+    /// Has a session's worker make spans, or no more.
+    pub(super) fn trace(&self, session: u64, on: bool) {
+        if let Some(entry) = self.table.sessions.borrow().get(&session) {
+            // It may be ending.
+            let _ = entry.orders.send(ToWorker::Trace { on, root: entry.trail.root() });
+        }
+    }
+
+    /// The spans of a session that only the supervisor knows of, for whoever has asked.
+    pub(super) fn close_trace(&self, session: u64) {
+        if let Some(entry) = self.table.sessions.borrow().get(&session) {
+            self.table.traces.close(&entry.trail, &entry.whose(session), entry.dropped.get(), false);
+        }
+    }
+
     /// Looks at all sessions, in no order.
     pub(super) fn each(&self, mut look: impl FnMut(Shown<'_>)) {
         self.table.sessions.borrow().iter().for_each(|(session, entry)| look(entry.shown(*session)));
@@ -395,11 +467,15 @@ async fn look_after(
                         && entry.phase.get() == Phase::Starting
                     {
                         entry.phase.set(Phase::Serving);
+                        entry.welcomed.set(Some(unix_now()));
                     }
                     answer(Ok(()));
                 }
                 // It was still getting ready when it was given its client.
                 Ok(Some((ToSupervisor::Ready { .. }, _))) => {}
+                Ok(Some((ToSupervisor::Spans { spans, dropped, last }, _))) => {
+                    table.spans(session, spans, dropped, last);
+                }
                 Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => {
                     answer(Err(Unwelcome::Refused(Refusal { code, sentence })));
                 }

@@ -32,6 +32,7 @@ mod portion;
 mod prepared;
 mod shares;
 mod space;
+pub(crate) mod spans;
 mod staging;
 mod waits;
 mod warm;
@@ -335,7 +336,14 @@ impl Handler for Worker {
             self.replier = Some(replier.clone());
         }
         let incoming = Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
-        let outcome: Outcome = match crate::generated::dispatch::dispatch(self, &incoming) {
+        let traced = (class == Class::Module && spans::on()).then(std::time::Instant::now);
+        let dispatched = crate::generated::dispatch::dispatch(self, &incoming);
+        if let Some(begun) = traced {
+            let message = outboard_wire::messages::name(incoming.op).unwrap_or_default();
+            let bytes = spans::number("outboard.bytes", incoming.payload.len() as u64);
+            spans::record("module", begun, vec![spans::text("outboard.command", message), bytes]);
+        }
+        let outcome: Outcome = match dispatched {
             Ok(Some(outcome)) => outcome,
             Ok(None) => return self.violated(&format_args!("there is no message {}", command.op)),
             Err(error) => return self.violated(&error),

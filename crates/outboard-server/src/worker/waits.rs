@@ -13,6 +13,7 @@ use outboard_wire::messages::Call;
 use super::Worker;
 use super::answer::{Answer, Outcome};
 use super::objects::{Context, Handle, current};
+use super::spans;
 
 /// Streams of a context that are looked at one by one; with more of them in use, a helper waits for the context.
 const MOST_STREAMS: usize = 4;
@@ -25,7 +26,23 @@ pub(crate) enum Wait {
     Event(Handle<outboard_abi::CUevent_st>),
 }
 
+/// A wait is over.
+fn waited(kind: &str, begun: Instant) {
+    crate::meter::page().waited(begun.elapsed());
+    if spans::on() {
+        spans::record("wait", begun, vec![spans::text("outboard.for", kind)]);
+    }
+}
+
 impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Wait::Context => "context",
+            Wait::Stream(_) => "stream",
+            Wait::Event(_) => "event",
+        }
+    }
+
     fn block(self, table: &Table) -> Outcome {
         match self {
             Wait::Context => call!(table, cuCtxSynchronize()),
@@ -327,8 +344,9 @@ impl Worker {
         let blocks = !watched.passed && (self.stream_ordered || matches!(watched.wait, Wait::Context));
         let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         self.tell();
+        let (kind, begun) = (watched.wait.name(), watched.begun);
         (watched.finish)(outcome);
-        crate::meter::page().waited(watched.begun.elapsed());
+        waited(kind, begun);
     }
 
     /// Has helper threads wait for all that the dispatcher looks at.
@@ -355,7 +373,7 @@ impl Worker {
                 copies.tell(replier);
             }
             // Who has the answer may look at the meter next.
-            crate::meter::page().waited(begun.elapsed());
+            waited(wait.name(), begun);
             finish(outcome);
         });
     }

@@ -7,9 +7,11 @@ pub mod auth;
 mod extensions;
 mod refusal;
 pub mod sharing;
+mod trace;
 
 pub use extensions::{Extensions, Kind};
 pub use refusal::{Refusal, RefusalCode};
+pub use trace::{TRACE, TraceParent};
 
 use crate::code::Code;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};

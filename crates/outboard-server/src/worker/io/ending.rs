@@ -29,6 +29,7 @@ impl Ending {
             // A socket that is closed with bytes unread takes what was said back. The dispatcher goes on reading meanwhile.
             std::thread::sleep(GRACE);
         }
+        crate::worker::spans::finish();
         exit(SERVED)
     }
 }

@@ -199,6 +199,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let replier = Replier::new(Arc::clone(&stream), bulk, registry, memory);
     ending.serve(&replier);
     let result = dispatch(&*stream, &replier, &mut handler);
+    super::spans::finish();
     handler.closed();
     match result {
         Ok(()) => {

@@ -61,7 +61,7 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
+fn watch_supervisor(control: &Arc<OwnedFd>, watched: &Watched, ending: &Ending) {
     let Watched { registry, lanes, moving } = watched;
     while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
         match (message, connection) {
@@ -85,6 +85,7 @@ fn watch_supervisor(control: &OwnedFd, watched: &Watched, ending: &Ending) {
                     gate.open();
                 }
             }
+            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, control),
             (ToWorker::End { sentence }, _) => ending.end(&sentence),
             (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Flag;
 
-use super::watch::{Step, Watched};
+use super::watch::{Step, Watched, What};
 use super::{Failed, Place, Target, Transfer};
 use crate::worker::io::Sink;
 
@@ -129,6 +129,7 @@ pub(crate) fn copy_in(
         copy.broken.store(true, Ordering::Release);
         copy.transfer.let_pass();
     }
-    place.watcher.add(Box::new(Emptying { copy, reached, taken: 0, gave_up: false }));
+    let what = What { to_device: true, way: "lanes", bytes: cut.len() };
+    place.watcher.add(Box::new(Emptying { copy, reached, taken: 0, gave_up: false }), what);
     queued.map_err(Failed::BrokeOff)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Flag;
 
-use super::watch::{Step, Watched};
+use super::watch::{Step, Watched, What};
 use super::{Failed, Place, Target, Transfer};
 
 /// A copy to the host that has been queued.
@@ -108,7 +108,8 @@ pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -
     let copy = Arc::new(Out { transfer, sent, broken: AtomicBool::new(false) });
     // Bytes may go while the copy is being queued.
     let watched = Filling { copy: Arc::clone(&copy), given: 0, gave_up: false };
-    place.watcher.add(Box::new(watched));
+    let what = What { to_device: false, way: "lanes", bytes: cut.len() };
+    place.watcher.add(Box::new(watched), what);
     if let Err(error) = copy.transfer.copy_out(src) {
         copy.broken.store(true, Ordering::Release);
         copy.transfer.let_pass();

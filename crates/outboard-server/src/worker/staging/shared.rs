@@ -13,7 +13,7 @@ use outboard_session::groups::{BLOCK, BROKE_OFF, FLAGS, Flag, Groups, NOT_QUEUED
 use outboard_transport::Memory;
 
 use super::memory::{REGISTER, View};
-use super::watch::{Step, Watched};
+use super::watch::{Step, Watched, What};
 use super::{Place, Pool, Queue, Target};
 
 /// Which blocks of the shared memory the device knows: the context that registered each, and its address there.
@@ -129,7 +129,8 @@ pub(crate) fn copy_staged(
             let (slot, round) = groups.place(groups.count() - 1);
             let last = if staged.to_device { Flag::Free(slot) } else { Flag::Full(slot) };
             let (pool, memory) = (Arc::clone(place.pool), Arc::clone(memory));
-            place.watcher.add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }));
+            let what = What { to_device: staged.to_device, way: "shared", bytes: staged.cut.len() };
+            place.watcher.add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }), what);
             Ok(())
         }
         Err(error) => {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::worker::helpers::Helpers;
+use crate::worker::spans;
 
 /// How long it looks without a pause, and its pauses after that. The last is what a stream that stands still costs.
 const LOOK: Duration = Duration::from_micros(200);
@@ -43,6 +44,48 @@ pub(super) trait Watched: Send {
 
     /// Its stream will not move any more.
     fn give_up(&mut self);
+}
+
+/// What a copy is, for who traces it.
+pub(super) struct What {
+    pub(super) to_device: bool,
+    pub(super) way: &'static str,
+    pub(super) bytes: u64,
+}
+
+/// A copy of which a span is to be made.
+struct Timed {
+    copy: Box<dyn Watched>,
+    what: What,
+    begun: Instant,
+}
+
+impl Watched for Timed {
+    fn step(&mut self) -> Step {
+        match self.copy.step() {
+            Step::Ended => {
+                let direction = if self.what.to_device { "to_device" } else { "from_device" };
+                let attributes = vec![
+                    spans::number("outboard.bytes", self.what.bytes),
+                    spans::text("outboard.direction", direction),
+                    spans::text("outboard.way", self.what.way),
+                ];
+                spans::record("copy", self.begun, attributes);
+                Step::Ended
+            }
+            // Nobody nudges for copies that the client sees to itself; their end is to be seen all the same.
+            Step::ForBytes if self.what.way == "shared" => Step::ForDevice,
+            step => step,
+        }
+    }
+
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.alive()
+    }
+
+    fn give_up(&mut self) {
+        self.copy.give_up();
+    }
 }
 
 /// The thread, as others see it.
@@ -88,7 +131,9 @@ impl Watcher {
     }
 
     /// Looks after a copy until it has ended.
-    pub(super) fn add(self: &Arc<Watcher>, copy: Box<dyn Watched>) {
+    pub(super) fn add(self: &Arc<Watcher>, copy: Box<dyn Watched>, what: What) {
+        let timed = spans::on();
+        let copy = if timed { Box::new(Timed { copy, what, begun: Instant::now() }) } else { copy };
         self.started.call_once(|| {
             let watcher = Arc::clone(self);
             let spawned = std::thread::Builder::new().name("copies".into()).spawn(move || watcher.run());

@@ -1,0 +1,127 @@
+//! Spans of this worker's session, while somebody wants them. What makes one asks first whether it is wanted: one relaxed load.
+//!
+//! A thread sends them to the supervisor a few times a second. What there is no room for is dropped and counted: nothing waits here.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::control::{self, LONGEST, ToSupervisor};
+use crate::trace::{Span, Value, unix_now};
+
+/// Whether spans are wanted.
+static ON: AtomicBool = AtomicBool::new(false);
+static STATE: Mutex<State> = Mutex::new(State { spans: Vec::new(), dropped: 0, root: 0, control: None, runs: false });
+/// Told when they are no longer wanted.
+static CHANGED: Condvar = Condvar::new();
+/// The last one's number. They are unique within the session; the supervisor makes them so within the trace.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+struct State {
+    spans: Vec<Span>,
+    dropped: u64,
+    /// What they are part of.
+    root: u64,
+    control: Option<Arc<OwnedFd>>,
+    /// Whether there is a thread that sends.
+    runs: bool,
+}
+
+/// How often spans are sent.
+const EVERY: Duration = Duration::from_millis(200);
+/// Spans that wait to be sent.
+const MOST: usize = 16 << 10;
+/// Spans of one message: with names and attributes of ours, far from the longest.
+const BATCH: usize = 256;
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether spans are wanted.
+#[inline]
+pub(crate) fn on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Makes spans from now on, as parts of `root`; or no more.
+pub(super) fn set(on: bool, root: u64, control: &Arc<OwnedFd>) {
+    let mut state = state();
+    state.root = root;
+    state.control = Some(Arc::clone(control));
+    ON.store(on, Ordering::Relaxed);
+    if on && !state.runs {
+        state.runs = std::thread::Builder::new().name("spans".into()).spawn(run).is_ok();
+    }
+    CHANGED.notify_all();
+}
+
+/// Sends what there is, when the session ends.
+pub(super) fn finish() {
+    if on() {
+        drop(send(state(), true));
+    }
+}
+
+fn run() {
+    loop {
+        let state = CHANGED.wait_timeout(state(), EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        let mut ended = !on();
+        let mut state = send(state, ended);
+        // It may be wanted again meanwhile.
+        ended &= !on();
+        if ended {
+            state.runs = false;
+            return;
+        }
+    }
+}
+
+/// Sends what has been gathered; `last` tells that no more comes.
+fn send(mut state: MutexGuard<'static, State>, last: bool) -> MutexGuard<'static, State> {
+    let Some(control) = state.control.clone() else { return state };
+    let mut spans = std::mem::take(&mut state.spans);
+    while !spans.is_empty() || last {
+        let batch: Vec<Span> = spans.drain(..spans.len().min(BATCH)).collect();
+        let (count, end) = (batch.len() as u64, last && spans.is_empty());
+        let message = ToSupervisor::Spans { spans: batch, dropped: state.dropped, last: end };
+        match control::send(control.as_fd(), &message, None) {
+            Ok(()) => state.dropped = 0,
+            // The supervisor does not keep up, or has gone.
+            Err(_) => state.dropped += count,
+        }
+        if end {
+            break;
+        }
+    }
+    state
+}
+
+/// A span that has just ended.
+#[cold]
+pub(crate) fn record(name: &str, begun: Instant, attributes: Vec<(String, Value)>) {
+    let ended = unix_now();
+    let lasted = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut state = state();
+    if state.spans.len() >= MOST {
+        state.dropped += 1;
+        return;
+    }
+    let span =
+        Span { id, parent: state.root, name: name.to_owned(), begun: ended.saturating_sub(lasted), ended, attributes };
+    state.spans.push(span);
+}
+
+/// A text as attribute.
+pub(crate) fn text(name: &str, value: impl Into<String>) -> (String, Value) {
+    (name.to_owned(), Value::Text(value.into()))
+}
+
+/// A number as attribute.
+pub(crate) fn number(name: &str, value: u64) -> (String, Value) {
+    (name.to_owned(), Value::Number(value))
+}
+
+const _: () = assert!(BATCH * 256 <= LONGEST, "a batch of spans fits into a message");
