@@ -30,6 +30,12 @@ pub enum CgroupError {
     /// Nobody has given the server a group.
     #[error("the server has no control group of its own (version 2) to divide: {0}")]
     None(String),
+    /// Other processes are in the group.
+    #[error(
+        "the control group {} has processes beside the server, and a group that is divided may have none: start the server in one of its own",
+        .0.display()
+    )]
+    Shared(PathBuf),
     /// A file of the group cannot be used.
     #[error("the control group cannot be used: {}: {error}", path.display())]
     File {
@@ -104,7 +110,11 @@ impl Cgroup {
                 }
                 continue;
             }
-            cgroup.write(&cgroup.folder.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+            let path = cgroup.folder.join("cgroup.subtree_control");
+            fs::write(&path, format!("+{controller}")).map_err(|error| match error.kind() {
+                io::ErrorKind::ResourceBusy => CgroupError::Shared(cgroup.folder.clone()),
+                _ => CgroupError::File { path, error },
+            })?;
         }
         cgroup.sweep();
         Ok(cgroup)
@@ -118,6 +128,11 @@ impl Cgroup {
         let member = Member { folder };
         if let Some(memory) = self.shares.memory {
             self.write(&member.folder.join("memory.max"), &memory.to_string())?;
+            let swap = member.folder.join("memory.swap.max");
+            // A system without swap need not have the file.
+            if swap.exists() {
+                self.write(&swap, "0")?;
+            }
             // The worker ends as one; a driver without some of its threads would hang.
             self.write(&member.folder.join("memory.oom.group"), "1")?;
         }

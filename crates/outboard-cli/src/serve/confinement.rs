@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// The user that workers run as, by name or number; needs a server that root starts. The user must be able to open the devices.
     #[arg(long, value_name = "USER")]
     worker_user: Option<String>,
-    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup, `auto` for the server's own if that was
-    /// delegated to it, `off` for none.
+    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup; `auto` for the server's own, which must be
+    /// delegated to it, once a limit asks for one; `off` for none.
     #[arg(long, default_value = "auto", value_name = "auto|off|DIR")]
     worker_cgroup: PathBuf,
     /// The most memory of this machine that a worker may have: its own, staging memory, and memory shared with its client. Needs a control group.
@@ -54,24 +54,16 @@ impl Args {
     /// The control group to use. One that was asked for, by name or by a limit, must be there.
     fn cgroup(&self) -> Result<Option<Cgroup>, Failure> {
         let shares = Shares { memory: self.worker_memory, tasks: self.worker_tasks };
-        let (found, needed) = match self.worker_cgroup.to_str() {
-            Some("off") if shares == Shares::default() => return Ok(None),
-            Some("off") => (Err(CgroupError::None("--worker-cgroup is off".to_owned())), true),
-            Some("auto") => (Cgroup::own(shares), shares != Shares::default()),
-            _ => (Cgroup::at(&self.worker_cgroup, shares), true),
+        let limited = shares != Shares::default();
+        let found = match self.worker_cgroup.to_str() {
+            Some("off" | "auto") if !limited => return Ok(None),
+            Some("off") => Err(CgroupError::None("--worker-cgroup is off".to_owned())),
+            Some("auto") => Cgroup::own(shares),
+            _ => Cgroup::at(&self.worker_cgroup, shares),
         };
-        match found {
-            Ok(cgroup) => Ok(Some(cgroup)),
-            Err(error) if needed => {
-                let help = "run the server as a systemd service with Delegate=yes, name a group of its own with --worker-cgroup, or leave out \
-                            --worker-memory and --worker-tasks";
-                Err(Failure::new(Code::CgroupUnusable, error.to_string(), help))
-            }
-            Err(error) => {
-                tracing::debug!(%error, "workers have no control groups of their own");
-                Ok(None)
-            }
-        }
+        let help = "run the server as a systemd service with Delegate=yes, name a group of its own with --worker-cgroup, or leave out \
+                    --worker-memory and --worker-tasks";
+        found.map(Some).map_err(|error| Failure::new(Code::CgroupUnusable, error.to_string(), help))
     }
 }
 
