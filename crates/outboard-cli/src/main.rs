@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod cdi;
 mod config;
 mod credentials;
 mod devices;
@@ -14,6 +15,7 @@ mod gauges;
 mod images;
 mod install;
 mod kill;
+mod manual;
 mod output;
 mod probe;
 mod profile;
@@ -67,6 +69,12 @@ enum Command {
     Doctor(doctor::Args),
     /// Check the configuration, or show what is in force.
     Config(config::Args),
+    /// Let containers use a server's devices, by the Container Device Interface.
+    Cdi(cdi::Args),
+    /// Print the completions for a shell.
+    Completions(manual::CompletionsArgs),
+    /// Write the manual pages to a folder.
+    Man(manual::ManArgs),
     /// Say what an error code means and what to do about it.
     Explain(explain::Args),
     /// Measure for `bench`, which starts it.
@@ -103,6 +111,9 @@ fn main() -> miette::Result<()> {
         Command::Bench(args) => bench::bench(&args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::DoctorTrial(args) => doctor::attempt(args),
+        Command::Cdi(args) => cdi::cdi(args),
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(args) => config::config(&args, cli.config, Cli::command()),
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),

@@ -1,0 +1,34 @@
+//! `outboard completions` and `outboard man`: what a packager installs for the shell.
+
+use std::path::PathBuf;
+
+use clap::Command;
+use clap_complete::Shell;
+use miette::Result;
+
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    shell: Shell,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ManArgs {
+    /// The folder to write to; it is made.
+    folder: PathBuf,
+}
+
+pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "outboard", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+pub(crate) fn man(args: &ManArgs, command: Command) -> Result<()> {
+    std::fs::create_dir_all(&args.folder).map_err(|error| Failure::file("make", &args.folder, &error))?;
+    let written = clap_mangen::generate_to(command.disable_help_subcommand(true), &args.folder);
+    Ok(written.map_err(|error| Failure::file("write to", &args.folder, &error))?)
+}
