@@ -1,5 +1,7 @@
 //! The project's own commands: `cargo xtask <command>`.
 
+#[cfg(test)]
+mod book;
 mod codegen;
 mod compatibility;
 mod counts;
@@ -9,6 +11,8 @@ mod errors;
 mod facts;
 mod fuzz;
 mod latency;
+#[cfg(test)]
+mod packaging;
 mod programs;
 mod server;
 mod stage;
@@ -17,6 +21,7 @@ mod test;
 mod tidy;
 mod toolchain;
 mod util;
+mod wheel;
 
 use clap::{Parser, Subcommand};
 
@@ -39,6 +44,8 @@ enum Command {
     Programs(programs::Args),
     /// Build everything and lay it out in target/dist/.
     Stage(stage::Args),
+    /// Make a Python wheel with the command, the client and the software device.
+    Wheel(wheel::Args),
     /// Run the fuzz targets for a while.
     Fuzz(fuzz::Args),
     /// Set up all that is needed and run several CUDA programs through a server.
@@ -60,6 +67,7 @@ fn main() -> std::process::ExitCode {
         Command::Toolchain(args) => toolchain::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Stage(args) => stage::run(&args),
+        Command::Wheel(args) => wheel::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),

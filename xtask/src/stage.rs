@@ -7,6 +7,8 @@
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
+//! lib/systemd, lib/sysusers.d           the service and its user
+//! share                                 completions and manual pages
 //! ```
 
 use crate::util::{self, root, step};
@@ -23,11 +25,27 @@ pub(crate) struct Args {
     release: bool,
 }
 
+/// What is made of machine code.
+pub(crate) const PROGRAMS: [&str; 4] = [
+    "bin/outboard",
+    "lib/outboard/client/libcuda.so.1",
+    "lib/outboard/client/libnvidia-ml.so.1",
+    "lib/outboard/liboutboard-cpu.so",
+];
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(args.release)?;
+    dist.manual()?;
     step(&format!("laid out in {}", dist.dir.display()));
     Ok(())
 }
+
+/// Where each shell looks for completions, below `share`.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/outboard"),
+    ("zsh", "zsh/site-functions/_outboard"),
+    ("fish", "fish/vendor_completions.d/outboard.fish"),
+];
 
 /// The laid-out files.
 pub(crate) struct Dist {
@@ -64,6 +82,25 @@ impl Dist {
         link("../liboutboard-cpu.so", &lib.join("cpu/libcuda.so.1"))?;
         link("libcuda.so.1", &lib.join("cpu/libcuda.so"))?;
         Ok(dist)
+    }
+
+    /// Writes what shells, readers of manuals and service managers look for.
+    fn manual(&self) -> Result<()> {
+        let share = self.dir.join("share");
+        for (shell, file) in COMPLETIONS {
+            let output = Command::new(self.outboard()).args(["completions", shell]).output();
+            let output = output.context("cannot run `outboard completions`")?;
+            if !output.status.success() {
+                bail!("`outboard completions {shell}`: {}", String::from_utf8_lossy(&output.stderr));
+            }
+            let file = share.join(file);
+            fs::create_dir_all(file.parent().unwrap_or(&share))?;
+            fs::write(&file, output.stdout).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        util::run(Command::new(self.outboard()).arg("man").arg(share.join("man/man1")))?;
+        let systemd = root().join("deploy/systemd");
+        place(&systemd.join("outboard.service"), &self.dir.join("lib/systemd/system/outboard.service"))?;
+        place(&systemd.join("outboard.sysusers.conf"), &self.dir.join("lib/sysusers.d/outboard.conf"))
     }
 
     /// The command `outboard`.

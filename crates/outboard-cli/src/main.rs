@@ -112,7 +112,7 @@ fn main() -> miette::Result<()> {
         Command::Doctor(args) => doctor::doctor(args),
         Command::DoctorTrial(args) => doctor::attempt(args),
         Command::Cdi(args) => cdi::cdi(args),
-        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Completions(args) => manual::completions(&args, &Cli::command()),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(args) => config::config(&args, cli.config, Cli::command()),
         Command::Explain(args) => explain::explain(&args),

@@ -21,8 +21,14 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<()> {
-    let mut script = Vec::new();
+/// The command as people see it: without what is hidden.
+fn visible(command: &Command) -> Command {
+    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    Command::new("outboard").args(command.get_arguments()).subcommands(shown)
+}
+
+pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<()> {
+    let (mut script, mut command) = (Vec::new(), visible(command));
     clap_complete::generate(args.shell, &mut command, "outboard", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }

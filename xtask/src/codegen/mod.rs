@@ -1,8 +1,9 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
 //! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
-//! cross the wire; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`.
+//! cross the wire; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
 
+mod book;
 mod coverage;
 mod front;
 mod model;
@@ -37,6 +38,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("api/wire.lock", messages.lock()),
         ("docs/coverage-nvml.md", nvml.page()),
         ("docs/coverage.md", coverage::page(&api, &messages)),
+        ("docs/errors/README.md", book::errors(&root)?),
+        ("docs/SUMMARY.md", book::summary(&root)?),
     ];
     let mut stale: Vec<PathBuf> = Vec::new();
     for (path, text) in outputs {

@@ -1,0 +1,104 @@
+"""Makes a wheel of an installation: `wheel.py DIST VERSION LICENCES OUTPUT`. `cargo xtask wheel` calls it.
+
+The command becomes a script of the wheel and the libraries its data, so that pip lays them out as any installation is: PREFIX/bin/outboard and
+PREFIX/lib/outboard. The module for JAX is a module of the interpreter, too.
+"""
+
+import base64
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+# What every system with a C library of this kind has, by PEP 600.
+SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+def floor(files):
+    """The oldest C library that has everything the files need, and nothing else may they need."""
+    newest = (2, 17)
+    for file in files:
+        text = subprocess.run(["objdump", "-p", file], check=True, capture_output=True, text=True).stdout
+        needed = set(re.findall(r"NEEDED\s+(\S+)", text))
+        if needed - SYSTEM:
+            sys.exit(f"{file} needs {', '.join(sorted(needed - SYSTEM))}, which a wheel may not expect")
+        for version in re.findall(r"\bGLIBC_(\d+)\.(\d+)", text):
+            newest = max(newest, tuple(map(int, version)))
+    return newest
+
+
+def machine(file):
+    """The name of the processor that a file is for."""
+    header = pathlib.Path(file).read_bytes()[:20]
+    return {62: "x86_64", 183: "aarch64"}[int.from_bytes(header[18:20], "little")]
+
+
+class Wheel:
+    def __init__(self, path):
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+        self.record = []
+
+    def add(self, name, content, executable=False):
+        info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+        info.external_attr = (0o100755 if executable else 0o100644) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self.zip.writestr(info, content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        self.record.append(f"{name},sha256={digest},{len(content)}")
+
+    def close(self, folder):
+        record = "\n".join([*self.record, f"{folder}/RECORD,,"]) + "\n"
+        self.zip.writestr(zipfile.ZipInfo(f"{folder}/RECORD", (1980, 1, 1, 0, 0, 0)), record)
+        self.zip.close()
+
+
+def main(dist, version, licences, output):
+    dist, licences, output = map(pathlib.Path, (dist, licences, output))
+    command = dist / "bin/outboard"
+    libraries = sorted(path for path in (dist / "lib").rglob("*") if path.is_file())
+    programs = [command] + [path for path in libraries if ".so" in path.name and not path.is_symlink()]
+    major, minor = floor(programs)
+    tag = f"py3-none-manylinux_{major}_{minor}_{machine(command)}"
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"outboard-{version}-{tag}.whl"
+    data, info = f"outboard-{version}.data", f"outboard-{version}.dist-info"
+    wheel = Wheel(path)
+    wheel.add(f"{data}/scripts/outboard", command.read_bytes(), executable=True)
+    for library in libraries:
+        # Names without a version are for those who link: a wheel has no links, and a copy of each would double it.
+        if library.is_symlink() and not library.name.endswith(".so.1"):
+            continue
+        wheel.add(f"{data}/data/{library.relative_to(dist)}", library.read_bytes(), ".so" in library.name)
+    for module in sorted((dist / "lib/outboard/python").rglob("*.py")):
+        wheel.add(str(module.relative_to(dist / "lib/outboard/python")), module.read_bytes())
+    wheel.add(f"{info}/METADATA", metadata(version, licences).encode())
+    wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: outboard\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
+    for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
+        wheel.add(f"{info}/licenses/{licence}", (licences / licence).read_bytes())
+    wheel.close(info)
+    print(path)
+
+
+def metadata(version, folder):
+    head = [
+        "Metadata-Version: 2.4",
+        "Name: outboard",
+        f"Version: {version}",
+        "Summary: Use the GPUs of other machines, with unchanged CUDA programs",
+        "License-Expression: Apache-2.0 OR MIT",
+        "License-File: LICENSE-APACHE",
+        "License-File: LICENSE-MIT",
+        "Requires-Python: >=3.8",
+        "Classifier: Environment :: GPU :: NVIDIA CUDA",
+        "Classifier: Operating System :: POSIX :: Linux",
+        "Description-Content-Type: text/markdown",
+    ]
+    return "\n".join(head) + "\n\n" + (folder / "deploy/python/README.md").read_text()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    main(*sys.argv[1:])

@@ -1,0 +1,79 @@
+//! What is shipped besides programs is as it should be.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use crate::util::{root, target_dir};
+
+const UNIT: &str = "deploy/systemd/outboard.service";
+
+/// The settings of the unit, each with its values.
+fn unit() -> (String, BTreeMap<String, Vec<String>>) {
+    let text = fs::read_to_string(root().join(UNIT)).expect("the unit can be read");
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with(['#', '['])) {
+        if let Some((key, value)) = line.split_once('=') {
+            settings.entry(key.to_owned()).or_default().push(value.to_owned());
+        }
+    }
+    (text, settings)
+}
+
+#[test]
+fn the_unit_is_hardened_and_lets_sessions_finish() {
+    let (_, settings) = unit();
+    let is = |key: &str, value: &str| {
+        let found = settings.get(key).map(|values| values.join(" "));
+        assert_eq!(found.as_deref(), Some(value), "{key}");
+    };
+    for key in [
+        "NoNewPrivileges",
+        "PrivateTmp",
+        "ProtectHome",
+        "ProtectKernelModules",
+        "RestrictSUIDSGID",
+        "RestrictNamespaces",
+    ] {
+        is(key, "yes");
+    }
+    is("ProtectSystem", "strict");
+    is("CapabilityBoundingSet", "");
+    is("DevicePolicy", "closed");
+    is("Type", "notify");
+    let seconds: u64 = settings["TimeoutStopSec"][0].trim_end_matches('s').parse().expect("seconds");
+    let drain =
+        fs::read_to_string(root().join("crates/outboard-cli/src/serve/standing.rs")).expect("the flag is there");
+    let drain = drain.split("default_value_t = ").nth(1).and_then(|rest| rest.split(',').next()).expect("a default");
+    assert!(seconds > drain.parse().expect("seconds"), "a server that drains is not killed");
+    // What the sandbox of workers calls has to be let through.
+    let calls = &settings["SystemCallFilter"][0];
+    for call in ["@system-service", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"]
+    {
+        assert!(calls.split(' ').any(|word| word == call), "{call} is not let through");
+    }
+}
+
+/// Where systemd is installed it judges the unit itself.
+#[test]
+fn systemd_accepts_the_unit() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        eprintln!("systemd-analyze is not installed: only the test above has looked at the unit");
+        return;
+    }
+    let folder = target_dir().join("unit");
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    let file = folder.join("outboard.service");
+    // Neither the user nor the program are here.
+    let text = unit().0.replace("/usr/local/bin/outboard", "/bin/true").replace("User=outboard", "User=root");
+    fs::write(&file, text.replace("Group=outboard", "Group=root")).expect("it can be written");
+    let verify = Command::new("systemd-analyze").arg("verify").arg(&file).output().expect("it starts");
+    let said = String::from_utf8_lossy(&verify.stderr).into_owned();
+    assert!(verify.status.success() && !said.contains("outboard.service:"), "{said}");
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=true", "--no-pager", "--threshold=25"]).arg(&file);
+    let security = security.output().expect("it starts");
+    let said = String::from_utf8_lossy(&security.stdout).into_owned() + &String::from_utf8_lossy(&security.stderr);
+    // Releases before 250 cannot judge a file.
+    assert!(security.status.success() || said.contains("unrecognized option"), "{said}");
+}

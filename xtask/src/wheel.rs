@@ -1,0 +1,96 @@
+//! `cargo xtask wheel`: a Python wheel with the command, the client's libraries and the software device.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::server::Server;
+use crate::stage::Dist;
+use crate::toolchain::Toolchain;
+use crate::util::{self, root, step};
+use crate::{programs, stage};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Do not optimise: to see whether packaging works.
+    #[arg(long)]
+    debug: bool,
+    /// Install it into a fresh environment and run programs with it.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let dist = Dist::build(!args.debug)?;
+    let wheel = build(&dist)?;
+    step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
+    if args.check { check(&dist, &wheel) } else { Ok(()) }
+}
+
+/// Strips a copy of the installation and packs it.
+fn build(dist: &Dist) -> Result<PathBuf> {
+    let folder = util::target_dir().join("wheel");
+    let stripped = folder.join("dist");
+    let _ = fs::remove_dir_all(&stripped);
+    fs::create_dir_all(&folder)?;
+    util::run(Command::new("cp").arg("-a").arg(&dist.dir).arg(&stripped))?;
+    for program in stage::PROGRAMS {
+        util::run(Command::new("strip").arg(stripped.join(program)))?;
+    }
+    let output = Command::new("python3")
+        .arg(root().join("deploy/python/wheel.py"))
+        .args([&stripped, Path::new(env!("CARGO_PKG_VERSION")), &root(), &folder])
+        .output()
+        .context("cannot start python3")?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    fs::remove_dir_all(&stripped)?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+/// Installs the wheel and uses nothing but what it brought.
+fn check(dist: &Dist, wheel: &Path) -> Result<()> {
+    programs::ensure(&Toolchain::ensure()?)?;
+    let venv = util::target_dir().join("wheel/venv");
+    let _ = fs::remove_dir_all(&venv);
+    util::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let bin = venv.join("bin");
+    let pip = || {
+        let mut pip = Command::new(bin.join("python"));
+        pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
+        pip
+    };
+    util::run(pip().args(["install", "--no-index"]).arg(wheel))?;
+    let said = |command: &mut Command| -> Result<String> {
+        let output = command.env_remove("OUTBOARD_LIB").env("OUTBOARD_CONFIG", "none").output()?;
+        if !output.status.success() {
+            bail!("`{}` failed: {}", util::show(command), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let outboard = || Command::new(bin.join("outboard"));
+    let program = util::target_dir().join("programs/vector_add");
+    let alone = said(outboard().args(["run", "--local-cpu", "--"]).arg(&program))?;
+    let server = Server::start(dist, Some("cpu"))?;
+    let remote = said(outboard().args(["run", "--server", &server.address, "--"]).arg(&program))?;
+    if alone != remote || !alone.starts_with("vector_add: ") {
+        bail!("the program said `{alone}` alone and `{remote}` through a server");
+    }
+    let module = "import importlib.util as u; print(u.find_spec('jax_plugins.outboard').origin)";
+    let found = said(Command::new(bin.join("python")).args(["-c", module]))?;
+    if !found.contains("site-packages/jax_plugins/outboard") {
+        bail!("the module for JAX is at {found}");
+    }
+    said(outboard().args(["doctor", "--server", &server.address]))?;
+    util::run(pip().args(["uninstall", "--yes", "outboard"]))?;
+    for left in ["bin/outboard", "lib/outboard/client/libcuda.so.1"] {
+        if venv.join(left).exists() {
+            bail!("{left} is left behind: it is not in RECORD");
+        }
+    }
+    step("the wheel was installed, used and removed");
+    Ok(())
+}
