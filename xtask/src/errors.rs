@@ -37,7 +37,7 @@ fn codes_keep_their_meaning() {
         match locked.get(code) {
             Some((known, false)) => assert_eq!(known, name, "{code} has always been {known}: a code keeps its meaning"),
             Some((_, true)) => panic!("{code} is retired and must not be used again"),
-            None => panic!("append `{code} {name}` to api/errors.lock"),
+            None => panic!("{code} {name} is not in api/errors.lock: run `cargo xtask codegen`"),
         }
     }
     for (code, (name, retired)) in &locked {

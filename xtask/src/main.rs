@@ -1,6 +1,5 @@
 //! The project's own commands: `cargo xtask <command>`.
 
-#[cfg(test)]
 mod book;
 mod codegen;
 mod compatibility;
@@ -44,6 +43,8 @@ enum Command {
     Programs(programs::Args),
     /// Build everything and lay it out in target/dist/.
     Stage(stage::Args),
+    /// Make the documentation a book.
+    Book(book::Args),
     /// Make a Python wheel with the command, the client and the software device.
     Wheel(wheel::Args),
     /// Run the fuzz targets for a while.
@@ -67,6 +68,7 @@ fn main() -> std::process::ExitCode {
         Command::Toolchain(args) => toolchain::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Stage(args) => stage::run(&args),
+        Command::Book(args) => book::run(&args),
         Command::Wheel(args) => wheel::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -25,6 +25,8 @@ pub(crate) struct Offer {
     pub(crate) software: String,
     /// Over which transport it was reached.
     pub(crate) transport: &'static str,
+    /// Whether the connection is encrypted.
+    pub(crate) encrypted: bool,
     /// Where clients on its machine find it.
     pub(crate) local: Option<Local>,
     /// Its driver and devices.
@@ -78,7 +80,7 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     let config = Config::from_env();
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
-    let Opened { stream, welcome, .. } = opened.map_err(|error| explain(&address, &error))?;
+    let Opened { stream, welcome, secured } = opened.map_err(|error| explain(&address, &error))?;
     check_transport(&address, &welcome, &config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
@@ -97,7 +99,8 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
             "`outboard devices` lists them with their indices, which count from 0",
         ));
     }
-    Ok(Offer { software: welcome.software, transport: stream.transport(), local: welcome.local, platform })
+    let encrypted = secured.is_some();
+    Ok(Offer { software: welcome.software, transport: stream.transport(), encrypted, local: welcome.local, platform })
 }
 
 fn count(devices: usize) -> String {

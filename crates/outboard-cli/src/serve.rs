@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) confinement: confinement::Args,
     #[command(flatten)]
-    auth: auth::Args,
+    pub(crate) auth: auth::Args,
     #[command(flatten)]
     standing: standing::Args,
     #[command(flatten)]

@@ -214,6 +214,38 @@ fn a_folder_of_images_that_cannot_be_written_is_told() {
 }
 
 #[test]
+fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
+    let folder = folder("access");
+    let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
+    let others = ["serve", "--driver", "cpu", "--image-cache", "off", "--socket", "none"];
+    let state = text("state");
+    let report = doctor(&[&others[..], &["--listen", "0.0.0.0:0", "--state", &state]].concat(), |_| {});
+    assert_eq!(report.expect("access", "fail")["code"], "OB0407", "{}", report.text);
+    let report =
+        doctor(&[&others[..], &["--listen", "0.0.0.0:0", "--allow-anonymous", "--state", &state]].concat(), |_| {});
+    report.expect("access", "warn");
+    let key = rcgen::KeyPair::generate().expect("a key can be made");
+    std::fs::write(text("key.pem"), key.serialize_pem()).expect("it can be written");
+    let certificate = |year: i32| {
+        let mut params = rcgen::CertificateParams::new(["gpu1".to_owned()]).expect("a name");
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+        std::fs::write(text("server.pem"), params.self_signed(&key).expect("it can be signed").pem())
+            .expect("it can be written");
+        let (certificate, key) = (text("server.pem"), text("key.pem"));
+        let files = ["--listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key, "--state", &state];
+        doctor(&[&others[..], &files].concat(), |_| {})
+    };
+    let report = certificate(2021);
+    assert!(
+        report.expect("certificate", "fail")["found"].as_str().is_some_and(|found| found.contains("expired")),
+        "{}",
+        report.text
+    );
+    certificate(4000).expect("certificate", "ok");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
 fn people_get_a_table() {
     let output = Command::new(dist().join("bin/outboard"))
         .args(["doctor", "--config", "none", "--server", "127.0.0.1:1"])

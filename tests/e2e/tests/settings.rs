@@ -106,3 +106,13 @@ fn a_server_and_its_client_take_what_the_file_says() {
         said(&output.stderr)
     );
 }
+
+#[test]
+fn the_documentation_lists_every_setting() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let text = std::fs::read_to_string(page).expect("the page is there");
+    let output = outboard(&["config", "reference"], &[]);
+    for row in said(&output.stdout).lines() {
+        assert!(text.contains(row), "docs/configuration.md is old, `cargo xtask book` writes it anew: {row}");
+    }
+}

@@ -1,4 +1,4 @@
-//! The book's table of contents and its list of error codes: pages are found by their names, titles are those of the pages.
+//! The book's table of contents and the lists of error codes: pages are found by their names, titles are those of the pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -78,6 +78,22 @@ pub(super) fn summary(root: &Path) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// `api/errors.lock`: what it has, and a line for each code of the table that it has not.
+pub(super) fn lock(root: &Path) -> Result<String> {
+    let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    let (lock, table) = (read("api/errors.lock")?, read("crates/outboard-wire/src/code.rs")?);
+    let (head, mut lines): (Vec<&str>, Vec<&str>) = lock.lines().partition(|line| line.starts_with('#'));
+    for row in table.lines().map(str::trim).filter(|row| row.starts_with("OB") && row.ends_with("\";")) {
+        let entry = row.split(" \"").next().unwrap_or(row);
+        let code = entry.split(' ').next().unwrap_or(entry);
+        if !lines.iter().any(|line| line.starts_with(code)) {
+            lines.push(entry);
+        }
+    }
+    lines.sort_unstable();
+    Ok([head, lines].concat().join("\n") + "\n")
 }
 
 /// `docs/errors/README.md`.

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("api/wire.lock", messages.lock()),
         ("docs/coverage-nvml.md", nvml.page()),
         ("docs/coverage.md", coverage::page(&api, &messages)),
+        ("api/errors.lock", book::lock(&root)?),
         ("docs/errors/README.md", book::errors(&root)?),
         ("docs/SUMMARY.md", book::summary(&root)?),
     ];

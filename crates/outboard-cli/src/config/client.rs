@@ -67,6 +67,48 @@ pub(crate) const KEYS: &[Key] = &[
         check: |_| Ok(()),
     },
     Key {
+        name: "token-file",
+        variable: "OUTBOARD_TOKEN_FILE",
+        meaning: "The file with the token by which the server knows this client.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "tls",
+        variable: "OUTBOARD_TLS",
+        meaning: "Whether the connection is encrypted: `auto`, `on` or `off`.",
+        check: |text| one_of(text, &["auto", "on", "off"]),
+    },
+    Key {
+        name: "tls-fingerprint",
+        variable: "OUTBOARD_TLS_FINGERPRINT",
+        meaning: "SHA-256 of the server's certificate, by which it is recognised.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "tls-ca",
+        variable: "OUTBOARD_TLS_CA",
+        meaning: "Authorities that sign certificates of servers, in PEM.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "tls-cert",
+        variable: "OUTBOARD_TLS_CERT",
+        meaning: "The client's own certificate, in PEM.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "tls-key",
+        variable: "OUTBOARD_TLS_KEY",
+        meaning: "The key of the client's own certificate, in PEM.",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "queue-timeout",
+        variable: "OUTBOARD_QUEUE_TIMEOUT",
+        meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
+        check: |text| text.parse::<f64>().map(drop).map_err(|_| "it is a number of seconds".to_owned()),
+    },
+    Key {
         name: "spin-us",
         variable: "OUTBOARD_SPIN_US",
         meaning: "For how many microseconds a thread that waits looks again and again before it sleeps.",

@@ -101,6 +101,10 @@ impl File {
                 }
             }
         }
+        if let (true, Some(problem)) = (mistakes.is_empty(), keys::wrong_together(command, &settings.serve)) {
+            let place = table.get_ref().iter().find(|(name, _)| name.get_ref() == "serve");
+            mistakes.push(Mistake::new(problem, place.map_or(0..0, |(name, _)| name.span()), None));
+        }
         mistakes.sort_by_key(|mistake| mistake.place.map(|place| place.offset()));
         if mistakes.is_empty() { Ok(settings) } else { Err(Mistakes::new(&self.path, &self.text, mistakes)) }
     }

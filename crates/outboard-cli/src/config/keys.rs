@@ -98,6 +98,22 @@ pub(crate) fn wrong(command: &Command, arg: &Arg, given: &[String]) -> Option<St
     Some(sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned())
 }
 
+/// What is wrong with settings together: one that needs another, or excludes it.
+pub(crate) fn wrong_together(command: &Command, settings: &[Setting]) -> Option<String> {
+    let flags: Vec<&Arg> = flags(command).collect();
+    let line = settings.iter().filter(|setting| setting.text() != "false").flat_map(|setting| {
+        let flag = flags.iter().find(|flag| flag.get_long() == Some(setting.name.as_str()));
+        let values = flag.map(|flag| values(flag, &setting.values)).unwrap_or_default();
+        values.into_iter().map(|value| format!("--{}={value}", setting.name))
+    });
+    let serve = command.find_subcommand(SERVE)?.clone();
+    let error = serve.try_get_matches_from(std::iter::once(SERVE.to_owned()).chain(line)).err()?;
+    let text = error.to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage") && !line.is_empty()).map(str::trim);
+    let sentence = lines.collect::<Vec<_>>().join(" ");
+    Some(sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned())
+}
+
 /// Clap keeps names and defaults as long as the process lives.
 fn kept(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())

@@ -30,6 +30,9 @@ enum Action {
         /// The file; without it the one that would be used.
         file: Option<PathBuf>,
     },
+    /// Print the tables of the documentation.
+    #[command(hide = true)]
+    Reference,
     /// Print the settings in force, and where each came from.
     Show {
         /// Print JSON.
@@ -94,6 +97,7 @@ pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> 
             Some(file) => check(&file, &command),
             None => output::print("There is no configuration file; everything has its default.\n"),
         },
+        Action::Reference => output::print(&show::reference(&command)),
         Action::Show { json } => {
             let settings = File::find(chosen)?.map(|file| file.check(&command)).transpose()?;
             show::show(&command, settings.as_ref(), *json)

@@ -99,3 +99,20 @@ fn of_client(settings: Option<&Settings>) -> Vec<Row> {
     };
     client::KEYS.iter().map(row).collect()
 }
+
+/// Rows of tables for the documentation: the client's keys, an empty line, the server's.
+pub(super) fn reference(command: &Command) -> String {
+    let mut text = String::new();
+    let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+    for key in client::KEYS {
+        let _ = writeln!(text, "| `{}` | `{}` | {} |", key.name, key.variable, cell(key.meaning));
+    }
+    text.push('\n');
+    for flag in keys::flags(command) {
+        let default: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default = if default.is_empty() { String::new() } else { format!("`{}`", default.join(",")) };
+        let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{}` | {default} | {} |", flag.get_long().unwrap_or_default(), cell(&help));
+    }
+    text
+}

@@ -170,6 +170,7 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
                 false => Finding::ok("server", found)
                     .expect(format!("this is {}; the two releases understand each other", env!("CARGO_PKG_VERSION"))),
             });
+            findings.push(encryption(target, &offer));
             Some(offer)
         }
         Err(failure) => {
@@ -181,6 +182,23 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
             findings.push(finding);
             None
         }
+    }
+}
+
+fn encryption(target: &Target, offer: &Offer) -> Finding {
+    const CHECK: &str = "encryption";
+    let on_this_machine = offer.local.as_ref().is_some_and(|local| local.host != 0 && local.host == host::id());
+    if offer.encrypted {
+        Finding::ok(CHECK, "the connection is encrypted with TLS 1.3")
+    } else if on_this_machine || matches!(target.address, Endpoint::Unix(_)) {
+        Finding::ok(CHECK, "the connection does not leave this machine, and is not encrypted")
+    } else {
+        let mend = "`outboard serve --tls on` encrypts, and OUTBOARD_TLS=on asks for it here";
+        Finding::warn(
+            CHECK,
+            "the connection is not encrypted: others on the way can read and change what is sent",
+            mend,
+        )
     }
 }
 

@@ -1,5 +1,6 @@
 //! `outboard doctor`: checks a client or a server, says what is wrong, how to mend it, and what to expect.
 
+mod access;
 mod child;
 mod client;
 mod driver;

@@ -13,7 +13,7 @@ use outboard_server::supervisor;
 use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
-use super::{driver, machine};
+use super::{access, driver, machine};
 use crate::driver::Choice;
 use crate::failure::Failure;
 use crate::probe;
@@ -27,6 +27,10 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     devices(&args, &mut findings);
     let listen = serve::with_port(&args.listen);
     findings.extend(port(&listen));
+    // What is no address has been told.
+    if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next()) {
+        findings.extend(access::check(&args.auth.settings(), address));
+    }
     findings.push(socket(args.socket.as_deref(), port_of(&listen)));
     findings.push(image_cache(args.image_cache.clone(), args.image_cache_limit));
     findings.extend(machine::server_limits());

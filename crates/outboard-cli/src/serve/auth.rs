@@ -47,15 +47,22 @@ pub(crate) fn state_folder(given: Option<PathBuf>) -> Option<PathBuf> {
 
 impl Args {
     pub(crate) fn apply(&self, config: &mut Config) {
-        config.auth.tls = match self.tls {
+        config.auth = self.settings();
+    }
+
+    /// What the flags say.
+    pub(crate) fn settings(&self) -> outboard_server::auth::Config {
+        let mut auth = outboard_server::auth::Config::default();
+        auth.tls = match self.tls {
             TlsChoice::Auto => Tls::Auto,
             TlsChoice::On => Tls::On,
             TlsChoice::Off => Tls::Off,
         };
-        config.auth.certificate = self.tls_cert.clone().zip(self.tls_key.clone());
-        config.auth.client_ca = self.client_ca.clone();
-        config.auth.state = state_folder(self.state.clone());
-        config.auth.allow_anonymous = self.allow_anonymous;
-        config.auth.required = self.require_authentication;
+        auth.certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        auth.client_ca = self.client_ca.clone();
+        auth.state = state_folder(self.state.clone());
+        auth.allow_anonymous = self.allow_anonymous;
+        auth.required = self.require_authentication;
+        auth
     }
 }

@@ -64,6 +64,17 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Au
     if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
 }
 
+/// When the first of the certificates in a file expires that does, in seconds since 1970.
+pub fn expires(path: &Path) -> Result<i64, AuthError> {
+    let end = |certificate: &CertificateDer<'_>| {
+        let parsed = x509_parser::parse_x509_certificate(certificate);
+        parsed.map(|(_, parsed)| parsed.validity().not_after.timestamp())
+    };
+    let ends: Result<Vec<i64>, _> = read_certificates(path)?.iter().map(end).collect();
+    let ends = ends.map_err(|error| AuthError::file("the file of certificates", path, error))?;
+    Ok(ends.into_iter().min().unwrap_or(i64::MAX))
+}
+
 /// A chain and its key from two files in PEM.
 pub(crate) fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthError> {
     let chain = read_certificates(certificate)?;

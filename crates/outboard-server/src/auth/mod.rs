@@ -83,6 +83,11 @@ impl AuthError {
     }
 }
 
+/// Whether a server with these settings would come up at this address, as far as its clients are concerned.
+pub fn check(config: &Config, address: std::net::SocketAddr) -> Result<(), AuthError> {
+    gate::Gate::open(config, address).map(drop)
+}
+
 /// The folder for a server's own things unless it is told another: what systemd names, the user's folder for state, or the system's.
 pub fn usual_state_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>, is_root: bool) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,0 +1,68 @@
+//! Who may use the server: certificates, tokens, and what would be open to everybody.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use outboard_server::auth::{self, Tls, certificate};
+use outboard_wire::Code;
+
+use super::finding::Finding;
+
+const DAY: i64 = 24 * 60 * 60;
+/// So long before a certificate expires there is a warning.
+const SOON: i64 = 30 * DAY;
+
+/// What a server with these settings would do at its door.
+pub(super) fn check(config: &auth::Config, address: SocketAddr) -> Vec<Finding> {
+    const CHECK: &str = "access";
+    let mut findings = Vec::new();
+    match auth::check(config, address) {
+        Err(error) => {
+            let mend = match error.code() {
+                Code::OpenToAll => {
+                    "make a token with `outboard token create`, or name authorities with --client-ca; --allow-anonymous lets everybody in"
+                }
+                _ => "check the file and its rights; the server has to be able to read it",
+            };
+            findings.push(Finding::fail(CHECK, error.code(), error.to_string(), mend));
+        }
+        Ok(()) if address.ip().is_loopback() => {
+            findings.push(Finding::ok(CHECK, "programs of this machine are let in"));
+        }
+        Ok(()) if config.allow_anonymous => {
+            let found = "whoever can connect is let in, and can run code on the GPU";
+            findings.push(Finding::warn(CHECK, found, "leave --allow-anonymous out, and give clients tokens"));
+        }
+        Ok(()) if config.tls == Tls::Off => {
+            let found = "connections are not encrypted: tokens and data can be read on the way";
+            findings.push(Finding::warn(CHECK, found, "leave --tls at auto"));
+        }
+        Ok(()) => findings.push(Finding::ok(CHECK, "clients show a token or a certificate, over TLS")),
+    }
+    let files = config.certificate.iter().map(|(certificate, _)| certificate).chain(&config.client_ca);
+    findings.extend(files.map(|file| expiry(file, now())));
+    findings
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+/// How long a certificate is still good.
+fn expiry(file: &Path, now: i64) -> Finding {
+    const CHECK: &str = "certificate";
+    let path = file.display();
+    let mend = "have it renewed, and reload the server";
+    match certificate::expires(file) {
+        Err(error) => Finding::fail(CHECK, error.code(), error.to_string(), "name a file of certificates in PEM"),
+        Ok(end) if end <= now => {
+            let found = format!("{path} expired {} days ago", (now - end) / DAY);
+            Finding::fail(CHECK, Code::ServerNotTrusted, found, mend)
+        }
+        Ok(end) if end - now < SOON => {
+            Finding::warn(CHECK, format!("{path} expires in {} days", (end - now) / DAY), mend)
+        }
+        Ok(end) => Finding::ok(CHECK, format!("{path} is good for {} days", (end - now) / DAY)),
+    }
+}
