@@ -108,6 +108,16 @@ fn a_server_and_its_client_take_what_the_file_says() {
 }
 
 #[test]
+fn commands_for_the_server_find_what_its_settings_say() {
+    let state = std::env::temp_dir().join(format!("outboard-settings-state-{}", std::process::id()));
+    let file = Configuration::new("state", &format!("[serve]\nstate = \"{}\"\n", state.display()));
+    let output = outboard(&["token", "create", "--owner", "me", "--config", file.path()], &[]);
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    assert!(state.is_dir(), "the token is where the server looks for it");
+    let _ = std::fs::remove_dir_all(&state);
+}
+
+#[test]
 fn the_documentation_lists_every_setting() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let text = std::fs::read_to_string(page).expect("the page is there");

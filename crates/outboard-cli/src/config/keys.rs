@@ -79,6 +79,17 @@ pub(crate) fn values(arg: &Arg, values: &[String]) -> Vec<String> {
     }
 }
 
+/// Sets the variables for what the file says, except those that are set already: commands that share a flag with `outboard serve` read them.
+pub(crate) fn set(settings: &[Setting]) {
+    for setting in settings {
+        let name = variable(&setting.name);
+        if std::env::var_os(&name).is_none() {
+            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
+            unsafe { std::env::set_var(name, setting.text()) };
+        }
+    }
+}
+
 /// What is wrong with values for a flag of `outboard serve`.
 pub(crate) fn wrong(command: &Command, arg: &Arg, given: &[String]) -> Option<String> {
     let long = arg.get_long().unwrap_or_default();

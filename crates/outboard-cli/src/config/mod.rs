@@ -44,6 +44,10 @@ enum Action {
 /// Commands that work whatever the configuration is, or do not look at it.
 const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "man", "profile"];
 
+/// Commands that become or start programs, or read the table `[serve]` by themselves. Others look after the server of this machine, and have to find
+/// what it has.
+const PROGRAMS: &[&str] = &["bench", "run", keys::SERVE];
+
 /// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
 pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
     let line: Vec<OsString> = std::env::args_os().collect();
@@ -55,6 +59,9 @@ pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
         let settings = file.check(&built)?;
         if name != keys::SERVE {
             client::set(&settings.client);
+        }
+        if !PROGRAMS.contains(&name.as_str()) {
+            keys::set(&settings.serve);
         }
         // Made anew: it has looked at the environment when it was made.
         built = settings.as_defaults(keys::with_environment(command()));
