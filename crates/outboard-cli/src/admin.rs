@@ -1,6 +1,8 @@
 //! Finding a server's socket for administrators.
 
 use std::io;
+use std::net::{ToSocketAddrs, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use outboard_client::target::{Target, VARIABLE};
@@ -33,6 +35,26 @@ pub(crate) fn failed(error: &io::Error) -> Failure {
     Failure::new(code, sentence, help)
 }
 
+/// Whether an address is this machine's: only then can something listen there.
+fn is_here(address: &str) -> bool {
+    let addresses = address.to_socket_addrs().into_iter().flatten();
+    addresses.into_iter().any(|address| address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok())
+}
+
+/// This process's user.
+fn own_user() -> u32 {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether nobody else can have put a socket of theirs into a folder. What is not there holds none.
+fn is_trusted(folder: &Path) -> bool {
+    let own = own_user();
+    let owner = std::fs::symlink_metadata(folder).map(|found| found.uid());
+    // Below /run only root makes folders, and gives them to services.
+    owner.map_or(true, |owner| owner == 0 || owner == own || folder.starts_with("/run"))
+}
+
 impl AdminArgs {
     /// Those of a server whose socket is the usual one.
     pub(crate) fn of(server: Target) -> AdminArgs {
@@ -41,7 +63,7 @@ impl AdminArgs {
 
     /// Connects to the server that is meant.
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
-        let candidates = self.candidates();
+        let candidates = self.candidates()?;
         let mut reason: Option<(PathBuf, io::Error)> = None;
         for path in candidates {
             match Admin::connect(&path) {
@@ -58,16 +80,25 @@ impl AdminArgs {
     }
 
     /// Where the socket may be.
-    fn candidates(&self) -> Vec<PathBuf> {
+    fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
         if let Some(path) = &self.admin {
-            return vec![path.clone()];
+            return Ok(vec![path.clone()]);
         }
         let server = self.server.address.to_string();
         if let Some(path) = Endpoint::unix_path(&server) {
-            return vec![beside(Path::new(path))];
+            return Ok(vec![beside(Path::new(path))]);
+        }
+        // The sessions of another server would be somebody else's.
+        if !is_here(&server) {
+            return Err(Failure::new(
+                Code::NoAdmin,
+                format!("{server} is another machine, and a server is administered on its own"),
+                "run this there, as the server's user or root: `ssh HOST outboard sessions`; name a socket of this machine with --admin PATH",
+            ));
         }
         let port = server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(DEFAULT_PORT);
-        usual_folders().into_iter().map(|folder| folder.join(format!("{port}.admin.sock"))).collect()
+        let folders = usual_folders().into_iter().filter(|folder| is_trusted(folder));
+        Ok(folders.map(|folder| folder.join(format!("{port}.admin.sock"))).collect())
     }
 
     fn explain(&self, path: &Path, error: &io::Error) -> Failure {
@@ -106,7 +137,7 @@ mod tests {
     use super::*;
 
     fn candidates(server: &str, admin: Option<&str>) -> Vec<PathBuf> {
-        AdminArgs { server: server.parse().unwrap(), admin: admin.map(PathBuf::from) }.candidates()
+        AdminArgs { server: server.parse().unwrap(), admin: admin.map(PathBuf::from) }.candidates().unwrap_or_default()
     }
 
     #[test]
@@ -115,5 +146,8 @@ mod tests {
         assert!(candidates("127.0.0.1:81/2", None).iter().all(|path| path.ends_with("81.admin.sock")));
         assert_eq!(candidates("unix:/run/x/1.sock", None), [Path::new("/run/x/1.admin.sock")]);
         assert_eq!(candidates("gpu1", Some("/run/y")), [Path::new("/run/y")]);
+        // An address that is nobody's machine.
+        let elsewhere = AdminArgs { server: "192.0.2.1:9470".parse().unwrap(), admin: None };
+        assert!(elsewhere.candidates().is_err_and(|error| error.to_string().contains("another machine")));
     }
 }

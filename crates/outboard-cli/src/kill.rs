@@ -1,7 +1,5 @@
 //! `outboard kill`.
 
-use std::io::Write as _;
-
 use miette::{IntoDiagnostic, Result};
 use outboard_server::admin::Which;
 use serde::Serialize;
@@ -39,6 +37,7 @@ pub(crate) fn kill(args: Args) -> Result<()> {
         (None, None) => Which::All,
     };
     let ended = args.admin.connect()?.kill(which).map_err(|error| admin::failed(&error))?;
+    let none = ended.is_empty();
     let text = if args.json {
         serde_json::to_string_pretty(&Ended { ended }).into_diagnostic()? + "\n"
     } else if ended.is_empty() {
@@ -46,5 +45,10 @@ pub(crate) fn kill(args: Args) -> Result<()> {
     } else {
         ended.iter().map(|session| format!("Session {session} ends.\n")).collect()
     };
-    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
+    crate::output::print(&text)?;
+    // As for programs of this kind: who meant somebody is to know that it was nobody.
+    if none {
+        std::process::exit(1);
+    }
+    Ok(())
 }

@@ -3,7 +3,6 @@
 mod rates;
 pub(crate) mod text;
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
@@ -39,7 +38,7 @@ pub(crate) fn sessions(args: &Args) -> Result<()> {
         rated.sessions.retain(|session| session.session.kind == "session");
     }
     let text = if args.json { serde_json::to_string_pretty(&rated).into_diagnostic()? + "\n" } else { table(&rated) };
-    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()
+    crate::output::print(&text)
 }
 
 fn table(rated: &Rated) -> String {

@@ -212,7 +212,7 @@ impl Page {
         let transport = match name {
             "tcp" => Transport::Tcp,
             "shm" => Transport::Shm,
-            "tls" => Transport::Tls,
+            "tls" | "tcp+tls" => Transport::Tls,
             _ => Transport::Other,
         };
         self.transport.store(transport as u32 + 1, Ordering::Relaxed);
@@ -334,6 +334,8 @@ mod tests {
         page.set_held(1, 50);
         page.set_held(1, 20);
         page.set_held(99, 20);
+        page.set_transport("tcp+tls");
+        assert_eq!(meter.read().transport(), "tls");
         page.set_transport("shm");
         page.set_state(State::Suspended);
         let seen = meter.read();

@@ -90,7 +90,9 @@ fn sessions_are_killed_by_owner_or_all_together() {
     let server = Server::start();
     let (one, two) = (endless(&server, "1", "tcp"), endless(&server, "1", "tcp"));
     let owner = sessions(&server)[0]["owner"].as_str().expect("an owner").to_owned();
-    let none = json(&["kill", "--owner", "nobody", "--json", "--server", server.address()]);
+    let none = outboard(&["kill", "--owner", "nobody", "--json", "--server", server.address()]);
+    assert_eq!(none.status.code(), Some(1));
+    let none: Value = serde_json::from_slice(&none.stdout).expect("JSON");
     assert_eq!(none["ended"], serde_json::json!([]));
     let both = json(&["kill", "--owner", &owner, "--json", "--server", server.address()]);
     assert_eq!(both["ended"].as_array().map(Vec::len), Some(2), "{both}");
@@ -111,6 +113,8 @@ fn who_asks_for_what_is_not_there_is_told() {
     };
     assert!(said(&["kill", "abc"]).contains("too short"));
     assert!(said(&["kill", "abcd"]).contains("there is no session abcd"));
+    let elsewhere = outboard(&["kill", "--all", "--server", "192.0.2.1:9470"]);
+    assert!(!elsewhere.status.success() && String::from_utf8_lossy(&elsewhere.stderr).contains("another machine"));
     assert!(said(&["sessions", "--admin", "/nowhere/at/all"]).contains("no server's socket"));
     let closed = Server::start_with(&["--driver", "cpu", "--admin", "none"], &[]);
     let output = outboard(&["sessions", "--server", closed.address()]);

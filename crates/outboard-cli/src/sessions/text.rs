@@ -2,6 +2,11 @@
 
 use outboard_server::admin::Session;
 
+/// Text of strangers as a terminal can take it: servers of older releases may pass on what clients call themselves.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
 /// The beginning of a session's number that people are shown.
 pub(crate) fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
@@ -57,8 +62,9 @@ pub(crate) fn devices(session: &Session) -> String {
 
 /// Rows with columns as wide as they need to be.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
+    for row in &rows {
         for (index, cell) in row.iter().enumerate() {
             let width = cell.chars().count();
             match widths.get_mut(index) {
@@ -68,7 +74,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
         }
     }
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(cell);
@@ -83,6 +89,11 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_cell_controls_the_terminal() {
+        assert_eq!(columns(&[vec!["a\u{1b}[2J".to_owned(), "b\n".to_owned()]]), "a?[2J  b?\n");
+    }
 
     #[test]
     fn numbers_are_short() {

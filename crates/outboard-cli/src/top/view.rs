@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::state::{SORTS, State};
 use crate::gauges::Gauge;
 use crate::sessions::RatedSession;
-use crate::sessions::text::{bytes, columns, devices, duration, rate, short};
+use crate::sessions::text::{bytes, columns, devices, duration, plain, rate, short};
 
 /// A column of the table of sessions.
 struct Column {
@@ -147,7 +147,7 @@ fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
             "ending" => Style::new().fg(Color::Red),
             _ => Style::new().fg(Color::Yellow),
         };
-        Row::new(columns.iter().map(|column| (column.cell)(rated)).collect::<Vec<_>>()).style(style)
+        Row::new(columns.iter().map(|column| plain(&(column.cell)(rated))).collect::<Vec<_>>()).style(style)
     };
     let rows: Vec<Row<'_>> = sessions.iter().skip(offset).take(room).map(row).collect();
     let head = columns.iter().map(|column| column.head);

@@ -51,8 +51,7 @@ impl Desk {
                     Socket::At(path) => beside(path),
                     _ => beside(&local::usual(port)),
                 };
-                // A folder that others may enter will do for the socket, which is its owner's.
-                match Door::listen(&path, Access::Owner).or_else(|_| opened(&path)) {
+                match opened(&path) {
                     Ok(door) => door,
                     Err(error) => {
                         tracing::warn!(path = %path.display(), %error, "no socket for administrators");

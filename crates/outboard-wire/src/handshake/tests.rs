@@ -166,3 +166,21 @@ fn tokens_and_proofs_travel_in_hellos_and_are_in_no_log() {
     assert_eq!(got.more.get(auth::PROOF), Ok(Some(proof)));
     assert!(!format!("{token:?}").contains("secret"));
 }
+
+#[test]
+fn names_that_strangers_give_themselves_control_no_terminal() {
+    let mut hello = Hello {
+        version: VERSION,
+        software: "0.1\n".into(),
+        client: format!("\u{1b}]0;owned\u{7}\u{202e}é{}", "x".repeat(1000)),
+        purpose: Purpose::Probe,
+        process: Process::default(),
+        more: Extensions::default(),
+    };
+    let bytes = hello.encode();
+    let preamble = Preamble::decode(bytes[..Preamble::SIZE].try_into().unwrap(), HELLO_LIMIT).unwrap();
+    let read = Hello::decode(&preamble, &bytes[Preamble::SIZE..], VERSION).unwrap();
+    hello.software = "0.1?".into();
+    hello.client = format!("?]0;owned??é{}", "x".repeat(128 - 12));
+    assert_eq!(read, hello);
+}
