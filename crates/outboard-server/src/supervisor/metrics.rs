@@ -198,14 +198,12 @@ impl Collector for Snapshot {
             let seconds = reading.wait_ns as f64 / 1e9;
             histogram(&mut waits.encode_family(&labels)?, bounds, &reading.waits, seconds)?;
         }
-        drop(waits);
         pen.gauges("outboard_device_memory_bytes", "Device memory that sessions hold", self.memory())?;
         pen.gauge("outboard_warm_workers", "Workers that wait for a client", &self.warm)?;
         pen.gauge("outboard_queue_length", "Clients that wait for their place", &self.queued)?;
         let mut queue =
             pen.begin("outboard_queue_wait_seconds", "How long clients waited for their place", MetricType::Histogram)?;
         histogram(&mut queue, QUEUE_BOUNDS, &self.queue.counts, self.queue.seconds)?;
-        drop(queue);
         let about = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("protocol", VERSION.to_string())];
         pen.begin("outboard_build", "The server", MetricType::Info)?.encode_info(&about)?;
         self.process.encode(&mut pen)
