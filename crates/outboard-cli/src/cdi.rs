@@ -226,7 +226,7 @@ mod tests {
     fn the_loopback_interface_is_of_no_use_in_a_container() {
         assert!(["localhost", "127.0.0.1", "127.1.2.3", "::1"].into_iter().all(is_loopback));
         assert!(!["gpu1", "10.0.0.1", "0.0.0.0"].into_iter().any(is_loopback));
-        let error = reach(&"127.0.0.1:1".parse().unwrap()).err().expect("nothing listens there");
+        let error = reach(&"127.0.0.1:1".parse().unwrap()).expect_err("nothing listens there");
         assert_eq!(error.code(), Code::BadAddress);
     }
 }

@@ -46,7 +46,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Offer this machine's GPUs, or the software device, to other machines.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Run a program with the devices of a server.
     Run(run::Args),
     /// List the devices that a server offers.
@@ -99,7 +99,7 @@ fn main() -> miette::Result<()> {
     let matches = config::parse(Cli::command)?;
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
-        Command::Serve(args) => serve::serve(args),
+        Command::Serve(args) => serve::serve(*args),
         Command::Run(args) => run::run(args),
         Command::Devices(args) => devices::devices(&args),
         Command::Sessions(args) => sessions::sessions(&args),

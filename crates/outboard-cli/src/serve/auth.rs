@@ -52,12 +52,12 @@ impl Args {
 
     /// What the flags say.
     pub(crate) fn settings(&self) -> outboard_server::auth::Config {
-        let mut auth = outboard_server::auth::Config::default();
-        auth.tls = match self.tls {
+        let tls = match self.tls {
             TlsChoice::Auto => Tls::Auto,
             TlsChoice::On => Tls::On,
             TlsChoice::Off => Tls::Off,
         };
+        let mut auth = outboard_server::auth::Config { tls, ..outboard_server::auth::Config::default() };
         auth.certificate = self.tls_cert.clone().zip(self.tls_key.clone());
         auth.client_ca = self.client_ca.clone();
         auth.state = state_folder(self.state.clone());
