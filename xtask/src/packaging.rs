@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::util::{root, target_dir};
@@ -40,7 +41,12 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     is("ProtectSystem", "strict");
     is("CapabilityBoundingSet", "");
     is("DevicePolicy", "closed");
-    is("Type", "notify");
+    // The unit may ask of the server only what it does.
+    let server = source(&root().join("crates/outboard-server/src/supervisor"));
+    let asks = |key: &str, word: &str| settings.get(key).is_some_and(|values| values.join(" ").contains(word));
+    assert!(!asks("Type", "notify") || server.contains("sd_notify"), "the server does not tell systemd that it is up");
+    assert!(!settings.contains_key("WatchdogSec") || server.contains("watchdog"), "the server tells no watchdog");
+    assert!(!asks("ExecReload", "USR2") || server.contains("SIGUSR2"), "this signal would end the server");
     let seconds: u64 = settings["TimeoutStopSec"][0].trim_end_matches('s').parse().expect("seconds");
     let drain =
         fs::read_to_string(root().join("crates/outboard-cli/src/serve/standing.rs")).expect("the flag is there");
@@ -52,6 +58,16 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     {
         assert!(calls.split(' ').any(|word| word == call), "{call} is not let through");
     }
+}
+
+/// The source in a folder, as one text.
+fn source(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("the source is there").flatten() {
+        let path = entry.path();
+        text += &if path.is_dir() { source(&path) } else { fs::read_to_string(&path).unwrap_or_default() };
+    }
+    text
 }
 
 /// Where systemd is installed it judges the unit itself.

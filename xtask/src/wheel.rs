@@ -29,6 +29,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.check { check(&dist, &wheel) } else { Ok(()) }
 }
 
+/// Makes one and uses it: a step of `cargo xtask test`.
+pub(crate) fn attempt() -> Result<()> {
+    run(&Args { debug: true, check: true })
+}
+
 /// Strips a copy of the installation and packs it.
 fn build(dist: &Dist) -> Result<PathBuf> {
     let folder = util::target_dir().join("wheel");
