@@ -17,15 +17,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server for a driver library. Its caches are its own, in `folder`, so that what others left there is not
+    /// Starts a server for a driver library, with further flags. Its caches are its own, in `folder`, so that what others left there is not
     /// found.
-    pub(crate) fn start(outboard: &Path, driver: &str, folder: &Path) -> Result<Server, BenchError> {
+    pub(crate) fn start(outboard: &Path, driver: &str, folder: &Path, flags: &[&str]) -> Result<Server, BenchError> {
         let log: PathBuf = folder.join("server.log");
         let cannot = |what: &str| format!("cannot {what} {}", log.display());
         fs::create_dir_all(folder).map_err(BenchError::system(cannot("create the folder of")))?;
         let errors = File::create(&log).map_err(BenchError::system(cannot("write")))?;
         let child = Command::new(outboard)
             .args(["serve", "--driver", driver, "--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args(flags)
+            .env("XDG_STATE_HOME", folder.join("state"))
             .env("XDG_CACHE_HOME", folder.join("cache"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -46,6 +48,17 @@ impl Server {
             }
         }
         Ok(server)
+    }
+
+    /// By what a client recognises it over TLS: its certificate's fingerprint, as `outboard token` says it.
+    pub(crate) fn fingerprint(outboard: &Path, folder: &Path) -> Result<String, BenchError> {
+        let said = Command::new(outboard)
+            .args(["token", "fingerprint", "--state"])
+            .arg(folder.join("state/outboard"))
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(BenchError::system(format!("cannot start {}", outboard.display())))?;
+        Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
     /// Where it listens.

@@ -13,6 +13,7 @@ pub(super) fn name(way: &str) -> &str {
     match way {
         "shm" => "shared memory",
         "tcp" => "TCP",
+        "tls" => "TCP with TLS",
         other => other,
     }
 }

@@ -12,6 +12,8 @@ use crate::processor::{self, Family};
 use crate::results::NATIVE;
 use crate::servers::Server;
 
+/// The name of TCP with TLS.
+const TLS: &str = "tls";
 /// Where the client's statistics go.
 const STATISTICS: &str = "OUTBOARD_STATS_FILE";
 
@@ -19,6 +21,8 @@ pub(super) struct Way {
     /// `native`, or the transport.
     pub(super) name: String,
     server: Option<Server>,
+    /// By what its client recognises it, if the connection is encrypted.
+    fingerprint: Option<String>,
     folder: PathBuf,
     started: u32,
 }
@@ -44,14 +48,19 @@ impl Way {
     /// One with a new server.
     pub(super) fn through(setup: &Setup, transport: &str) -> Result<Way, BenchError> {
         let folder = setup.scratch.join(transport);
-        let server = Server::start(&setup.outboard, &setup.driver.to_string_lossy(), &folder)?;
-        Way::with(setup, transport, Some(server))
+        let flags: &[&str] = if transport == TLS { &["--tls", "on"] } else { &[] };
+        let server = Server::start(&setup.outboard, &setup.driver.to_string_lossy(), &folder, flags)?;
+        let mut way = Way::with(setup, transport, Some(server))?;
+        if transport == TLS {
+            way.fingerprint = Some(Server::fingerprint(&setup.outboard, &folder)?);
+        }
+        Ok(way)
     }
 
     fn with(setup: &Setup, name: &str, server: Option<Server>) -> Result<Way, BenchError> {
         let folder = setup.scratch.join(name);
         fs::create_dir_all(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
-        Ok(Way { name: name.to_owned(), server, folder, started: 0 })
+        Ok(Way { name: name.to_owned(), server, fingerprint: None, folder, started: 0 })
     }
 
     /// Starts a program this way.
@@ -62,7 +71,11 @@ impl Way {
         if let Some(server) = &self.server {
             command = Command::new(&setup.outboard);
             command.args(["run", "--server", server.address(), "--"]).arg(program);
-            command.env("OUTBOARD_TRANSPORT", &self.name).env(STATISTICS, &statistics);
+            let transport = if self.name == TLS { "tcp" } else { &self.name };
+            command.env("OUTBOARD_TRANSPORT", transport).env(STATISTICS, &statistics);
+            if let Some(fingerprint) = &self.fingerprint {
+                command.env("OUTBOARD_TLS_FINGERPRINT", fingerprint);
+            }
         } else {
             command = Command::new(program);
             command.env_remove("OUTBOARD_SERVER");

@@ -97,7 +97,7 @@ pub enum ConnectError {
         /// The address.
         address: String,
         /// Why.
-        error: rustls::Error,
+        error: String,
     },
     /// The server does not encrypt.
     #[error("{address} does not encrypt connections, and this client asks for that")]
@@ -329,8 +329,12 @@ fn encrypt(
 
 fn broken(address: &str, error: io::Error) -> ConnectError {
     let address = address.to_owned();
-    match of_tls(&error).cloned() {
-        Some(error) => ConnectError::NotTrusted { address, error },
+    match of_tls(&error) {
+        // What the client itself has found comes with words of its own.
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => {
+            ConnectError::NotTrusted { address, error: found.0.to_string() }
+        }
+        Some(error) => ConnectError::NotTrusted { address, error: error.to_string() },
         None => ConnectError::BrokenOff { address, error },
     }
 }
