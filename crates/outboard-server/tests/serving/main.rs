@@ -6,6 +6,7 @@ mod copies;
 mod device;
 mod parts;
 mod scenarios;
+mod secure;
 mod shared;
 mod standing;
 mod warm;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
                 args.get(2).and_then(|seconds| seconds.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
             parts::supervisor(warm, args[1..].contains(&"dies".to_owned()), drain)
         }
+        Some("tls-supervisor") => parts::tls_supervisor(args[1].clone().into()),
         Some("client") => parts::client(&args[1], Choice::Tcp),
         Some("shm-client") => parts::client(&args[1], Choice::Shm),
         _ => run(&args),
@@ -36,8 +38,13 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut failed = 0;
-    for (name, scenario) in
-        scenarios::ALL.iter().chain(copies::ALL).chain(warm::ALL).chain(shared::ALL).chain(standing::ALL)
+    for (name, scenario) in scenarios::ALL
+        .iter()
+        .chain(copies::ALL)
+        .chain(warm::ALL)
+        .chain(shared::ALL)
+        .chain(secure::ALL)
+        .chain(standing::ALL)
     {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::device::Device;
 use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
+use outboard_server::auth;
 use outboard_server::sandbox::Sandbox;
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
@@ -116,6 +117,18 @@ pub(crate) fn supervisor(warm: usize, dies_warm: bool, drain: Duration) -> ExitC
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
     config.socket = Socket::At(socket(std::process::id()).into());
+    tell_and_serve(config)
+}
+
+/// One whose connections are encrypted, with its state in that folder.
+pub(crate) fn tls_supervisor(state: std::path::PathBuf) -> ExitCode {
+    outboard_server::logs::init(outboard_server::logs::Format::Text);
+    let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", ""]));
+    config.auth = auth::Config { tls: auth::Tls::On, state: Some(state), ..auth::Config::default() };
+    tell_and_serve(config)
+}
+
+fn tell_and_serve(mut config: Config) -> ExitCode {
     config.on_ready = Some(Box::new(|address| {
         let mut out = std::io::stdout();
         writeln!(out, "{address}").unwrap();

@@ -1,0 +1,319 @@
+//! Who may come in: tokens, certificates, encrypted connections; and those who may not.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Program, Server, dist, within};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+
+/// How long a session may go on after its token was revoked, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A folder of a test's own, for a server's state and for files.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("outboard-e2e-auth-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the folder can be made");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).expect("the file can be written");
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn outboard(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(dist().join("bin/outboard"));
+    command.args(args).env("OUTBOARD_CONFIG", "none").envs(env.iter().copied()).stdin(Stdio::null());
+    command.output().expect("the command runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A token, its name, and the fingerprint of the server that keeps its tokens in that folder.
+fn token(state: &str, flags: &[&str]) -> (String, String, String) {
+    let args = [&["token", "create", "--json", "--owner", "alice", "--state", state], flags].concat();
+    let made = outboard(&args, &[]);
+    assert!(made.status.success(), "{}", said(&made));
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let part = |name: &str| made[name].as_str().expect("a text").to_owned();
+    (part("token"), part("id"), part("fingerprint"))
+}
+
+/// A server that encrypts and asks everybody who they are, whose state is in that folder.
+fn strict(state: &str, flags: &[&str]) -> Server {
+    let all =
+        [&["--driver", Driver::chosen().name(), "--tls", "on", "--require-authentication", "--state", state], flags];
+    Server::start_with(&all.concat(), &[])
+}
+
+/// What `outboard devices` says to a server.
+fn devices(server: &Server, env: &[(&str, &str)]) -> Output {
+    outboard(&["devices", "--server", server.address()], env)
+}
+
+fn expect_code(output: &Output, code: &str) -> String {
+    let text = said(output);
+    assert!(!output.status.success() && text.contains(code), "{code} is not in: {text}");
+    text
+}
+
+#[test]
+fn programs_run_over_tls_with_a_token() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (token, id, fingerprint) = token(&state, &["--expires", "1h"]);
+    let file = folder.write("token", &format!("{token}\n"));
+    let server = strict(&state, &["--warm", "1"]);
+    let known = |program: &str| {
+        Program::new(program).env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN_FILE", &file)
+    };
+    // Whole programs: launches, copies of a hundred megabytes over lanes, printing, errors, NVML beside CUDA.
+    for program in ["vector_add", "big_copy", "device_printf", "errors", "host_functions"] {
+        known(program).through(&server).expect_success(program);
+    }
+    let counted = known("vector_add").statistics(&server);
+    assert!(counted.to_string().contains("tcp+tls"), "{counted}");
+    let listed = devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)]);
+    assert!(listed.status.success() && said(&listed).contains("tcp+tls"), "{}", said(&listed));
+    let log = server.log();
+    assert!(log.contains("\"owner\":\"alice\"") && log.contains(&id), "{log}");
+    assert!(!log.contains(&token[4..]), "no token is in the log");
+}
+
+#[test]
+fn wrong_expired_and_revoked_tokens_are_refused_in_the_same_words() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (good, _, fingerprint) = token(&state, &[]);
+    let (revoked, id, _) = token(&state, &[]);
+    let (expired, expired_id, _) = token(&state, &[]);
+    assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
+    // Time passes faster in the file.
+    let path = Path::new(&state).join("tokens.json");
+    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).expect("JSON");
+    let records = kept["tokens"].as_array_mut().expect("a list");
+    let record = records.iter_mut().find(|record| record["id"] == *expired_id).expect("it is there");
+    record["expires"] = "2020-01-01T00:00:00Z".into();
+    std::fs::write(&path, kept.to_string()).expect("the file can be written");
+    let server = strict(&state, &[]);
+    let with = |token: &str| devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", token)]);
+    assert!(with(&good).status.success(), "{}", said(&with(&good)));
+    let wrong = expect_code(&with(&format!("obt_{}", "0".repeat(64))), "OB0402");
+    for token in [&revoked, &expired] {
+        assert_eq!(expect_code(&with(token), "OB0402"), wrong, "who has no good token learns nothing");
+    }
+    expect_code(&devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint)]), "OB0401");
+    // The operator learns it all.
+    let log = server.log();
+    for reason in ["\"state\":\"revoked\"", "\"state\":\"expired\"", "not known"] {
+        assert!(log.contains(reason), "{reason}: {log}");
+    }
+    let listed = said(&outboard(&["token", "list", "--json", "--state", &state], &[]));
+    assert!(
+        listed.contains("\"expired\"") && listed.contains("\"revoked\"") && listed.contains("\"good\""),
+        "{listed}"
+    );
+    assert!(!listed.contains(&good[4..]), "no token is listed");
+}
+
+#[test]
+fn a_token_that_is_revoked_ends_its_sessions() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (token, id, fingerprint) = token(&state, &[]);
+    let server = strict(&state, &[]);
+    let endless = Program::new("endless").arg("4").env("OUTBOARD_TLS_FINGERPRINT", &fingerprint);
+    let mut running = endless.env("OUTBOARD_TOKEN", &token).start_through(&server);
+    server.only_worker();
+    assert!(!running.has_ended());
+    assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
+    assert!(within(SOON, || server.workers().is_empty()), "its worker ends");
+    assert!(within(SOON, || running.has_ended()), "its program is told");
+}
+
+#[test]
+fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let serve = ["serve", "--driver", "cpu", "--listen", "0.0.0.0:0", "--socket", "none", "--state", &state];
+    let text = expect_code(&outboard(&serve, &[]), "OB0407");
+    for way in ["outboard token create", "--client-ca", "--allow-anonymous"] {
+        assert!(text.contains(way), "{way}: {text}");
+    }
+    expect_code(&outboard(&[&serve[..], &["--tls", "off"]].concat(), &[]), "OB0407");
+    // Told so in as many words, it does.
+    let mut server = Command::new(dist().join("bin/outboard"))
+        .args(serve)
+        .args(["--allow-anonymous", "--warm", "0"])
+        .env("OUTBOARD_CONFIG", "none")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut log = std::io::BufReader::new(server.stderr.take().expect("standard error is piped"));
+    let mut text = String::new();
+    while !text.contains("serving") && std::io::BufRead::read_line(&mut log, &mut text).is_ok_and(|bytes| bytes > 0) {}
+    let _ = server.kill();
+    let _ = server.wait();
+    assert!(text.contains("serving") && text.contains("whoever can connect is let in"), "{text}");
+}
+
+#[test]
+fn who_encrypts_meets_who_does_not_and_is_told() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (token, _, fingerprint) = token(&state, &[]);
+    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let server = strict(&state, &[]);
+    expect_code(&devices(&server, &[known[1]]), "OB0405");
+    expect_code(&devices(&server, &[known[0], known[1], ("OUTBOARD_TLS", "off")]), "OB0405");
+    expect_code(&devices(&server, &[known[1], ("OUTBOARD_TLS", "on")]), "OB0404");
+    expect_code(&devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", "sha256:5"), known[1]]), "OB0406");
+    let plain = Server::start_with(&["--driver", "cpu", "--tls", "off"], &[]);
+    expect_code(&devices(&plain, &known[..1]), "OB0405");
+    assert!(devices(&plain, &[]).status.success(), "on loopback nobody asks for more");
+}
+
+#[test]
+fn another_server_in_between_is_found_out() {
+    let (folder, others) = (Folder::new(), Folder::new());
+    let (state, theirs) = (folder.path("state"), others.path("state"));
+    let (token, _, fingerprint) = token(&state, &[]);
+    // It has the address, and a certificate and key of its own.
+    let impostor = strict(&theirs, &[]);
+    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let text = expect_code(&devices(&impostor, &known), "OB0403");
+    assert!(text.contains("another one"), "{text}");
+    assert!(within(SOON, || impostor.log().contains("no encrypted connection")), "{}", impostor.log());
+    assert!(!impostor.log().contains("a token"), "it has not heard the token: {}", impostor.log());
+}
+
+/// An authority, and what it signs.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        Authority { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// Certificate and key in files, for a server on loopback or a client of that name.
+    fn sign(&self, folder: &Folder, name: &str, last_year: i32) -> [String; 2] {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(last_year, 1, 1));
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
+        [folder.write(&format!("{name}.crt"), &certificate), folder.write(&format!("{name}.key"), &key.serialize_pem())]
+    }
+}
+
+#[test]
+fn certificates_show_both_sides_who_the_other_is() {
+    let folder = Folder::new();
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let [ours, theirs] = [&authority, &stranger].map(|authority| authority.certificate.as_str());
+    let (ours, theirs) = (folder.write("ours.pem", ours), folder.write("theirs.pem", theirs));
+    let [server_certificate, server_key] = authority.sign(&folder, "server", 2100);
+    let [carol, carols_key] = authority.sign(&folder, "carol", 2100);
+    let [mallory, mallorys_key] = stranger.sign(&folder, "mallory", 2100);
+    let state = folder.path("state");
+    let flags = ["--tls-cert", &server_certificate, "--tls-key", &server_key, "--client-ca", &ours];
+    let server = strict(&state, &flags);
+    let trusted = ("OUTBOARD_TLS_CA", ours.as_str());
+    let shown = [trusted, ("OUTBOARD_TLS_CERT", &carol), ("OUTBOARD_TLS_KEY", &carols_key)];
+    let listed = devices(&server, &shown);
+    assert!(listed.status.success(), "{}", said(&listed));
+    let program = shown.iter().fold(Program::new("vector_add"), |program, (name, value)| program.env(name, value));
+    program.through(&server).expect_success("with a certificate");
+    assert!(server.log().contains("\"owner\":\"carol\""), "{}", server.log());
+    expect_code(&devices(&server, &[trusted]), "OB0401");
+    let strange = [trusted, ("OUTBOARD_TLS_CERT", &mallory), ("OUTBOARD_TLS_KEY", &mallorys_key)];
+    expect_code(&devices(&server, &strange), "OB0403");
+    expect_code(&devices(&server, &[("OUTBOARD_TLS_CA", &theirs), shown[1], shown[2]]), "OB0403");
+    expect_code(&devices(&server, &[trusted, shown[1]]), "OB0406");
+
+    let [expired, expired_key] = authority.sign(&folder, "expired", 2021);
+    let flags = ["--tls-cert", &expired, "--tls-key", &expired_key, "--client-ca", &ours];
+    let late = strict(&state, &flags);
+    let text = expect_code(&devices(&late, &shown), "OB0403");
+    assert!(text.contains("expired"), "{text}");
+}
+
+/// What a server says to these bytes, until it hangs up.
+fn answer_to(server: &Server, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(server.address()).expect("the server listens");
+    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    // It may reset the connection.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn what_is_no_tls_1_3_is_turned_away_and_nobody_else_notices() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (token, _, fingerprint) = token(&state, &[]);
+    let server = strict(&state, &[]);
+    // A greeting of TLS 1.2: version, random number, no session, two suites of that time, no compression, curves and signatures.
+    let mut greeting = vec![3, 3];
+    greeting.extend([7; 32]);
+    greeting.extend([0, 0, 4, 0xc0, 0x2f, 0xc0, 0x2b, 1, 0]);
+    let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 13, 0, 4, 0, 2, 4, 3];
+    greeting.extend([0, extensions.len() as u8]);
+    greeting.extend(extensions);
+    let mut message = vec![1, 0, 0, greeting.len() as u8];
+    message.extend(greeting);
+    let mut record = vec![0x16, 3, 1, 0, message.len() as u8];
+    record.extend(message);
+    // A fatal alert: protocol_version.
+    assert_eq!(answer_to(&server, &record), [0x15, 3, 3, 0, 2, 2, 70]);
+
+    let mut state = 5_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    for length in [0, 1, 5, 100, 5000] {
+        let bytes: Vec<u8> = (0..length).map(|_| random()).collect();
+        answer_to(&server, &bytes);
+        // The same as a record of a handshake.
+        answer_to(&server, &[&[0x16, 3, 1], &bytes[..]].concat());
+        answer_to(&server, &[&record[..40], &bytes[..]].concat());
+    }
+    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let listed = devices(&server, &known);
+    assert!(listed.status.success(), "{}", said(&listed));
+}
