@@ -1,18 +1,20 @@
 //! What large copies cost over loopback TCP, with a worker whose device takes and gives at once; and what plain TCP streams carry.
 //!
-//! `cargo run --release -p outboard-server --example bulk_bench`
+//! `cargo run --release -p outboard-server --example bulk_bench`; with the argument `tls`, the same copies in the clear and with TLS, in turns.
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::{Command as Process, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Child, Command as Process, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::bulk::Direction;
 use outboard_client::link::{Config as LinkConfig, Link};
+use outboard_server::auth::{self, certificate};
 use outboard_server::sandbox::Sandbox;
 use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
@@ -114,8 +116,20 @@ fn main() -> ExitCode {
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
             config.lanes = std::env::args().nth(2).and_then(|lanes| lanes.parse().ok()).unwrap_or(4);
+            if let Some(state) = std::env::args_os().nth(3) {
+                config.auth = auth::Config { tls: auth::Tls::On, state: Some(state.into()), ..auth::Config::default() };
+            }
             config.on_ready = Some(Box::new(|address| println!("{address}")));
             supervisor::serve(config).expect("serves");
+            ExitCode::SUCCESS
+        }
+        Some("tls") => {
+            println!("{:>5} {:>7} {:>30} {:>30}", "", "", "to the worker, GB/s", "from the worker, GB/s");
+            println!(
+                "{:>5} {:>7} {:>9} {:>9} {:>10} {:>9} {:>9} {:>10}",
+                "lanes", "KiB", "plain", "TLS", "TLS/plain", "plain", "TLS", "TLS/plain"
+            );
+            [1, 2, 4, 8, 16].into_iter().for_each(against_tls);
             ExitCode::SUCCESS
         }
         _ => {
@@ -193,14 +207,18 @@ fn send_zero_copy(stream: &TcpStream, mut bytes: &[u8]) {
     }
 }
 
-fn with_server(lanes: u32) {
-    let mut server = Process::new("/proc/self/exe")
-        .args(["serve", &lanes.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("starts");
+/// A server with a client; encrypted, if there is a folder for the server's certificate.
+fn connected(lanes: u32, state: Option<&Path>) -> (Child, Link) {
+    let mut server = Process::new("/proc/self/exe");
+    server.args(["serve", &lanes.to_string()]).args(state).stdout(Stdio::piped());
+    let mut server = server.spawn().expect("starts");
     let mut address = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut address).expect("reads");
+    let mut config = LinkConfig::default();
+    config.security.fingerprint = state.map(|state| {
+        let fingerprint = certificate::fingerprint(&state.join("server.crt")).expect("the server has made it");
+        fingerprint.to_string()
+    });
     let purpose = Purpose::Session { devices: vec![] };
     let hello = Hello {
         version: VERSION,
@@ -210,8 +228,53 @@ fn with_server(lanes: u32) {
         process: Default::default(),
         more: Default::default(),
     };
-    let link = Link::connect(&Tcp, address.trim(), &hello, LinkConfig::default(), Box::new(|_, _| ()));
-    let (link, _) = link.expect("connects");
+    let link = Link::connect(&Tcp, address.trim(), &hello, config, Box::new(|_, _| ()));
+    (server, link.expect("connects").0)
+}
+
+fn end(mut server: Child) {
+    server.kill().expect("is killed");
+    server.wait().expect("ends");
+}
+
+/// The median of some times, as a rate.
+fn rate(mut times: Vec<Duration>, len: usize) -> f64 {
+    times.sort();
+    len as f64 / times[times.len() / 2].as_secs_f64() / 1e9
+}
+
+fn against_tls(lanes: u32) {
+    let state = std::env::temp_dir().join(format!("outboard-bulk-bench-{}", std::process::id()));
+    let (plain, encrypted) = (connected(lanes, None), connected(lanes, Some(&state)));
+    for len in [128 << 10, 1 << 20, 16 << 20, STAGING] {
+        let rounds = (STAGING * 4 / len).clamp(9, 200);
+        let mut memory = vec![1; len];
+        let mut times = [const { Vec::new() }; 4];
+        for _ in 0..rounds {
+            for (index, (_, link)) in [&plain, &encrypted].into_iter().enumerate() {
+                let start = Instant::now();
+                upload(link, &memory);
+                times[index].push(start.elapsed());
+                let start = Instant::now();
+                download(link, &mut memory);
+                times[2 + index].push(start.elapsed());
+            }
+        }
+        let [up, up_tls, down, down_tls] = times.map(|times| rate(times, len));
+        println!(
+            "{lanes:>5} {:>7} {up:>9.2} {up_tls:>9.2} {:>10.2} {down:>9.2} {down_tls:>9.2} {:>10.2}",
+            len >> 10,
+            up_tls / up,
+            down_tls / down
+        );
+    }
+    end(plain.0);
+    end(encrypted.0);
+    std::fs::remove_dir_all(state).expect("the folder can be removed");
+}
+
+fn with_server(lanes: u32) {
+    let (server, link) = connected(lanes, None);
     for len in [128 << 10, 1 << 20, 16 << 20, STAGING] {
         let rounds = (STAGING * 2 / len).clamp(3, 300);
         let mut memory = vec![1; len];
@@ -224,14 +287,10 @@ fn with_server(lanes: u32) {
             download(&link, &mut memory);
             times[1].push(start.elapsed());
         }
-        let rates = times.map(|mut times: Vec<Duration>| {
-            times.sort();
-            len as f64 / times[times.len() / 2].as_secs_f64() / 1e9
-        });
+        let rates = times.map(|times: Vec<Duration>| rate(times, len));
         println!("{:>6} {:>10} {:>22.2} {:>22.2}", lanes, len >> 10, rates[0], rates[1]);
     }
-    server.kill().expect("is killed");
-    server.wait().expect("ends");
+    end(server);
 }
 
 /// Until the worker has all bytes.

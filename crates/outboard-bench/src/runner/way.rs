@@ -71,7 +71,7 @@ impl Way {
         if let Some(server) = &self.server {
             command = Command::new(&setup.outboard);
             command.args(["run", "--server", server.address(), "--"]).arg(program);
-            let transport = if self.name == TLS { "tcp" } else { &self.name };
+            let transport = if self.name == TLS { "tcp" } else { self.name.as_str() };
             command.env("OUTBOARD_TRANSPORT", transport).env(STATISTICS, &statistics);
             if let Some(fingerprint) = &self.fingerprint {
                 command.env("OUTBOARD_TLS_FINGERPRINT", fingerprint);
