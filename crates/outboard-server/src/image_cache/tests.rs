@@ -148,3 +148,13 @@ fn a_write_that_fails_is_the_last() {
         assert!(cache.find(name).is_none());
     }
 }
+
+#[test]
+fn each_owner_has_a_folder_of_its_own_whatever_it_is_called() {
+    assert_eq!(owners_folder("anonymous"), ONE_OWNER);
+    let folders = ["alice", "bob", "user:0", "all", "../bob"].map(owners_folder);
+    for (index, folder) in folders.iter().enumerate() {
+        assert!(folder != ONE_OWNER && !folder.contains(['/', '.', ':']), "{folder}");
+        assert!(!folders[..index].contains(folder), "{folder}");
+    }
+}
