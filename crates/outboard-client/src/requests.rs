@@ -7,10 +7,11 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
+use outboard_transport::Patience;
 use outboard_wire::Reader;
 use outboard_wire::request::{MAX_ANSWER, Request};
 
@@ -27,7 +28,7 @@ pub(crate) trait Answerer: Send + Sync {
 pub(crate) struct Requests {
     answerers: Vec<Arc<dyn Answerer>>,
     /// How long a thread without a request stays awake.
-    spin: Duration,
+    patience: Patience,
     answers: OnceLock<Answers>,
     copies: Arc<Copies>,
     queues: Mutex<HashMap<(u32, u32), Arc<Queue>>>,
@@ -59,8 +60,8 @@ struct Asked {
 }
 
 impl Requests {
-    pub(crate) fn new(spin: Duration, copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
-        Arc::new(Requests { answerers, spin, answers: OnceLock::new(), copies, queues: Mutex::default() })
+    pub(crate) fn new(patience: Patience, copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
+        Arc::new(Requests { answerers, patience, answers: OnceLock::new(), copies, queues: Mutex::default() })
     }
 
     /// The way back, once there is one. No request comes before.
@@ -91,7 +92,7 @@ impl Requests {
         let queue = Arc::new(Queue::default());
         let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
         let run = move || {
-            while let Some(asked) = own.next(requests.spin) {
+            while let Some(asked) = own.next(&requests.patience) {
                 requests.do_one(&asked);
             }
         };
@@ -154,9 +155,9 @@ impl Queue {
     }
 
     /// The next one; waits for it, at first awake. None once the queue is closed and empty.
-    fn next(&self, spin: Duration) -> Option<Asked> {
-        let start = Instant::now();
-        while self.count.load(Ordering::Acquire) == 0 && start.elapsed() < spin {
+    fn next(&self, patience: &Patience) -> Option<Asked> {
+        let (start, window) = (Instant::now(), patience.window());
+        while self.count.load(Ordering::Acquire) == 0 && start.elapsed() < window {
             std::thread::yield_now();
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,6 +170,7 @@ impl Queue {
                 return None;
             }
             waiting = self.added.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            patience.waited(start.elapsed());
         }
     }
 }
@@ -176,6 +178,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
 
     use super::*;
 
@@ -207,7 +210,11 @@ mod tests {
     fn requests_of_a_context_are_done_in_order_by_a_thread_that_ends_with_it() {
         let (say, said) = channel();
         let answerers: Vec<Arc<dyn Answerer>> = vec![Arc::new(Says(Mutex::new(say)))];
-        let requests = Requests::new(Duration::from_micros(50), Arc::default(), answerers);
+        let requests = Requests::new(
+            Patience::new(Duration::from_micros(50), Duration::from_millis(1)),
+            Arc::default(),
+            answerers,
+        );
         assert_eq!(threads(71), 0);
         for number in 0..20u8 {
             for ctx in [71, 72] {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, HostCall, Result};
 use outboard_front::{fault, profile};
-use outboard_transport::Any;
+use outboard_transport::{Any, Patience};
 use outboard_wire::graph::NodeParams;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::limits::MAX_INLINE;
@@ -618,7 +618,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let config = Config::from_env();
-    let requests = Requests::new(config.spin, Arc::clone(&copies), answerers);
+    let requests = Requests::new(Patience::new(config.spin, config.lane_spin), Arc::clone(&copies), answerers);
     let notices = {
         let (pending, copies, requests) = (Arc::clone(&pending), Arc::clone(&copies), Arc::clone(&requests));
         let known = Arc::clone(&kernels);

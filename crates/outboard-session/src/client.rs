@@ -1,9 +1,8 @@
 //! The client's halves: commands out, replies and notices in.
 
-use std::collections::HashMap;
-
 use outboard_wire::Writer;
 use outboard_wire::frame::{CommandHeader, OP_ACKNOWLEDGE, ReplyHeader, ReplyKind, flags, widen};
+use rustc_hash::FxHashMap;
 
 use crate::buffer::ReceiveBuffer;
 use crate::window::{Layout, Window};
@@ -47,7 +46,7 @@ pub enum Event<'a> {
 /// The commands that wait for a reply, each with what its owner needs to hand the reply on.
 #[derive(Debug)]
 pub struct PendingCalls<T> {
-    calls: HashMap<u64, T>,
+    calls: FxHashMap<u64, T>,
 }
 
 impl Outgoing {
@@ -187,7 +186,7 @@ impl Incoming {
 
 impl<T> Default for PendingCalls<T> {
     fn default() -> PendingCalls<T> {
-        PendingCalls { calls: HashMap::new() }
+        PendingCalls { calls: FxHashMap::default() }
     }
 }
 

@@ -36,6 +36,7 @@ macro_rules! conformance {
             an_abandoned_stream_is_only_let_go
             many_streams_share_a_listener
             a_deadline_ends_a_read
+            who_reads_much_gets_it_whole
         );
     };
     ($transport:expr, $address:expr; $($property:ident)*) => {
@@ -291,4 +292,30 @@ pub fn a_deadline_ends_a_read(transport: &dyn Transport, address: &str) {
     let error = read_exact_until(&*server, &mut received, Instant::now() + Duration::from_millis(30));
     assert_eq!(error.expect_err("times out").kind(), io::ErrorKind::TimedOut);
     assert_eq!(&received[..2], b"ab");
+}
+
+/// Whole frames of any size come while a reader waits for them, however they are cut, and a single byte wakes it afterwards.
+pub fn who_reads_much_gets_it_whole(transport: &dyn Transport, address: &str) {
+    let (client, server) = connect(transport, address);
+    let sizes = [1, 100, 70_000, 3, 300_000, 128 << 10, (1 << 20) + 7, 8];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for size in sizes {
+                let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+                let (first, rest) = bytes.split_at(size - size / 3);
+                write_all(&*client, first).expect("writes");
+                thread::sleep(Duration::from_millis(2));
+                write_all(&*client, rest).expect("writes");
+            }
+        });
+        for size in sizes {
+            let mut received = vec![0; size];
+            read_exact(&*server, &mut received).expect("reads");
+            assert!(received.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8), "{size}");
+        }
+    });
+    write_all(&*client, b"x").expect("writes");
+    let started = Instant::now();
+    assert!(server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits").read);
+    assert!(started.elapsed() < PATIENCE / 2, "one byte is enough");
 }

@@ -3,8 +3,9 @@
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`] does, so that the
 //! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
 
-pub mod address;
+mod address;
 mod any;
+mod bell;
 pub mod conformance;
 mod descriptor;
 pub mod host;
@@ -29,8 +30,9 @@ use std::time::{Duration, Instant};
 
 pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
 pub use any::Any;
+pub use bell::Bell;
 pub use memory::Memory;
-pub use spin::Spin;
+pub use spin::{Patience, Spin, SpinLimits};
 pub use waker::Waker;
 
 /// A way to reach servers.

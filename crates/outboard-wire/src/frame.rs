@@ -103,14 +103,17 @@ impl ReplyHeader {
     pub const SIZE: usize = 24;
 
     /// Appends the header.
+    #[inline]
     pub fn encode(&self, writer: &mut Writer) {
-        writer.u32(self.len);
-        writer.u16(self.kind as u16);
-        writer.u16(self.code);
-        writer.u32(self.seq);
-        writer.u32(self.taken);
-        writer.u32(self.answers);
-        writer.u32(self.status);
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..4].copy_from_slice(&self.len.to_le_bytes());
+        bytes[4..6].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.code.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.taken.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.answers.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.status.to_le_bytes());
+        writer.fixed(&bytes);
     }
 
     /// Reads a header and checks its kind, and its length against [`MAX_FRAME`].

@@ -220,6 +220,47 @@ fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
 
+/// Puts the fields, one by one. Several in front whose sizes are known are gathered first: room for them is made once.
+fn puts(fields: &[(String, String)]) -> String {
+    let (mut head, mut at, mut gathered) = (String::new(), 0, 0);
+    for (field, ty) in fields {
+        let Some(parts) = parts(field, ty) else { break };
+        for (value, size) in parts {
+            let _ = write!(head, "head[{at}..{}].copy_from_slice(&{value});", at + size);
+            at += size;
+        }
+        gathered += 1;
+    }
+    let put = |(field, _): &(String, String)| format!("writer.put(&self.{field});");
+    if gathered < 2 {
+        return fields.iter().map(put).collect();
+    }
+    let rest: String = fields[gathered..].iter().map(put).collect();
+    format!("let mut head = [0; {at}];{head}writer.fixed(&head);{rest}")
+}
+
+/// A field's bytes, with how many there are, if that is always the same.
+fn parts(field: &str, ty: &str) -> Option<Vec<(String, usize)>> {
+    let number = |value: String, ty: &str| {
+        let size = match ty {
+            "u8" => 1,
+            "u16" => 2,
+            "u32" | "i32" => 4,
+            "u64" | "i64" => 8,
+            "bool" => return Some((format!("[u8::from({value})]"), 1)),
+            _ => return None,
+        };
+        Some((format!("{value}.to_le_bytes()"), size))
+    };
+    match ty.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) {
+        Some(inner) => {
+            let each = inner.split(", ").enumerate();
+            each.map(|(index, ty)| number(format!("self.{field}.{index}"), ty)).collect()
+        }
+        None => Some(vec![number(format!("self.{field}"), ty)?]),
+    }
+}
+
 fn record(out: &mut String, doc: &str, name: &str, fields: &[(String, String)]) {
     let lifetime = if borrows(fields) { "<'a>" } else { "" };
     let _ = writeln!(out, "/// {doc}\n#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{");
@@ -229,11 +270,11 @@ fn record(out: &mut String, doc: &str, name: &str, fields: &[(String, String)]) 
     let anonymous = if lifetime.is_empty() { "" } else { "<'_>" };
     let writer = if fields.is_empty() { "_writer" } else { "writer" };
     let reader = if fields.is_empty() { "_reader" } else { "reader" };
-    let puts: String = fields.iter().map(|(f, _)| format!("writer.put(&self.{f});")).collect();
+    let puts = puts(fields);
     let gets: String = fields.iter().map(|(f, _)| format!("{f}: reader.get()?,")).collect();
     let _ = writeln!(
         out,
-        "}}\n\nimpl Encode for {name}{anonymous} {{\nfn encode(&self, {writer}: &mut Writer) {{ {puts} }}\n}}\n\n\
+        "}}\n\nimpl Encode for {name}{anonymous} {{\n#[inline]\nfn encode(&self, {writer}: &mut Writer) {{ {puts} }}\n}}\n\n\
          impl<'a> Decode<'a> for {name}{lifetime} {{\nfn decode({reader}: &mut Reader<'a>) -> Result<Self, DecodeError> {{ Ok({name} {{ {gets} }}) }}\n}}\n"
     );
 }

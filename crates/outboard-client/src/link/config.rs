@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
+use outboard_transport::SpinLimits;
+
 use super::security::Security;
 
 /// Settings of a link.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// How long a thread that waits spins before it blocks. Environment: `OUTBOARD_SPIN_US`, in microseconds.
+    /// How long a thread that waits spins at least before it blocks; with none, it never spins.
     pub spin: Duration,
+    /// How long it spins at most, if waits were seen to end within that. Environment: `OUTBOARD_SPIN_US`, in microseconds.
+    pub most_spin: Duration,
+    /// How long the threads of a lane spin.
+    pub lane_spin: Duration,
     /// Bytes of commands that may wait to be sent; posting blocks beyond.
     pub queue: usize,
     /// How long connecting may take, and then again the handshake.
@@ -33,17 +39,15 @@ pub enum Choice {
     Shm,
 }
 
-/// Spinning beats blocking by about 5 µs a wake-up, where a second processor runs the other side meanwhile.
-const SPIN: Duration = Duration::from_micros(50);
-
 impl Default for Config {
     fn default() -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if processors > 1 { SPIN } else { Duration::ZERO };
-        let copy_threads = (processors / 2).saturating_sub(1).clamp(1, 5);
+        let spin = SpinLimits::default();
         Config {
-            copy_threads,
-            spin,
+            copy_threads: (processors / 2).saturating_sub(1).clamp(1, 5),
+            spin: spin.least,
+            most_spin: spin.most,
+            lane_spin: spin.lane(),
             queue: 8 << 20,
             timeout: Duration::from_secs(30),
             transport: Choice::Auto,
@@ -57,11 +61,8 @@ impl Config {
     /// else's program, which must not fail for them.
     pub fn from_env() -> Config {
         let mut config = Config::default();
-        let spin = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
-        if let Some(microseconds) = spin {
-            // Beyond a second, spinning is a mistake.
-            config.spin = Duration::from_micros(microseconds).min(Duration::from_secs(1));
-        }
+        let spin = SpinLimits::from_env();
+        (config.spin, config.most_spin, config.lane_spin) = (spin.least, spin.most, spin.lane());
         let threads = std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
         config.copy_threads = threads.map_or(config.copy_threads, |threads: usize| threads.min(64));
         config.security = Security::from_env();

@@ -7,7 +7,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use outboard_session::client::{Event, Incoming};
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
@@ -30,6 +30,8 @@ struct State {
     reply: Option<Result<Reply, LinkError>>,
     /// The thread should try to become the leader.
     nudged: bool,
+    /// The thread sleeps: to notify one that does not is a system call for nothing.
+    asleep: bool,
 }
 
 impl Slot {
@@ -37,13 +39,21 @@ impl Slot {
         let mut state = lock(&self.state);
         state.reply = Some(reply);
         self.answered.store(true, Ordering::Release);
-        drop(state);
-        self.changed.notify_one();
+        self.wake(state);
     }
 
     fn nudge(&self) {
-        lock(&self.state).nudged = true;
-        self.changed.notify_one();
+        let mut state = lock(&self.state);
+        state.nudged = true;
+        self.wake(state);
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let asleep = state.asleep;
+        drop(state);
+        if asleep {
+            self.changed.notify_one();
+        }
     }
 
     fn is_answered(&self) -> bool {
@@ -58,16 +68,17 @@ impl Slot {
     fn block(&self) {
         let mut state = lock(&self.state);
         while state.reply.is_none() && !state.nudged {
+            state.asleep = true;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.nudged = false;
+        (state.nudged, state.asleep) = (false, false);
     }
 }
 
 impl Shared {
     /// Waits for a reply that has been asked for.
     pub(super) fn receive(&self, slot: &Slot) -> Result<Reply, LinkError> {
-        let mut spin = Spin::new(&*self.stream, self.config.spin);
+        let mut spin = Spin::new(&*self.stream, self.patience.window());
         loop {
             if let Some(reply) = slot.take() {
                 return reply;

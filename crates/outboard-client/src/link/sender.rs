@@ -19,6 +19,9 @@ use super::shared::Shared;
 const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
+/// Least time between two batches, unless they are full: the worker takes as long for one launch, and each batch that leaves gets in the way of who
+/// posts the next commands.
+const GAP: Duration = Duration::from_micros(3);
 /// The share of a burst's age for which a command may be held back.
 const SHARE: u32 = 32;
 /// No command is held back for longer.
@@ -36,7 +39,7 @@ fn run(shared: &Shared) {
     let mut idle_since: Option<Instant> = None;
     let mut calls = 0;
     while !shared.is_lost() {
-        let pending = shared.pending.load(Ordering::Relaxed);
+        let pending = shared.pending.0.load(Ordering::Relaxed);
         let now = Instant::now();
         if pending == 0 {
             if now.duration_since(*idle_since.get_or_insert(now)) < shared.config.spin {
@@ -53,7 +56,7 @@ fn run(shared: &Shared) {
         if burst.should_send(pending, now) {
             // A failure has been told to everyone by then.
             let _ = shared.flush();
-            burst.sent();
+            burst.sent(now);
         } else {
             pause(now);
         }
@@ -67,11 +70,13 @@ struct Burst {
     first_seen: Option<Instant>,
     /// The queue's size at the last look at which it had grown, and when that was.
     grown: (usize, Instant),
+    /// When the last batch left.
+    sent: Option<Instant>,
 }
 
 impl Burst {
     fn new(now: Instant) -> Burst {
-        Burst { start: now, first_seen: None, grown: (0, now) }
+        Burst { start: now, first_seen: None, grown: (0, now), sent: None }
     }
 
     fn should_send(&mut self, pending: usize, now: Instant) -> bool {
@@ -80,12 +85,15 @@ impl Burst {
             self.grown = (pending, now);
         }
         let hold = (now.duration_since(self.start) / SHARE).min(LONGEST_HOLD);
-        pending >= FULL
-            || now.duration_since(first_seen) >= hold
-            || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK)
+        if pending >= FULL {
+            return true;
+        }
+        let is_due = now.duration_since(first_seen) >= hold || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK);
+        is_due && self.sent.is_none_or(|sent| now.duration_since(sent) >= GAP)
     }
 
-    fn sent(&mut self) {
+    fn sent(&mut self, now: Instant) {
+        self.sent = Some(now);
         self.first_seen = None;
         self.grown.0 = 0;
     }
@@ -141,7 +149,7 @@ mod tests {
                 let oldest = interval * gone as u32;
                 batches.push((age.saturating_sub(oldest), age));
                 gone = appended;
-                burst.sent();
+                burst.sent(start + age);
             }
             age += LOOK;
         }
@@ -157,7 +165,7 @@ mod tests {
             assert_eq!(batches[0].1, Duration::ZERO, "the first command leaves at once");
             for (waited, age) in batches {
                 // The sender looks once in a while, so it may be late by a look or by one command.
-                let fair = (age / SHARE).min(LONGEST_HOLD) + 2 * LOOK + interval;
+                let fair = (age / SHARE).min(LONGEST_HOLD) + GAP + 2 * LOOK + interval;
                 assert!(waited <= fair, "a command waited {waited:?} in a burst of age {age:?} at {interval:?}");
             }
         }

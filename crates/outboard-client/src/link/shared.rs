@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
-use outboard_transport::{Interest, Memory, Readiness, Stream, Waker};
+use outboard_transport::{Interest, Memory, Patience, Readiness, Stream, Waker};
 use outboard_wire::Writer;
 
 use super::bulk::Bulk;
@@ -19,6 +19,8 @@ use super::{Config, LinkError, NoticeHandler, Reply, Stats};
 pub(super) struct Shared {
     pub(super) stream: Arc<dyn Stream>,
     pub(super) config: Config,
+    /// For how long those who wait for replies spin.
+    pub(super) patience: Patience,
     pub(super) notices: NoticeHandler,
     queue: Mutex<Queue>,
     /// Held by the one thread that writes.
@@ -28,7 +30,7 @@ pub(super) struct Shared {
     pub(super) calls: Mutex<Calls>,
     /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it writes itself.
     /// Changed only under the queue's lock.
-    pub(super) pending: AtomicUsize,
+    pub(super) pending: Apart<AtomicUsize>,
     /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under the lock, so that
     /// whoever appends after that look sees it.
     pub(super) asleep: AtomicBool,
@@ -39,6 +41,11 @@ pub(super) struct Shared {
     pub(super) listening: Listening,
     pub(super) counters: Counters,
 }
+
+/// Alone in its cache line (and the one that processors fetch along): the sender looks at it all the time.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Apart<T>(pub(super) T);
 
 #[derive(Debug)]
 struct Queue {
@@ -67,6 +74,19 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Looks for the lock for some microseconds before it sleeps for it. Who gives back a lock that somebody sleeps for makes a system call, and that may be a
+/// thread that posts.
+fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    const LOOKS: u32 = 200;
+    for _ in 0..LOOKS {
+        if let Some(guard) = try_lock(mutex) {
+            return guard;
+        }
+        std::hint::spin_loop();
+    }
+    lock(mutex)
+}
+
 /// Locks if nobody else has the lock.
 pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -84,15 +104,18 @@ impl Shared {
         bulk: Bulk,
         memory: Option<Memory>,
     ) -> io::Result<Shared> {
+        // Who never spins does not learn to.
+        let most = if config.spin.is_zero() { Duration::ZERO } else { config.most_spin };
         Ok(Shared {
             stream,
+            patience: Patience::new(config.spin, most),
             config,
             notices,
             queue: Mutex::new(Queue { outgoing: Outgoing::new(false), written: 0 }),
             write: Mutex::new(()),
             read: Mutex::new(Incoming::new()),
             calls: Mutex::new(Calls::default()),
-            pending: AtomicUsize::new(0),
+            pending: Apart::default(),
             asleep: AtomicBool::new(false),
             waker: Waker::new()?,
             lost: OnceLock::new(),
@@ -108,7 +131,7 @@ impl Shared {
         let seq = {
             let mut queue = self.queue_with_room()?;
             let seq = queue.outgoing.push(op, 0, ctx, encode)?;
-            self.pending.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
+            self.pending.0.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
             seq
         };
         if self.asleep.load(Ordering::Relaxed) {
@@ -135,7 +158,9 @@ impl Shared {
         // If writing fails, the slot has been told.
         let _ = self.write_up_to(seq);
         let reply = self.receive(&slot);
-        self.counters.waited_ns.add(start.elapsed().as_nanos() as u64);
+        let waited = start.elapsed();
+        self.patience.waited(waited);
+        self.counters.waited_ns.add(waited.as_nanos() as u64);
         reply
     }
 
@@ -237,19 +262,21 @@ impl Shared {
     /// Writes everything pending, at least up to command `seq`. Writing is what a thread holds while it blocks on
     /// the peer; the queue stays open meanwhile.
     pub(super) fn write_up_to(&self, seq: u64) -> Result<(), LinkError> {
-        let writing = lock(&self.write);
+        let writing = lock_awake(&self.write);
         let batch = {
-            let mut queue = lock(&self.queue);
+            let mut queue = lock_awake(&self.queue);
             if queue.written >= seq {
                 return Ok(());
             }
             let batch = queue.outgoing.take();
-            self.pending.store(0, Ordering::Relaxed);
+            if self.pending.0.load(Ordering::Relaxed) != 0 {
+                self.pending.0.store(0, Ordering::Relaxed);
+            }
             batch
         };
         let Some(batch) = batch else { return Ok(()) };
         let result = self.write_bytes(batch.bytes());
-        let mut queue = lock(&self.queue);
+        let mut queue = lock_awake(&self.queue);
         queue.written = batch.last();
         queue.outgoing.done(batch);
         drop(queue);

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
+use outboard_transport::SpinLimits;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
@@ -69,7 +70,7 @@ use staging::{Pool, SharedStaging, Watcher};
 use waits::Waits;
 use warm::Kept;
 
-pub use io::{Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
+pub use io::{Again, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
 pub use prepared::{Prepared, Setup};
 
 /// The worker's state: one client's session with the driver library.
@@ -171,7 +172,7 @@ impl Worker {
             portions,
             watcher: Watcher::new(helpers.clone()),
             helpers,
-            waits: Waits::new(io::spin()),
+            waits: Waits::new(SpinLimits::from_env()),
             graphs: Graphs::default(),
             output: Arc::new(output),
             management,
@@ -320,7 +321,7 @@ impl Handler for Worker {
         self.show();
     }
 
-    fn look(&mut self) -> bool {
+    fn look(&mut self) -> Again {
         self.look_after_waits()
     }
 

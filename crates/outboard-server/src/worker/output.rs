@@ -41,6 +41,7 @@ impl Output {
     pub(crate) fn forward(&self, replier: &Replier) {
         // SAFETY: null flushes all C streams; the driver prints through them.
         unsafe { libc::fflush(core::ptr::null_mut()) };
+        // This is done for each wait, before its answer, and nearly always in vain: so one cheap question each.
         for stream in &self.streams {
             stream.forward(replier);
         }
@@ -59,7 +60,8 @@ impl Caught {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let mut piece = Vec::new();
         loop {
-            let end = self.file.metadata().map_or(*sent, |metadata| metadata.len());
+            // Who appends moves the position of the open file, which is one for all that share it, to the end.
+            let end = rustix::fs::tell(&self.file).unwrap_or(*sent);
             let count = (end - *sent).min(PIECE as u64) as usize;
             if count == 0 {
                 return;

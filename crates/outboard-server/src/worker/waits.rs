@@ -1,22 +1,28 @@
-//! Waits for the device. The dispatcher itself looks at them for a short while, between the commands: to hand one to a helper thread costs more than
-//! most of them last.
+//! Waits for the device. The dispatcher itself looks at them, between the commands: to hand one to a helper thread costs more than most of them
+//! last. It spins for a bounded time, then looks now and then; the longer a wait has lasted, the less often. Where the driver cannot be asked, a
+//! helper thread waits in the driver, which spins as it does natively.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream};
+use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
+use outboard_transport::{Patience, SpinLimits};
 use outboard_wire::messages::Call;
 
-use super::Worker;
 use super::answer::{Answer, Outcome};
 use super::objects::{Context, Handle, current};
-use super::spans;
+use super::{Again, Worker, spans};
 
 /// Streams of a context that are looked at one by one; with more of them in use, a helper waits for the context.
 const MOST_STREAMS: usize = 4;
+
+/// What has lasted for some time is looked at again after this part of that time, and in between the processor is free.
+const PART_OF_TIME: u32 = 128;
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a wait is for.
 #[derive(Clone, Copy)]
@@ -76,6 +82,15 @@ impl Mark {
         call!(table, cuEventRecord(event, stream))?;
         Ok(mark)
     }
+
+    /// What the event stands for now, whatever becomes of it.
+    fn of(table: &'static Table, event: CUevent) -> Result<Mark, CUresult> {
+        let mut stream = core::ptr::null_mut();
+        call!(table, cuStreamCreate(&raw mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0))?;
+        let mark = call!(table, cuStreamWaitEvent(stream, event, 0)).and_then(|()| Mark::behind(table, stream));
+        // What is in it goes on.
+        call!(table, cuStreamDestroy_v2(stream)).and(mark)
+    }
 }
 
 impl Drop for Mark {
@@ -124,9 +139,19 @@ struct Watched {
     parts: Vec<Part>,
     /// Streams have been used anew: the driver must not be asked to wait for all that is in them.
     passed: bool,
-    begun: Instant,
+    since: Instant,
+    /// Until when to spin.
     until: Instant,
+    /// When to look again.
+    next: Instant,
     finish: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+impl Watched {
+    /// Whether it is only looked at now and then.
+    fn is_slow(&self) -> bool {
+        self.next > self.since
+    }
 }
 
 /// The streams of a context that may have work in them.
@@ -161,13 +186,14 @@ pub(crate) struct Waits {
     last: Option<(u32, usize)>,
     /// Counts what is added to those, and waits for them.
     time: u64,
-    /// How long the dispatcher looks.
-    glance: Duration,
+    /// For how long to spin.
+    patience: Patience,
 }
 
 impl Waits {
-    pub(crate) fn new(glance: Duration) -> Waits {
-        Waits { watched: Vec::new(), in_use: HashMap::new(), last: None, time: 0, glance }
+    pub(crate) fn new(spin: SpinLimits) -> Waits {
+        let patience = Patience::new(spin.least, spin.most);
+        Waits { watched: Vec::new(), in_use: HashMap::new(), last: None, time: 0, patience }
     }
 
     /// Work is about to be queued in a stream of the current context.
@@ -256,10 +282,17 @@ impl Waits {
         self.last = None;
     }
 
-    /// Whether a wait for this event is under way.
-    pub(crate) fn is_for_event(&self, event: CUevent) -> bool {
-        let is_it = |part: &Part| matches!(part, Part::Event(other) if other.get() == event);
-        self.watched.iter().any(|watched| watched.parts.iter().any(is_it))
+    /// An event is about to be recorded anew, or destroyed: waits are for what it stands for now. A context is current.
+    pub(crate) fn leaves(&mut self, table: &'static Table, event: CUevent) -> Outcome {
+        for watched in &mut self.watched {
+            for part in &mut watched.parts {
+                if matches!(part, Part::Event(other) if other.get() == event) {
+                    *part = Part::Mark(Mark::of(table, event)?);
+                    watched.passed = true;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -292,10 +325,10 @@ impl Worker {
             finish(answer, outcome);
         });
         let is_known = parts.is_some();
-        let begun = Instant::now();
-        let until = begun + self.waits.glance;
+        let since = Instant::now();
+        let until = since + self.waits.patience.window();
         let parts = parts.unwrap_or_default();
-        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, begun, until, finish };
+        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, since, until, next: since, finish };
         if is_known {
             self.waits.watched.push(watched);
             self.look_after_waits();
@@ -304,25 +337,34 @@ impl Worker {
         }
     }
 
-    /// Looks whether waits are over, and hands those that last to helper threads. Whether there are any left.
+    /// Looks whether waits are over; when to look again.
     #[inline]
-    pub(super) fn look_after_waits(&mut self) -> bool {
-        if !self.waits.watched.is_empty() {
-            self.look();
-        }
-        !self.waits.watched.is_empty()
+    pub(super) fn look_after_waits(&mut self) -> Again {
+        if self.waits.watched.is_empty() { Again::Never } else { self.look() }
     }
 
-    fn look(&mut self) {
-        let mut index = 0;
-        while let Some(watched) = self.waits.watched.get_mut(index) {
+    fn look(&mut self) -> Again {
+        let (mut index, mut again) = (0, Again::Never);
+        while let Some(watched) = self.waits.watched.get(index) {
+            if watched.is_slow() {
+                let due = watched.next.saturating_duration_since(Instant::now());
+                if !due.is_zero() {
+                    again = again.or(Again::After(due));
+                    index += 1;
+                    continue;
+                }
+            }
             self.ctx = watched.ctx;
             let mut outcome = self.enter().map(drop);
-            let Some(watched) = self.waits.watched.get_mut(index) else { return };
+            let Some(watched) = self.waits.watched.get_mut(index) else { break };
             while outcome.is_ok()
                 && let Some(part) = watched.parts.last()
             {
                 outcome = part.query(self.table);
+                if outcome.is_ok() && matches!(part, Part::Mark(_)) {
+                    // It returns at once, and has the driver do what only waits do.
+                    outcome = part.block(self.table);
+                }
                 if outcome.is_ok() {
                     watched.parts.pop();
                 }
@@ -330,23 +372,39 @@ impl Worker {
             if outcome != Err(CUresult::CUDA_ERROR_NOT_READY) {
                 let watched = self.waits.watched.swap_remove(index);
                 self.is_over(watched, outcome);
-            } else if Instant::now() >= watched.until {
-                let watched = self.waits.watched.swap_remove(index);
-                self.hand_over(watched);
-            } else {
-                index += 1;
+                continue;
             }
+            let now = Instant::now();
+            if now < watched.until {
+                again = again.or(Again::Now);
+            } else {
+                let pause = ((now - watched.since) / PART_OF_TIME).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+                watched.next = now + pause;
+                again = again.or(Again::After(pause));
+            }
+            index += 1;
         }
+        again
     }
 
     fn is_over(&mut self, watched: Watched, outcome: Outcome) {
+        if watched.is_slow() {
+            self.waits.patience.waited(watched.since.elapsed());
+        }
         // Only a wait makes the driver give back what pools have freed, not a question; and of a context as a whole it has no question.
         let blocks = !watched.passed && (self.stream_ordered || matches!(watched.wait, Wait::Context));
         let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         self.tell();
-        let (kind, begun) = (watched.wait.name(), watched.begun);
+        let (kind, begun) = (watched.wait.name(), watched.since);
         (watched.finish)(outcome);
         waited(kind, begun);
+    }
+
+    /// An event is about to be recorded anew, or destroyed.
+    pub(super) fn leaves_event(&mut self, event: CUevent) {
+        if self.waits.leaves(self.table, event).is_err() {
+            self.stop_looking();
+        }
     }
 
     /// Has helper threads wait for all that the dispatcher looks at.
@@ -357,7 +415,7 @@ impl Worker {
     }
 
     fn hand_over(&self, watched: Watched) {
-        let Watched { context, wait, parts, passed, begun, finish, .. } = watched;
+        let Watched { context, wait, parts, passed, since, finish, .. } = watched;
         let (table, output, copies, replier) =
             (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
         self.helpers.run(move || {
@@ -373,7 +431,7 @@ impl Worker {
                 copies.tell(replier);
             }
             // Who has the answer may look at the meter next.
-            waited(wait.name(), begun);
+            waited(wait.name(), since);
             finish(outcome);
         });
     }

@@ -20,6 +20,7 @@ pub trait Call: Message {
 pub struct ContextClose {}
 
 impl Encode for ContextClose {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -38,6 +39,7 @@ impl Message for ContextClose {
 pub struct ContextCloseReply {}
 
 impl Encode for ContextCloseReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -59,6 +61,7 @@ pub struct ContextLimit {
 }
 
 impl Encode for ContextLimit {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.limit);
     }
@@ -82,6 +85,7 @@ pub struct ContextLimitReply {
 }
 
 impl Encode for ContextLimitReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -109,10 +113,13 @@ pub struct ContextOpen {
 }
 
 impl Encode for ContextOpen {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.flags);
-        writer.put(&self.primary);
+        let mut head = [0; 9];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.flags.to_le_bytes());
+        head[8..9].copy_from_slice(&[u8::from(self.primary)]);
+        writer.fixed(&head);
     }
 }
 
@@ -131,6 +138,7 @@ impl Message for ContextOpen {
 pub struct ContextOpenReply {}
 
 impl Encode for ContextOpenReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -154,9 +162,12 @@ pub struct ContextSetLimit {
 }
 
 impl Encode for ContextSetLimit {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.limit);
-        writer.put(&self.value);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.limit.to_le_bytes());
+        head[4..12].copy_from_slice(&self.value.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -175,6 +186,7 @@ impl Message for ContextSetLimit {
 pub struct ContextSetLimitReply {}
 
 impl Encode for ContextSetLimitReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -193,6 +205,7 @@ impl Call for ContextSetLimit {
 pub struct ContextSynchronize {}
 
 impl Encode for ContextSynchronize {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -211,6 +224,7 @@ impl Message for ContextSynchronize {
 pub struct ContextSynchronizeReply {}
 
 impl Encode for ContextSynchronizeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -236,9 +250,12 @@ pub struct CopyIn<'a> {
 }
 
 impl Encode for CopyIn<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.stream);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.data);
     }
 }
@@ -269,12 +286,15 @@ pub struct CopyInBulk {
 }
 
 impl Encode for CopyInBulk {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.stream);
-        writer.put(&self.bytes);
-        writer.put(&self.transfer);
-        writer.put(&self.chunk);
+        let mut head = [0; 36];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
+        head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -314,14 +334,17 @@ pub struct CopyOnDevice {
 }
 
 impl Encode for CopyOnDevice {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.src);
-        writer.put(&self.width);
-        writer.put(&self.height);
-        writer.put(&self.dst_pitch);
-        writer.put(&self.src_pitch);
-        writer.put(&self.stream);
+        let mut head = [0; 56];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.src.to_le_bytes());
+        head[16..24].copy_from_slice(&self.width.to_le_bytes());
+        head[24..32].copy_from_slice(&self.height.to_le_bytes());
+        head[32..40].copy_from_slice(&self.dst_pitch.to_le_bytes());
+        head[40..48].copy_from_slice(&self.src_pitch.to_le_bytes());
+        head[48..56].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -355,10 +378,13 @@ pub struct CopyOut {
 }
 
 impl Encode for CopyOut {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.src);
-        writer.put(&self.stream);
-        writer.put(&self.bytes);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.src.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..20].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -380,6 +406,7 @@ pub struct CopyOutReply<'a> {
 }
 
 impl Encode for CopyOutReply<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.data);
     }
@@ -411,12 +438,15 @@ pub struct CopyOutBulk {
 }
 
 impl Encode for CopyOutBulk {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.src);
-        writer.put(&self.stream);
-        writer.put(&self.bytes);
-        writer.put(&self.transfer);
-        writer.put(&self.chunk);
+        let mut head = [0; 36];
+        head[0..8].copy_from_slice(&self.src.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
+        head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -446,9 +476,12 @@ pub struct EventCreate {
 }
 
 impl Encode for EventCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.event);
-        writer.put(&self.flags);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.event.to_le_bytes());
+        head[8..12].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -470,6 +503,7 @@ pub struct EventDestroy {
 }
 
 impl Encode for EventDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.event);
     }
@@ -495,9 +529,12 @@ pub struct EventElapsed {
 }
 
 impl Encode for EventElapsed {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.start);
-        writer.put(&self.end);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.start.to_le_bytes());
+        head[8..16].copy_from_slice(&self.end.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -519,6 +556,7 @@ pub struct EventElapsedReply {
 }
 
 impl Encode for EventElapsedReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.milliseconds);
     }
@@ -542,6 +580,7 @@ pub struct EventQuery {
 }
 
 impl Encode for EventQuery {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.event);
     }
@@ -562,6 +601,7 @@ impl Message for EventQuery {
 pub struct EventQueryReply {}
 
 impl Encode for EventQueryReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -587,10 +627,13 @@ pub struct EventRecord {
 }
 
 impl Encode for EventRecord {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.event);
-        writer.put(&self.stream);
-        writer.put(&self.flags);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.event.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -612,6 +655,7 @@ pub struct EventSynchronize {
 }
 
 impl Encode for EventSynchronize {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.event);
     }
@@ -632,6 +676,7 @@ impl Message for EventSynchronize {
 pub struct EventSynchronizeReply {}
 
 impl Encode for EventSynchronizeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -665,14 +710,17 @@ pub struct Fill {
 }
 
 impl Encode for Fill {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.pitch);
-        writer.put(&self.value);
-        writer.put(&self.element);
-        writer.put(&self.width);
-        writer.put(&self.height);
-        writer.put(&self.stream);
+        let mut head = [0; 45];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.pitch.to_le_bytes());
+        head[16..20].copy_from_slice(&self.value.to_le_bytes());
+        head[20..21].copy_from_slice(&self.element.to_le_bytes());
+        head[21..29].copy_from_slice(&self.width.to_le_bytes());
+        head[29..37].copy_from_slice(&self.height.to_le_bytes());
+        head[37..45].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -706,10 +754,13 @@ pub struct FunctionSetAttribute {
 }
 
 impl Encode for FunctionSetAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.attribute);
-        writer.put(&self.value);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        head[12..16].copy_from_slice(&self.value.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -733,9 +784,12 @@ pub struct FunctionSetCacheConfig {
 }
 
 impl Encode for FunctionSetCacheConfig {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.config);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..12].copy_from_slice(&self.config.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -757,6 +811,7 @@ pub struct ImageData<'a> {
 }
 
 impl Encode for ImageData<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.data);
     }
@@ -794,13 +849,20 @@ pub struct Launch<'a> {
 }
 
 impl Encode for Launch<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.stream);
-        writer.put(&self.grid);
-        writer.put(&self.block);
-        writer.put(&self.shared);
-        writer.put(&self.cooperative);
+        let mut head = [0; 45];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..20].copy_from_slice(&self.grid.0.to_le_bytes());
+        head[20..24].copy_from_slice(&self.grid.1.to_le_bytes());
+        head[24..28].copy_from_slice(&self.grid.2.to_le_bytes());
+        head[28..32].copy_from_slice(&self.block.0.to_le_bytes());
+        head[32..36].copy_from_slice(&self.block.1.to_le_bytes());
+        head[36..40].copy_from_slice(&self.block.2.to_le_bytes());
+        head[40..44].copy_from_slice(&self.shared.to_le_bytes());
+        head[44..45].copy_from_slice(&[u8::from(self.cooperative)]);
+        writer.fixed(&head);
         writer.put(&self.params);
         writer.put(&self.attributes);
     }
@@ -833,6 +895,7 @@ pub struct MemoryAlloc {
 }
 
 impl Encode for MemoryAlloc {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.bytes);
     }
@@ -856,6 +919,7 @@ pub struct MemoryAllocReply {
 }
 
 impl Encode for MemoryAllocReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -881,9 +945,12 @@ pub struct MemoryAllocAsync {
 }
 
 impl Encode for MemoryAllocAsync {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.bytes);
-        writer.put(&self.stream);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -905,6 +972,7 @@ pub struct MemoryAllocAsyncReply {
 }
 
 impl Encode for MemoryAllocAsyncReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -928,6 +996,7 @@ pub struct MemoryFree {
 }
 
 impl Encode for MemoryFree {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -948,6 +1017,7 @@ impl Message for MemoryFree {
 pub struct MemoryFreeReply {}
 
 impl Encode for MemoryFreeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -971,9 +1041,12 @@ pub struct MemoryFreeAsync {
 }
 
 impl Encode for MemoryFreeAsync {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.stream);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -992,6 +1065,7 @@ impl Message for MemoryFreeAsync {
 pub struct MemoryInfo {}
 
 impl Encode for MemoryInfo {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1015,9 +1089,12 @@ pub struct MemoryInfoReply {
 }
 
 impl Encode for MemoryInfoReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.free);
-        writer.put(&self.total);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.free.to_le_bytes());
+        head[8..16].copy_from_slice(&self.total.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1043,6 +1120,7 @@ pub struct ModuleFunction<'a> {
 }
 
 impl Encode for ModuleFunction<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.name);
@@ -1068,6 +1146,7 @@ pub struct ModuleFunctionReply {
 }
 
 impl Encode for ModuleFunctionReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.info);
     }
@@ -1091,6 +1170,7 @@ pub struct ModuleFunctions {
 }
 
 impl Encode for ModuleFunctions {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
     }
@@ -1114,6 +1194,7 @@ pub struct ModuleFunctionsReply {
 }
 
 impl Encode for ModuleFunctionsReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.names);
     }
@@ -1139,6 +1220,7 @@ pub struct ModuleGlobal<'a> {
 }
 
 impl Encode for ModuleGlobal<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.name);
@@ -1167,10 +1249,13 @@ pub struct ModuleGlobalReply {
 }
 
 impl Encode for ModuleGlobalReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
-        writer.put(&self.managed);
+        let mut head = [0; 17];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.managed)]);
+        writer.fixed(&head);
     }
 }
 
@@ -1196,6 +1281,7 @@ pub struct ModuleLoad {
 }
 
 impl Encode for ModuleLoad {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.parts);
@@ -1223,6 +1309,7 @@ pub struct ModuleLoadReply {
 }
 
 impl Encode for ModuleLoadReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.status);
         writer.put(&self.log);
@@ -1247,6 +1334,7 @@ pub struct ModuleUnload {
 }
 
 impl Encode for ModuleUnload {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
     }
@@ -1267,6 +1355,7 @@ impl Message for ModuleUnload {
 pub struct ModuleUnloadReply {}
 
 impl Encode for ModuleUnloadReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1294,11 +1383,14 @@ pub struct Occupancy {
 }
 
 impl Encode for Occupancy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.block);
-        writer.put(&self.shared);
-        writer.put(&self.flags);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..12].copy_from_slice(&self.block.to_le_bytes());
+        head[12..20].copy_from_slice(&self.shared.to_le_bytes());
+        head[20..24].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1320,6 +1412,7 @@ pub struct OccupancyReply {
 }
 
 impl Encode for OccupancyReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.blocks);
     }
@@ -1347,10 +1440,13 @@ pub struct StreamCreate {
 }
 
 impl Encode for StreamCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.flags);
-        writer.put(&self.priority);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..12].copy_from_slice(&self.flags.to_le_bytes());
+        head[12..16].copy_from_slice(&self.priority.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1372,6 +1468,7 @@ pub struct StreamDestroy {
 }
 
 impl Encode for StreamDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.stream);
     }
@@ -1395,6 +1492,7 @@ pub struct StreamQuery {
 }
 
 impl Encode for StreamQuery {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.stream);
     }
@@ -1415,6 +1513,7 @@ impl Message for StreamQuery {
 pub struct StreamQueryReply {}
 
 impl Encode for StreamQueryReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1436,6 +1535,7 @@ pub struct StreamSynchronize {
 }
 
 impl Encode for StreamSynchronize {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.stream);
     }
@@ -1456,6 +1556,7 @@ impl Message for StreamSynchronize {
 pub struct StreamSynchronizeReply {}
 
 impl Encode for StreamSynchronizeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1481,10 +1582,13 @@ pub struct StreamWaitEvent {
 }
 
 impl Encode for StreamWaitEvent {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.event);
-        writer.put(&self.flags);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1514,12 +1618,15 @@ pub struct StreamWaitValue {
 }
 
 impl Encode for StreamWaitValue {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.address);
-        writer.put(&self.value);
-        writer.put(&self.wide);
-        writer.put(&self.flags);
+        let mut head = [0; 29];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..16].copy_from_slice(&self.address.to_le_bytes());
+        head[16..24].copy_from_slice(&self.value.to_le_bytes());
+        head[24..25].copy_from_slice(&[u8::from(self.wide)]);
+        head[25..29].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1555,12 +1662,15 @@ pub struct StreamWriteValue {
 }
 
 impl Encode for StreamWriteValue {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.address);
-        writer.put(&self.value);
-        writer.put(&self.wide);
-        writer.put(&self.flags);
+        let mut head = [0; 29];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..16].copy_from_slice(&self.address.to_le_bytes());
+        head[16..24].copy_from_slice(&self.value.to_le_bytes());
+        head[24..25].copy_from_slice(&[u8::from(self.wide)]);
+        head[25..29].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1598,11 +1708,18 @@ pub struct OccupancyClusters {
 }
 
 impl Encode for OccupancyClusters {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.grid);
-        writer.put(&self.block);
-        writer.put(&self.shared);
+        let mut head = [0; 36];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..12].copy_from_slice(&self.grid.0.to_le_bytes());
+        head[12..16].copy_from_slice(&self.grid.1.to_le_bytes());
+        head[16..20].copy_from_slice(&self.grid.2.to_le_bytes());
+        head[20..24].copy_from_slice(&self.block.0.to_le_bytes());
+        head[24..28].copy_from_slice(&self.block.1.to_le_bytes());
+        head[28..32].copy_from_slice(&self.block.2.to_le_bytes());
+        head[32..36].copy_from_slice(&self.shared.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.attributes);
         writer.put(&self.largest);
     }
@@ -1633,6 +1750,7 @@ pub struct OccupancyClustersReply {
 }
 
 impl Encode for OccupancyClustersReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.count);
     }
@@ -1674,9 +1792,12 @@ pub struct TensorMapTiled {
 }
 
 impl Encode for TensorMapTiled {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.data_type);
-        writer.put(&self.address);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.data_type.to_le_bytes());
+        head[4..12].copy_from_slice(&self.address.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.dims);
         writer.put(&self.strides);
         writer.put(&self.box_dims);
@@ -1717,6 +1838,7 @@ pub struct TensorMapTiledReply {
 }
 
 impl Encode for TensorMapTiledReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.map);
     }
@@ -1744,10 +1866,13 @@ pub struct HostCall {
 }
 
 impl Encode for HostCall {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.call);
-        writer.put(&self.always);
+        let mut head = [0; 17];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..16].copy_from_slice(&self.call.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.always)]);
+        writer.fixed(&head);
     }
 }
 
@@ -1779,13 +1904,16 @@ pub struct VmmCreate {
 }
 
 impl Encode for VmmCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.memory);
-        writer.put(&self.bytes);
-        writer.put(&self.device);
-        writer.put(&self.handle_types);
-        writer.put(&self.compression);
-        writer.put(&self.usage);
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.memory.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..20].copy_from_slice(&self.device.to_le_bytes());
+        head[20..24].copy_from_slice(&self.handle_types.to_le_bytes());
+        head[24..28].copy_from_slice(&self.compression.to_le_bytes());
+        head[28..32].copy_from_slice(&self.usage.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1811,6 +1939,7 @@ impl Message for VmmCreate {
 pub struct VmmCreateReply {}
 
 impl Encode for VmmCreateReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1834,9 +1963,12 @@ pub struct VmmFree {
 }
 
 impl Encode for VmmFree {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1855,6 +1987,7 @@ impl Message for VmmFree {
 pub struct VmmFreeReply {}
 
 impl Encode for VmmFreeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1884,12 +2017,15 @@ pub struct VmmGranularity {
 }
 
 impl Encode for VmmGranularity {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.handle_types);
-        writer.put(&self.compression);
-        writer.put(&self.usage);
-        writer.put(&self.recommended);
+        let mut head = [0; 17];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.handle_types.to_le_bytes());
+        head[8..12].copy_from_slice(&self.compression.to_le_bytes());
+        head[12..16].copy_from_slice(&self.usage.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.recommended)]);
+        writer.fixed(&head);
     }
 }
 
@@ -1917,6 +2053,7 @@ pub struct VmmGranularityReply {
 }
 
 impl Encode for VmmGranularityReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.bytes);
     }
@@ -1946,11 +2083,14 @@ pub struct VmmMap {
 }
 
 impl Encode for VmmMap {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
-        writer.put(&self.offset);
-        writer.put(&self.memory);
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        head[24..32].copy_from_slice(&self.memory.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -1969,6 +2109,7 @@ impl Message for VmmMap {
 pub struct VmmMapReply {}
 
 impl Encode for VmmMapReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -1990,6 +2131,7 @@ pub struct VmmRelease {
 }
 
 impl Encode for VmmRelease {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.memory);
     }
@@ -2017,10 +2159,13 @@ pub struct VmmReserve {
 }
 
 impl Encode for VmmReserve {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.bytes);
-        writer.put(&self.align);
-        writer.put(&self.hint);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
+        head[8..16].copy_from_slice(&self.align.to_le_bytes());
+        head[16..24].copy_from_slice(&self.hint.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2042,6 +2187,7 @@ pub struct VmmReserveReply {
 }
 
 impl Encode for VmmReserveReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -2069,9 +2215,12 @@ pub struct VmmSetAccess {
 }
 
 impl Encode for VmmSetAccess {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.access);
     }
 }
@@ -2091,6 +2240,7 @@ impl Message for VmmSetAccess {
 pub struct VmmSetAccessReply {}
 
 impl Encode for VmmSetAccessReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2114,9 +2264,12 @@ pub struct VmmUnmap {
 }
 
 impl Encode for VmmUnmap {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2135,6 +2288,7 @@ impl Message for VmmUnmap {
 pub struct VmmUnmapReply {}
 
 impl Encode for VmmUnmapReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2164,12 +2318,15 @@ pub struct CopyInLate {
 }
 
 impl Encode for CopyInLate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.stream);
-        writer.put(&self.bytes);
-        writer.put(&self.transfer);
-        writer.put(&self.chunk);
+        let mut head = [0; 36];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
+        head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2203,9 +2360,12 @@ pub struct LinkAdd<'a> {
 }
 
 impl Encode for LinkAdd<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.link);
-        writer.put(&self.kind);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.link.to_le_bytes());
+        head[8..12].copy_from_slice(&self.kind.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.name);
         writer.put(&self.options);
     }
@@ -2231,6 +2391,7 @@ pub struct LinkAddReply {
 }
 
 impl Encode for LinkAddReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.status);
         writer.put(&self.log);
@@ -2255,6 +2416,7 @@ pub struct LinkComplete {
 }
 
 impl Encode for LinkComplete {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.link);
     }
@@ -2282,9 +2444,12 @@ pub struct LinkCompleteReply {
 }
 
 impl Encode for LinkCompleteReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.status);
-        writer.put(&self.bytes);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.status.to_le_bytes());
+        head[4..12].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.log);
     }
 }
@@ -2309,6 +2474,7 @@ pub struct LinkCreate {
 }
 
 impl Encode for LinkCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.link);
         writer.put(&self.options);
@@ -2330,6 +2496,7 @@ impl Message for LinkCreate {
 pub struct LinkCreateReply {}
 
 impl Encode for LinkCreateReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2351,6 +2518,7 @@ pub struct LinkDestroy {
 }
 
 impl Encode for LinkDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.link);
     }
@@ -2376,9 +2544,12 @@ pub struct LinkOutput {
 }
 
 impl Encode for LinkOutput {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.link);
-        writer.put(&self.offset);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.link.to_le_bytes());
+        head[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2400,6 +2571,7 @@ pub struct LinkOutputReply<'a> {
 }
 
 impl Encode for LinkOutputReply<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.data);
     }
@@ -2425,6 +2597,7 @@ pub struct ArrayCreate {
 }
 
 impl Encode for ArrayCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.array);
         writer.put(&self.descriptor);
@@ -2449,6 +2622,7 @@ pub struct ArrayCreateReply {
 }
 
 impl Encode for ArrayCreateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.descriptor);
     }
@@ -2472,6 +2646,7 @@ pub struct ArrayDestroy {
 }
 
 impl Encode for ArrayDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.array);
     }
@@ -2492,6 +2667,7 @@ impl Message for ArrayDestroy {
 pub struct ArrayDestroyReply {}
 
 impl Encode for ArrayDestroyReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2517,10 +2693,13 @@ pub struct ArrayMemoryRequirements {
 }
 
 impl Encode for ArrayMemoryRequirements {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.array);
-        writer.put(&self.mipmapped);
-        writer.put(&self.device);
+        let mut head = [0; 13];
+        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[8..9].copy_from_slice(&[u8::from(self.mipmapped)]);
+        head[9..13].copy_from_slice(&self.device.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2544,9 +2723,12 @@ pub struct ArrayMemoryRequirementsReply {
 }
 
 impl Encode for ArrayMemoryRequirementsReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.bytes);
-        writer.put(&self.alignment);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
+        head[8..16].copy_from_slice(&self.alignment.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2572,10 +2754,13 @@ pub struct ArrayPlane {
 }
 
 impl Encode for ArrayPlane {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.array);
-        writer.put(&self.plane);
-        writer.put(&self.name);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[8..12].copy_from_slice(&self.plane.to_le_bytes());
+        head[12..20].copy_from_slice(&self.name.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -2597,6 +2782,7 @@ pub struct ArrayPlaneReply {
 }
 
 impl Encode for ArrayPlaneReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.descriptor);
     }
@@ -2622,9 +2808,12 @@ pub struct ArraySparseProperties {
 }
 
 impl Encode for ArraySparseProperties {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.array);
-        writer.put(&self.mipmapped);
+        let mut head = [0; 9];
+        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[8..9].copy_from_slice(&[u8::from(self.mipmapped)]);
+        writer.fixed(&head);
     }
 }
 
@@ -2646,6 +2835,7 @@ pub struct ArraySparsePropertiesReply {
 }
 
 impl Encode for ArraySparsePropertiesReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.properties);
     }
@@ -2675,6 +2865,7 @@ pub struct CopyBox {
 }
 
 impl Encode for CopyBox {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.dst);
         writer.put(&self.src);
@@ -2707,6 +2898,7 @@ pub struct CopyBoxIn<'a> {
 }
 
 impl Encode for CopyBoxIn<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.dst);
         writer.put(&self.extent);
@@ -2747,6 +2939,7 @@ pub struct CopyBoxInBulk {
 }
 
 impl Encode for CopyBoxInBulk {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.dst);
         writer.put(&self.extent);
@@ -2790,6 +2983,7 @@ pub struct CopyBoxOut {
 }
 
 impl Encode for CopyBoxOut {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.src);
         writer.put(&self.extent);
@@ -2815,6 +3009,7 @@ pub struct CopyBoxOutReply<'a> {
 }
 
 impl Encode for CopyBoxOutReply<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.data);
     }
@@ -2850,6 +3045,7 @@ pub struct CopyBoxOutBulk {
 }
 
 impl Encode for CopyBoxOutBulk {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.src);
         writer.put(&self.extent);
@@ -2891,6 +3087,7 @@ pub struct MipmapCreate {
 }
 
 impl Encode for MipmapCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.mipmap);
         writer.put(&self.descriptor);
@@ -2913,6 +3110,7 @@ impl Message for MipmapCreate {
 pub struct MipmapCreateReply {}
 
 impl Encode for MipmapCreateReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2934,6 +3132,7 @@ pub struct MipmapDestroy {
 }
 
 impl Encode for MipmapDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.mipmap);
     }
@@ -2954,6 +3153,7 @@ impl Message for MipmapDestroy {
 pub struct MipmapDestroyReply {}
 
 impl Encode for MipmapDestroyReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -2979,10 +3179,13 @@ pub struct MipmapLevel {
 }
 
 impl Encode for MipmapLevel {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.mipmap);
-        writer.put(&self.level);
-        writer.put(&self.name);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.mipmap.to_le_bytes());
+        head[8..12].copy_from_slice(&self.level.to_le_bytes());
+        head[12..20].copy_from_slice(&self.name.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3004,6 +3207,7 @@ pub struct MipmapLevelReply {
 }
 
 impl Encode for MipmapLevelReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.descriptor);
     }
@@ -3027,6 +3231,7 @@ pub struct SurfaceCreate {
 }
 
 impl Encode for SurfaceCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.resource);
     }
@@ -3050,6 +3255,7 @@ pub struct SurfaceCreateReply {
 }
 
 impl Encode for SurfaceCreateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -3073,6 +3279,7 @@ pub struct SurfaceDestroy {
 }
 
 impl Encode for SurfaceDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.surface);
     }
@@ -3100,6 +3307,7 @@ pub struct TextureCreate {
 }
 
 impl Encode for TextureCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.resource);
         writer.put(&self.sampler);
@@ -3125,6 +3333,7 @@ pub struct TextureCreateReply {
 }
 
 impl Encode for TextureCreateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -3148,6 +3357,7 @@ pub struct TextureDestroy {
 }
 
 impl Encode for TextureDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.texture);
     }
@@ -3173,9 +3383,12 @@ pub struct StreamAttribute {
 }
 
 impl Encode for StreamAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.attribute);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3197,6 +3410,7 @@ pub struct StreamAttributeReply {
 }
 
 impl Encode for StreamAttributeReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -3222,6 +3436,7 @@ pub struct StreamBatch {
 }
 
 impl Encode for StreamBatch {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.stream);
         writer.put(&self.operations);
@@ -3248,9 +3463,12 @@ pub struct StreamCopyAttributes {
 }
 
 impl Encode for StreamCopyAttributes {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.dst);
-        writer.put(&self.src);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..16].copy_from_slice(&self.src.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3269,6 +3487,7 @@ impl Message for StreamCopyAttributes {
 pub struct StreamCopyAttributesReply {}
 
 impl Encode for StreamCopyAttributesReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -3294,9 +3513,12 @@ pub struct StreamSetAttribute {
 }
 
 impl Encode for StreamSetAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.stream);
-        writer.put(&self.attribute);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.value);
     }
 }
@@ -3316,6 +3538,7 @@ impl Message for StreamSetAttribute {
 pub struct StreamSetAttributeReply {}
 
 impl Encode for StreamSetAttributeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -3337,6 +3560,7 @@ pub struct NvmlProcesses {
 }
 
 impl Encode for NvmlProcesses {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.device);
     }
@@ -3360,6 +3584,7 @@ pub struct NvmlProcessesReply {
 }
 
 impl Encode for NvmlProcessesReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.processes);
     }
@@ -3385,6 +3610,7 @@ pub struct NvmlQuery<'a> {
 }
 
 impl Encode for NvmlQuery<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.function);
         writer.put(&self.arguments);
@@ -3411,6 +3637,7 @@ pub struct NvmlQueryReply<'a> {
 }
 
 impl Encode for NvmlQueryReply<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.status);
         writer.put(&self.results);
@@ -3439,10 +3666,13 @@ pub struct DeviceTexture1dWidth {
 }
 
 impl Encode for DeviceTexture1dWidth {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.format);
-        writer.put(&self.channels);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.format.to_le_bytes());
+        head[8..12].copy_from_slice(&self.channels.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3464,6 +3694,7 @@ pub struct DeviceTexture1dWidthReply {
 }
 
 impl Encode for DeviceTexture1dWidthReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.width);
     }
@@ -3511,9 +3742,12 @@ pub struct TensorMapIm2col {
 }
 
 impl Encode for TensorMapIm2col {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.data_type);
-        writer.put(&self.address);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.data_type.to_le_bytes());
+        head[4..12].copy_from_slice(&self.address.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.dims);
         writer.put(&self.strides);
         writer.put(&self.lower);
@@ -3560,6 +3794,7 @@ pub struct TensorMapIm2colReply {
 }
 
 impl Encode for TensorMapIm2colReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.map);
     }
@@ -3587,10 +3822,13 @@ pub struct OccupancyDynamicShared {
 }
 
 impl Encode for OccupancyDynamicShared {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.function);
-        writer.put(&self.blocks);
-        writer.put(&self.block);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[8..12].copy_from_slice(&self.blocks.to_le_bytes());
+        head[12..16].copy_from_slice(&self.block.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3612,6 +3850,7 @@ pub struct OccupancyDynamicSharedReply {
 }
 
 impl Encode for OccupancyDynamicSharedReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.bytes);
     }
@@ -3635,6 +3874,7 @@ pub struct CloseMemory {
 }
 
 impl Encode for CloseMemory {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -3655,6 +3895,7 @@ impl Message for CloseMemory {
 pub struct CloseMemoryReply {}
 
 impl Encode for CloseMemoryReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -3676,6 +3917,7 @@ pub struct ExportPhysical {
 }
 
 impl Encode for ExportPhysical {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.memory);
     }
@@ -3699,6 +3941,7 @@ pub struct ExportPhysicalReply {
 }
 
 impl Encode for ExportPhysicalReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -3722,6 +3965,7 @@ pub struct ExportPool {
 }
 
 impl Encode for ExportPool {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.pool);
     }
@@ -3745,6 +3989,7 @@ pub struct ExportPoolReply {
 }
 
 impl Encode for ExportPoolReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -3770,9 +4015,13 @@ pub struct ImportPhysical {
 }
 
 impl Encode for ImportPhysical {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.memory);
-        writer.put(&self.token);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.memory.to_le_bytes());
+        head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
+        head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3802,12 +4051,15 @@ pub struct ImportPhysicalReply {
 }
 
 impl Encode for ImportPhysicalReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.bytes);
-        writer.put(&self.device);
-        writer.put(&self.handle_types);
-        writer.put(&self.compression);
-        writer.put(&self.usage);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
+        head[8..12].copy_from_slice(&self.device.to_le_bytes());
+        head[12..16].copy_from_slice(&self.handle_types.to_le_bytes());
+        head[16..20].copy_from_slice(&self.compression.to_le_bytes());
+        head[20..24].copy_from_slice(&self.usage.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3837,9 +4089,13 @@ pub struct ImportPool {
 }
 
 impl Encode for ImportPool {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.token);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
+        head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3861,6 +4117,7 @@ pub struct ImportPoolReply {
 }
 
 impl Encode for ImportPoolReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.device);
     }
@@ -3886,9 +4143,13 @@ pub struct OpenEvent {
 }
 
 impl Encode for OpenEvent {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.event);
-        writer.put(&self.token);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.event.to_le_bytes());
+        head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
+        head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3907,6 +4168,7 @@ impl Message for OpenEvent {
 pub struct OpenEventReply {}
 
 impl Encode for OpenEventReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -3930,9 +4192,13 @@ pub struct OpenMemory {
 }
 
 impl Encode for OpenMemory {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.token);
-        writer.put(&self.flags);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.token.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.token.1.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3956,9 +4222,12 @@ pub struct OpenMemoryReply {
 }
 
 impl Encode for OpenMemoryReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -3982,9 +4251,13 @@ pub struct OpenPooled {
 }
 
 impl Encode for OpenPooled {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.token);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
+        head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4008,9 +4281,12 @@ pub struct OpenPooledReply {
 }
 
 impl Encode for OpenPooledReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4034,9 +4310,12 @@ pub struct PoolAccess {
 }
 
 impl Encode for PoolAccess {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.device);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..12].copy_from_slice(&self.device.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4058,6 +4337,7 @@ pub struct PoolAccessReply {
 }
 
 impl Encode for PoolAccessReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.flags);
     }
@@ -4085,10 +4365,13 @@ pub struct PoolAlloc {
 }
 
 impl Encode for PoolAlloc {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.bytes);
-        writer.put(&self.stream);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..24].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4110,6 +4393,7 @@ pub struct PoolAllocReply {
 }
 
 impl Encode for PoolAllocReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -4135,9 +4419,12 @@ pub struct PoolAttribute {
 }
 
 impl Encode for PoolAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.attribute);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4159,6 +4446,7 @@ pub struct PoolAttributeReply {
 }
 
 impl Encode for PoolAttributeReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -4190,12 +4478,15 @@ pub struct PoolCreate {
 }
 
 impl Encode for PoolCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.device);
-        writer.put(&self.handle_types);
-        writer.put(&self.max_bytes);
-        writer.put(&self.usage);
+        let mut head = [0; 28];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..12].copy_from_slice(&self.device.to_le_bytes());
+        head[12..16].copy_from_slice(&self.handle_types.to_le_bytes());
+        head[16..24].copy_from_slice(&self.max_bytes.to_le_bytes());
+        head[24..28].copy_from_slice(&self.usage.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4220,6 +4511,7 @@ impl Message for PoolCreate {
 pub struct PoolCreateReply {}
 
 impl Encode for PoolCreateReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -4243,9 +4535,12 @@ pub struct PoolDefault {
 }
 
 impl Encode for PoolDefault {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.device);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..12].copy_from_slice(&self.device.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4267,6 +4562,7 @@ pub struct PoolDestroy {
 }
 
 impl Encode for PoolDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.pool);
     }
@@ -4292,6 +4588,7 @@ pub struct PoolSetAccess {
 }
 
 impl Encode for PoolSetAccess {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.pool);
         writer.put(&self.access);
@@ -4313,6 +4610,7 @@ impl Message for PoolSetAccess {
 pub struct PoolSetAccessReply {}
 
 impl Encode for PoolSetAccessReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -4338,10 +4636,13 @@ pub struct PoolSetAttribute {
 }
 
 impl Encode for PoolSetAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.attribute);
-        writer.put(&self.value);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        head[12..20].copy_from_slice(&self.value.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4365,9 +4666,12 @@ pub struct PoolTrim {
 }
 
 impl Encode for PoolTrim {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.pool);
-        writer.put(&self.keep);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[8..16].copy_from_slice(&self.keep.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4386,6 +4690,7 @@ impl Message for PoolTrim {
 pub struct PoolTrimReply {}
 
 impl Encode for PoolTrimReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -4407,6 +4712,7 @@ pub struct ShareEvent {
 }
 
 impl Encode for ShareEvent {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.event);
     }
@@ -4430,6 +4736,7 @@ pub struct ShareEventReply {
 }
 
 impl Encode for ShareEventReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -4455,9 +4762,12 @@ pub struct ShareMemory {
 }
 
 impl Encode for ShareMemory {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4479,6 +4789,7 @@ pub struct ShareMemoryReply {
 }
 
 impl Encode for ShareMemoryReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -4504,9 +4815,12 @@ pub struct SharePooled {
 }
 
 impl Encode for SharePooled {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4528,6 +4842,7 @@ pub struct SharePooledReply {
 }
 
 impl Encode for SharePooledReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -4551,6 +4866,7 @@ pub struct Unshare {
 }
 
 impl Encode for Unshare {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.token);
     }
@@ -4580,9 +4896,12 @@ pub struct GraphAllocate {
 }
 
 impl Encode for GraphAllocate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.graph);
-        writer.put(&self.node);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
+        head[8..16].copy_from_slice(&self.node.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.dependencies);
         writer.put(&self.params);
     }
@@ -4611,6 +4930,7 @@ pub struct GraphAllocateReply {
 }
 
 impl Encode for GraphAllocateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -4636,6 +4956,7 @@ pub struct GraphChange {
 }
 
 impl Encode for GraphChange {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.graph);
         writer.put(&self.edits);
@@ -4664,10 +4985,13 @@ pub struct GraphCondition {
 }
 
 impl Encode for GraphCondition {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.graph);
-        writer.put(&self.value);
-        writer.put(&self.flags);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
+        head[8..12].copy_from_slice(&self.value.to_le_bytes());
+        head[12..16].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4689,6 +5013,7 @@ pub struct GraphConditionReply {
 }
 
 impl Encode for GraphConditionReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.handle);
     }
@@ -4712,6 +5037,7 @@ pub struct GraphCreate {
 }
 
 impl Encode for GraphCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.graph);
     }
@@ -4735,6 +5061,7 @@ pub struct GraphDestroy {
 }
 
 impl Encode for GraphDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.graph);
     }
@@ -4758,6 +5085,7 @@ pub struct GraphExecDestroy {
 }
 
 impl Encode for GraphExecDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.exec);
     }
@@ -4785,10 +5113,13 @@ pub struct GraphExecEnable {
 }
 
 impl Encode for GraphExecEnable {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.exec);
-        writer.put(&self.node);
-        writer.put(&self.enabled);
+        let mut head = [0; 17];
+        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[8..16].copy_from_slice(&self.node.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.enabled)]);
+        writer.fixed(&head);
     }
 }
 
@@ -4814,9 +5145,12 @@ pub struct GraphExecSet {
 }
 
 impl Encode for GraphExecSet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.exec);
-        writer.put(&self.node);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[8..16].copy_from_slice(&self.node.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.params);
     }
 }
@@ -4841,9 +5175,12 @@ pub struct GraphExecUpdate {
 }
 
 impl Encode for GraphExecUpdate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.exec);
-        writer.put(&self.graph);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[8..16].copy_from_slice(&self.graph.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4871,11 +5208,14 @@ pub struct GraphExecUpdateReply {
 }
 
 impl Encode for GraphExecUpdateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.status);
-        writer.put(&self.result);
-        writer.put(&self.node);
-        writer.put(&self.from);
+        let mut head = [0; 24];
+        head[0..4].copy_from_slice(&self.status.to_le_bytes());
+        head[4..8].copy_from_slice(&self.result.to_le_bytes());
+        head[8..16].copy_from_slice(&self.node.to_le_bytes());
+        head[16..24].copy_from_slice(&self.from.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4908,11 +5248,14 @@ pub struct GraphInstantiate {
 }
 
 impl Encode for GraphInstantiate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.graph);
-        writer.put(&self.exec);
-        writer.put(&self.flags);
-        writer.put(&self.stream);
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
+        head[8..16].copy_from_slice(&self.exec.to_le_bytes());
+        head[16..24].copy_from_slice(&self.flags.to_le_bytes());
+        head[24..32].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4940,11 +5283,14 @@ pub struct GraphInstantiateReply {
 }
 
 impl Encode for GraphInstantiateReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.status);
-        writer.put(&self.result);
-        writer.put(&self.node);
-        writer.put(&self.handle);
+        let mut head = [0; 24];
+        head[0..4].copy_from_slice(&self.status.to_le_bytes());
+        head[4..8].copy_from_slice(&self.result.to_le_bytes());
+        head[8..16].copy_from_slice(&self.node.to_le_bytes());
+        head[16..24].copy_from_slice(&self.handle.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4973,9 +5319,12 @@ pub struct GraphLaunch {
 }
 
 impl Encode for GraphLaunch {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.exec);
-        writer.put(&self.stream);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -4999,9 +5348,12 @@ pub struct GraphMemoryGet {
 }
 
 impl Encode for GraphMemoryGet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.attribute);
+        let mut head = [0; 8];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.attribute.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5023,6 +5375,7 @@ pub struct GraphMemoryGetReply {
 }
 
 impl Encode for GraphMemoryGetReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -5050,10 +5403,13 @@ pub struct GraphMemorySet {
 }
 
 impl Encode for GraphMemorySet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.attribute);
-        writer.put(&self.value);
+        let mut head = [0; 16];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.attribute.to_le_bytes());
+        head[8..16].copy_from_slice(&self.value.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5072,6 +5428,7 @@ impl Message for GraphMemorySet {
 pub struct GraphMemorySetReply {}
 
 impl Encode for GraphMemorySetReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5093,6 +5450,7 @@ pub struct GraphMemoryTrim {
 }
 
 impl Encode for GraphMemoryTrim {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.device);
     }
@@ -5113,6 +5471,7 @@ impl Message for GraphMemoryTrim {
 pub struct GraphMemoryTrimReply {}
 
 impl Encode for GraphMemoryTrimReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5136,9 +5495,12 @@ pub struct GraphUpload {
 }
 
 impl Encode for GraphUpload {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.exec);
-        writer.put(&self.stream);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5160,6 +5522,7 @@ pub struct ManagedAlloc {
 }
 
 impl Encode for ManagedAlloc {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.bytes);
     }
@@ -5183,6 +5546,7 @@ pub struct ManagedAllocReply {
 }
 
 impl Encode for ManagedAllocReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -5208,9 +5572,12 @@ pub struct MappedClose {
 }
 
 impl Encode for MappedClose {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5229,6 +5596,7 @@ impl Message for MappedClose {
 pub struct MappedCloseReply {}
 
 impl Encode for MappedCloseReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5252,9 +5620,12 @@ pub struct MappedOpen {
 }
 
 impl Encode for MappedOpen {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5273,6 +5644,7 @@ impl Message for MappedOpen {
 pub struct MappedOpenReply {}
 
 impl Encode for MappedOpenReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5296,9 +5668,12 @@ pub struct MappedRead {
 }
 
 impl Encode for MappedRead {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5320,6 +5695,7 @@ pub struct MappedReadReply<'a> {
 }
 
 impl Encode for MappedReadReply<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.data);
     }
@@ -5347,6 +5723,7 @@ pub struct MappedWrite<'a> {
 }
 
 impl Encode for MappedWrite<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
         writer.put(&self.mask);
@@ -5376,9 +5753,12 @@ pub struct PeerAtomics {
 }
 
 impl Encode for PeerAtomics {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.src);
-        writer.put(&self.dst);
+        let mut head = [0; 8];
+        head[0..4].copy_from_slice(&self.src.to_le_bytes());
+        head[4..8].copy_from_slice(&self.dst.to_le_bytes());
+        writer.fixed(&head);
         writer.put(&self.operations);
     }
 }
@@ -5401,6 +5781,7 @@ pub struct PeerAtomicsReply {
 }
 
 impl Encode for PeerAtomicsReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.capabilities);
     }
@@ -5428,10 +5809,13 @@ pub struct PeerAttribute {
 }
 
 impl Encode for PeerAttribute {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.src);
-        writer.put(&self.dst);
-        writer.put(&self.attribute);
+        let mut head = [0; 12];
+        head[0..4].copy_from_slice(&self.src.to_le_bytes());
+        head[4..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5453,6 +5837,7 @@ pub struct PeerAttributeReply {
 }
 
 impl Encode for PeerAttributeReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.value);
     }
@@ -5476,6 +5861,7 @@ pub struct PeerDisable {
 }
 
 impl Encode for PeerDisable {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.peer);
     }
@@ -5496,6 +5882,7 @@ impl Message for PeerDisable {
 pub struct PeerDisableReply {}
 
 impl Encode for PeerDisableReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5517,6 +5904,7 @@ pub struct PeerEnable {
 }
 
 impl Encode for PeerEnable {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.peer);
     }
@@ -5537,6 +5925,7 @@ impl Message for PeerEnable {
 pub struct PeerEnableReply {}
 
 impl Encode for PeerEnableReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5560,9 +5949,12 @@ pub struct ContextRecord {
 }
 
 impl Encode for ContextRecord {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.green);
-        writer.put(&self.event);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5586,9 +5978,12 @@ pub struct ContextResource {
 }
 
 impl Encode for ContextResource {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.green);
-        writer.put(&self.kind);
+        let mut head = [0; 12];
+        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[8..12].copy_from_slice(&self.kind.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5610,6 +6005,7 @@ pub struct ContextResourceReply {
 }
 
 impl Encode for ContextResourceReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.resource);
     }
@@ -5635,9 +6031,12 @@ pub struct ContextWait {
 }
 
 impl Encode for ContextWait {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.green);
-        writer.put(&self.event);
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5661,9 +6060,12 @@ pub struct DeviceResource {
 }
 
 impl Encode for DeviceResource {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.device);
-        writer.put(&self.kind);
+        let mut head = [0; 8];
+        head[0..4].copy_from_slice(&self.device.to_le_bytes());
+        head[4..8].copy_from_slice(&self.kind.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5685,6 +6087,7 @@ pub struct DeviceResourceReply {
 }
 
 impl Encode for DeviceResourceReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.resource);
     }
@@ -5708,6 +6111,7 @@ pub struct GreenClose {
 }
 
 impl Encode for GreenClose {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.green);
     }
@@ -5728,6 +6132,7 @@ impl Message for GreenClose {
 pub struct GreenCloseReply {}
 
 impl Encode for GreenCloseReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5753,10 +6158,13 @@ pub struct GreenOpen {
 }
 
 impl Encode for GreenOpen {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.green);
-        writer.put(&self.desc);
-        writer.put(&self.flags);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[8..16].copy_from_slice(&self.desc.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5775,6 +6183,7 @@ impl Message for GreenOpen {
 pub struct GreenOpenReply {}
 
 impl Encode for GreenOpenReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5802,11 +6211,14 @@ pub struct GreenStream {
 }
 
 impl Encode for GreenStream {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.green);
-        writer.put(&self.stream);
-        writer.put(&self.flags);
-        writer.put(&self.priority);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        head[20..24].copy_from_slice(&self.priority.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -5830,6 +6242,7 @@ pub struct ResourceDescribe {
 }
 
 impl Encode for ResourceDescribe {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.desc);
         writer.put(&self.resources);
@@ -5851,6 +6264,7 @@ impl Message for ResourceDescribe {
 pub struct ResourceDescribeReply {}
 
 impl Encode for ResourceDescribeReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5880,6 +6294,7 @@ pub struct ResourceSplit {
 }
 
 impl Encode for ResourceSplit {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.input);
         writer.put(&self.groups);
@@ -5917,6 +6332,7 @@ pub struct ResourceSplitReply {
 }
 
 impl Encode for ResourceSplitReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.count);
         writer.put(&self.groups);
@@ -5942,6 +6358,7 @@ pub struct ReferenceCreate {
 }
 
 impl Encode for ReferenceCreate {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.reference);
     }
@@ -5962,6 +6379,7 @@ impl Message for ReferenceCreate {
 pub struct ReferenceCreateReply {}
 
 impl Encode for ReferenceCreateReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -5983,6 +6401,7 @@ pub struct ReferenceDestroy {
 }
 
 impl Encode for ReferenceDestroy {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.reference);
     }
@@ -6003,6 +6422,7 @@ impl Message for ReferenceDestroy {
 pub struct ReferenceDestroyReply {}
 
 impl Encode for ReferenceDestroyReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -6028,6 +6448,7 @@ pub struct ReferenceFind<'a> {
 }
 
 impl Encode for ReferenceFind<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.name);
@@ -6050,6 +6471,7 @@ impl Message for ReferenceFind<'_> {
 pub struct ReferenceFindReply {}
 
 impl Encode for ReferenceFindReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -6073,6 +6495,7 @@ pub struct ReferenceGet {
 }
 
 impl Encode for ReferenceGet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.reference);
         writer.put(&self.like);
@@ -6097,6 +6520,7 @@ pub struct ReferenceGetReply {
 }
 
 impl Encode for ReferenceGetReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.setting);
     }
@@ -6122,6 +6546,7 @@ pub struct ReferenceSet {
 }
 
 impl Encode for ReferenceSet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.reference);
         writer.put(&self.setting);
@@ -6146,6 +6571,7 @@ pub struct ReferenceSetReply {
 }
 
 impl Encode for ReferenceSetReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.offset);
     }
@@ -6173,6 +6599,7 @@ pub struct SurfaceReferenceFind<'a> {
 }
 
 impl Encode for SurfaceReferenceFind<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.name);
@@ -6195,6 +6622,7 @@ impl Message for SurfaceReferenceFind<'_> {
 pub struct SurfaceReferenceFindReply {}
 
 impl Encode for SurfaceReferenceFindReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -6220,10 +6648,13 @@ pub struct SurfaceReferenceSet {
 }
 
 impl Encode for SurfaceReferenceSet {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.reference);
-        writer.put(&self.array);
-        writer.put(&self.flags);
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.reference.to_le_bytes());
+        head[8..16].copy_from_slice(&self.array.to_le_bytes());
+        head[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -6242,6 +6673,7 @@ impl Message for SurfaceReferenceSet {
 pub struct SurfaceReferenceSetReply {}
 
 impl Encode for SurfaceReferenceSetReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -6263,6 +6695,7 @@ pub struct MemoryFreeIdle {
 }
 
 impl Encode for MemoryFreeIdle {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.address);
     }
@@ -6290,10 +6723,13 @@ pub struct MappedShare {
 }
 
 impl Encode for MappedShare {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
-        writer.put(&self.address);
-        writer.put(&self.bytes);
-        writer.put(&self.offset);
+        let mut head = [0; 24];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        writer.fixed(&head);
     }
 }
 
@@ -6312,6 +6748,7 @@ impl Message for MappedShare {
 pub struct MappedShareReply {}
 
 impl Encode for MappedShareReply {
+    #[inline]
     fn encode(&self, _writer: &mut Writer) {}
 }
 
@@ -6333,6 +6770,7 @@ pub struct ImageComplete {
 }
 
 impl Encode for ImageComplete {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.name);
     }
@@ -6360,6 +6798,7 @@ pub struct ModuleLoadNamed {
 }
 
 impl Encode for ModuleLoadNamed {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.parts);
@@ -6391,6 +6830,7 @@ pub struct ModuleLoadNamedReply {
 }
 
 impl Encode for ModuleLoadNamedReply {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.status);
         writer.put(&self.log);
@@ -6436,6 +6876,7 @@ pub struct CopyStaged {
 }
 
 impl Encode for CopyStaged {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.device);
         writer.put(&self.extent);
@@ -6479,6 +6920,7 @@ pub struct ModuleFunctionKnown<'a> {
 }
 
 impl Encode for ModuleFunctionKnown<'_> {
+    #[inline]
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.module);
         writer.put(&self.name);

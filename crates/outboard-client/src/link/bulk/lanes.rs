@@ -12,7 +12,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use super::super::LinkError;
 use super::super::shared::{Shared, lock, try_lock};
 use super::super::thread;
-use super::table::{Job, Outcome};
+use super::table::{Job, Outcome, Table};
 
 /// One connection for bulk data.
 #[derive(Debug)]
@@ -106,20 +106,12 @@ fn end_with(shared: &Shared, result: io::Result<()>) {
 fn write(shared: &Shared, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
     loop {
+        // A look at what is there; the chunk itself is taken once this lane is free to carry it.
+        let look = |table: &mut Table| (table.is_lost() || table.has_job()).then(|| table.is_lost());
+        let (table, is_lost) = bulk.work.wait(&bulk.table, shared.config.lane_spin, look);
+        drop(table);
+        let Some(lane) = bulk.lanes[number].get().filter(|_| !is_lost) else { return Ok(()) };
         let job = {
-            let mut table = lock(&bulk.table);
-            loop {
-                if table.is_lost() {
-                    return Ok(());
-                }
-                // A look at what is there; the chunk itself is taken once this lane is free to carry it.
-                if table.has_job() {
-                    break;
-                }
-                table = bulk.work.wait(table).unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(table);
-            let Some(lane) = bulk.lanes[number].get() else { return Ok(()) };
             let writing = lock(&lane.write);
             let job = lock(&bulk.table).next_job(None);
             job.map(|job| (job, lane, writing))
@@ -151,13 +143,13 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     let bulk = &shared.bulk;
     // With more than one chunk, the other lanes are worth waking.
     if lock(&bulk.table).has_more_than_one(transfer) {
-        bulk.work.notify_all();
+        bulk.work.ring_all();
     }
     while outcome.get().is_none() {
         let free = bulk.open_lanes().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
         if free.is_none() {
             // Whoever holds the lanes may not care for this upload once done, and this thread may be asleep by then.
-            bulk.work.notify_all();
+            bulk.work.ring_all();
         }
         let mut table = lock(&bulk.table);
         if outcome.get().is_some() {
@@ -201,7 +193,8 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
     loop {
         let mut since = None;
         let header = read_header(stream, || {
-            bulk.eager.load(Ordering::Relaxed) && since.get_or_insert_with(Instant::now).elapsed() < shared.config.spin
+            bulk.eager.load(Ordering::Relaxed)
+                && since.get_or_insert_with(Instant::now).elapsed() < shared.config.lane_spin
         })?;
         let told = match header.kind {
             LaneKind::Chunk => {
@@ -211,7 +204,7 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
             }
             LaneKind::Grant => {
                 lock(&bulk.table).grant(header.transfer, header.index);
-                bulk.work.notify_one();
+                bulk.work.ring_one();
                 true
             }
             LaneKind::Done => {

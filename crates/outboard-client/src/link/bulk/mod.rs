@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_session::chunks::{ChunkError, Cut};
-use outboard_transport::Stream;
+use outboard_transport::{Bell, Stream};
 
 use super::LinkError;
 use super::shared::{Shared, lock};
@@ -42,8 +42,8 @@ pub(super) struct Bulk {
     table: Mutex<Table>,
     /// Told when a transfer has moved on or ended, for those who wait for one.
     changed: Condvar,
-    /// Told when there may be chunks to write, for the lanes' writers.
-    work: Condvar,
+    /// Rung when there may be chunks to write, for the lanes' writers.
+    work: Bell,
     /// Whether downloads are under way, so that lane threads look for them more eagerly.
     eager: AtomicBool,
 }
@@ -100,7 +100,7 @@ impl Bulk {
             staged: OnceLock::new(),
             table: Mutex::default(),
             changed: Condvar::new(),
-            work: Condvar::new(),
+            work: Bell::default(),
             eager: AtomicBool::new(false),
         }
     }
@@ -116,7 +116,7 @@ impl Bulk {
             staged.lose();
         }
         self.changed.notify_all();
-        self.work.notify_all();
+        self.work.ring_all();
         drop(lock(&self.opening));
         self.opened.notify_all();
     }
@@ -272,7 +272,7 @@ impl Upload<'_> {
     pub unsafe fn send_in_background(self, from: impl Into<Place>) -> Ticket {
         let cut = self.cut;
         let (shared, transfer, outcome) = self.start(from.into());
-        shared.bulk.work.notify_all();
+        shared.bulk.work.ring_all();
         Ticket { shared: Arc::clone(shared), transfer, cut, outcome }
     }
 
@@ -310,7 +310,7 @@ impl Later {
     /// Sends the bytes, while this thread goes on.
     pub fn start(self) {
         lock(&self.shared.bulk.table).start_upload(self.transfer, self.from);
-        self.shared.bulk.work.notify_all();
+        self.shared.bulk.work.ring_all();
         // The link may be lost, and the transfer with it.
         self.shared.bulk.changed.notify_all();
     }
@@ -363,13 +363,19 @@ impl Ticket {
 fn wait_for(shared: &Shared, outcome: &Outcome) {
     let bulk = &shared.bulk;
     let start = Instant::now();
-    while outcome.get().is_none() && start.elapsed() < shared.config.spin {
+    let window = shared.patience.window();
+    while outcome.get().is_none() && start.elapsed() < window {
         std::thread::yield_now();
+    }
+    if outcome.get().is_some() {
+        return;
     }
     let mut table = lock(&bulk.table);
     while outcome.get().is_none() {
         table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
     }
+    drop(table);
+    shared.patience.waited(start.elapsed());
 }
 
 fn result(shared: &Shared, outcome: &Outcome) -> Result<(), LinkError> {

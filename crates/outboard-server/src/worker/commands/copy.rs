@@ -102,6 +102,8 @@ impl Worker {
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // A program that only copies never waits for anything else: until they have been told of, copies keep their staging memory.
+        self.copies_told();
         let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
         let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
             let place = self.place(stream).map_err(Failed::NotStarted)?;

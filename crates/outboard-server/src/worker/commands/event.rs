@@ -20,7 +20,7 @@ impl EventCommands for Worker {
     fn event_destroy(&mut self, m: EventDestroy) -> Outcome {
         self.enter()?;
         let event = self.objects.events.remove(m.event)?;
-        self.stop_looking();
+        self.leaves_event(event.get());
         self.unshare(crate::worker::shares::Kind::Event, m.event);
         call!(self.table, cuEventDestroy_v2(event.get()))
     }
@@ -28,10 +28,7 @@ impl EventCommands for Worker {
     fn event_record(&mut self, m: EventRecord) -> Outcome {
         let stream = self.stream(m.stream)?;
         let event = self.objects.event(m.event)?;
-        if self.waits.is_for_event(event) {
-            // What is waited for is the record before this one.
-            self.stop_looking();
-        }
+        self.leaves_event(event);
         if m.flags == 0 {
             call!(self.table, cuEventRecord(event, stream))
         } else {

@@ -23,6 +23,8 @@ impl Worker {
     ) -> Result<modules::Loaded, CUresult> {
         let context = self.enter()?;
         self.objects.modules.check_new(module)?;
+        // To compile may take seconds, which other threads' waits shall not.
+        self.stop_looking();
         let loaded = modules::load(self.table, parts, options);
         if let Ok(handle) = loaded.outcome {
             self.objects.modules.insert(module, self.ctx, handle);

@@ -20,10 +20,10 @@ mod watch;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outboard_session::server::Incoming;
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin, Stream, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLimits, Stream, write_all};
 use outboard_wire::frame::CommandHeader;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
@@ -58,17 +58,43 @@ pub trait Handler {
     /// No further command is at hand for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 
-    /// Looks after what it waits for, between commands and while there is none. Whether it wants to be called again at once.
-    fn look(&mut self) -> bool {
-        false
+    /// Looks after what it waits for, between commands and while there is none; when it wants to be called again.
+    fn look(&mut self) -> Again {
+        Again::Never
     }
 
     /// The client is gone; the process ends when this returns.
     fn closed(&mut self) {}
 }
 
-/// How long the dispatcher spins for the next command before it blocks.
-const SPIN: Duration = Duration::from_micros(50);
+/// When a handler wants to look again after what it waits for, if no command comes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// It waits for nothing.
+    Never,
+    /// At once.
+    Now,
+    /// After so long.
+    After(Duration),
+}
+
+impl Again {
+    /// What suits two that wait.
+    pub fn or(self, other: Again) -> Again {
+        match (self, other) {
+            (Again::Now, _) | (_, Again::Now) => Again::Now,
+            (Again::After(one), Again::After(other)) => Again::After(one.min(other)),
+            (Again::Never, again) | (again, Again::Never) => again,
+        }
+    }
+}
+
+/// The dispatcher never spins for longer than this for the next command: then the client does something else.
+const LONGEST_IDLE_SPIN: Duration = Duration::from_millis(1);
+/// After so many looks at the device, it is the client's turn again, where that is a system call.
+const LOOKS: u32 = 4;
+/// In nanoseconds.
+const TIMER_SLACK: u64 = 1000;
 /// Replies of this many bytes are written even if more calls are at hand.
 const ENOUGH_REPLIES: usize = 64 << 10;
 /// A client is told how far its commands were taken over after this many, if no reply told it.
@@ -123,6 +149,8 @@ pub fn run(sandbox: &Sandbox, build: impl Build) -> ! {
 
 fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let control = take_standard_input()?;
+    // Else the system may wake who sleeps for some microseconds 50 microseconds late. Where it does not let us, it does.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK));
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
     let Some(Arrival { prepared, start, connection }) = arrival::wait(build, &control)? else {
@@ -213,20 +241,10 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
 }
 
-/// How long to spin, unless the environment says otherwise, as it may to clients.
-pub(crate) fn spin() -> Duration {
-    let set = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
-    let alone = std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
-    match set {
-        Some(microseconds) => Duration::from_micros(microseconds).min(Duration::from_secs(1)),
-        None if alone => Duration::ZERO,
-        None => SPIN,
-    }
-}
-
 /// Hands commands to the handler until the client is gone.
 fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
-    let spin = spin();
+    let limits = SpinLimits::from_env();
+    let patience = Patience::new(limits.least, limits.most.min(LONGEST_IDLE_SPIN));
     // Through memory that both share no bytes travel.
     let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
     let gate = replier.registry().gate();
@@ -256,12 +274,12 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
         }
         let look = || {
             let again = handler.look();
-            if let Some(gate) = gate.filter(|_| !again) {
+            if let Some(gate) = gate.filter(|_| again == Again::Never) {
                 gate.leave();
             }
             (again, replier.flush())
         };
-        if !read(stream, &mut incoming, spin, look)? {
+        if !read(stream, &mut incoming, &patience, look)? {
             return Ok(());
         }
         if let Some(gate) = gate {
@@ -274,16 +292,25 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
 fn read(
     stream: &dyn Stream,
     incoming: &mut Incoming,
-    spin: Duration,
-    mut look: impl FnMut() -> (bool, io::Result<()>),
+    patience: &Patience,
+    mut look: impl FnMut() -> (Again, io::Result<()>),
 ) -> io::Result<bool> {
-    let mut spin = Spin::new(stream, spin);
+    let window = patience.window();
+    let mut spin = Spin::new(stream, window);
+    // Since when it has slept instead of spinning, and when the peer was last checked meanwhile.
+    let mut slow: Option<(Instant, Instant)> = None;
+    let mut before = Again::Never;
+    // To ask a socket takes longer than to ask the device.
+    let looks = if stream.capabilities().quick { 1 } else { LOOKS };
     loop {
         match stream.read(incoming.buffer().room()) {
             Ok(0) => return Ok(false),
             Ok(count) => {
                 meter::page().heard(count);
                 incoming.buffer().filled(count);
+                if let Some((since, _)) = slow {
+                    patience.waited(window + since.elapsed());
+                }
                 return Ok(true);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -291,10 +318,23 @@ fn read(
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
             Err(error) => return Err(error),
         }
-        let (again, written) = look();
+        let mut looks = looks;
+        let (again, written) = loop {
+            let (again, written) = look();
+            looks -= 1;
+            if looks == 0 || again != Again::Now || written.is_err() {
+                break (again, written);
+            }
+        };
         written?;
-        if again {
-            // What is waited for ends soon, or is soon waited for elsewhere; then the client has its say.
+        if again == Again::Never && matches!(before, Again::After(_)) {
+            // Who has got an answer goes on.
+            slow = None;
+            spin.restart();
+        }
+        before = again;
+        if again == Again::Now {
+            // What is waited for ends soon, or is soon looked at less often; then the client has its say.
             spin.restart();
             if !spin.again() {
                 std::thread::yield_now();
@@ -304,8 +344,13 @@ fn read(
         if spin.again() {
             continue;
         }
-        if stream.wait(Interest::READ, None, Some(PEER_CHECK))? == Readiness::default() {
+        let (_, checked) = slow.get_or_insert_with(|| (Instant::now(), Instant::now()));
+        let timeout = if let Again::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
+        if stream.wait(Interest::READ, None, Some(timeout))? == Readiness::default()
+            && (timeout == PEER_CHECK || checked.elapsed() >= PEER_CHECK)
+        {
             stream.check_peer()?;
+            *checked = Instant::now();
         }
     }
 }

@@ -11,7 +11,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_LANES;
 
 use super::table::{Begin, Parked};
-use super::{Chunk, Inner, lock};
+use super::{Chunk, Inner, Out, lock};
 use crate::meter::{self, Direction, Way};
 
 /// One connection for bulk data.
@@ -68,7 +68,8 @@ impl Inner {
     fn read(&self, lane: &Lane) -> io::Result<()> {
         let stream = &*lane.stream;
         loop {
-            let header = read_header(stream, || false)?;
+            let mut since = None;
+            let header = read_header(stream, || since.get_or_insert_with(Instant::now).elapsed() < self.spin)?;
             if let Some(pace) = &self.pace {
                 pace.read(header.len as usize);
             }
@@ -162,11 +163,8 @@ impl Inner {
     /// Writes what there is to write, on one lane.
     fn write(&self, lane: &Lane) -> io::Result<()> {
         loop {
-            let mut out = lock(&self.out);
-            while out.control.is_empty() && out.chunks.is_empty() {
-                out = self.work.wait(out).unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(out);
+            let look = |out: &mut Out| (!out.control.is_empty() || !out.chunks.is_empty()).then_some(());
+            drop(self.work.wait(&self.out, self.spin, look));
             let mut writing = lock(&lane.write);
             let mut out = lock(&self.out);
             if let Some(header) = out.control.pop_front() {
@@ -214,7 +212,7 @@ impl Inner {
             }
         }
         // All are busy: their writers look again when done. Unless one was between two frames just now.
-        self.work.notify_one();
+        self.work.ring_one();
     }
 }
 

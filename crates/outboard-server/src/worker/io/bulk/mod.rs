@@ -10,9 +10,10 @@ mod table;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
-use outboard_transport::Stream;
+use outboard_transport::{Bell, SpinLimits, Stream};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::Requests;
@@ -47,8 +48,10 @@ struct Inner {
     /// Their answers come on lanes.
     requests: Requests,
     out: Mutex<Out>,
-    /// Told when there is something to write.
-    work: Condvar,
+    /// Rung when there is something to write.
+    work: Bell,
+    /// How long the lanes' threads spin for the next chunk.
+    spin: Duration,
     /// How fast bytes may go, if that matters.
     pace: Option<Arc<Pace>>,
 }
@@ -89,7 +92,8 @@ impl Bulk {
             lanes: RwLock::default(),
             requests: Requests::default(),
             out: Mutex::default(),
-            work: Condvar::new(),
+            work: Bell::default(),
+            spin: SpinLimits::from_env().lane(),
             pace,
         };
         Bulk { inner: Arc::new(inner) }
@@ -164,7 +168,7 @@ impl Bulk {
         let chunk = Chunk { header, from, sent: Box::new(sent) };
         if let Some(chunk) = self.inner.write_small(chunk) {
             lock(&self.inner.out).chunks.push_back(chunk);
-            self.inner.work.notify_one();
+            self.inner.work.ring_one();
         }
     }
 
