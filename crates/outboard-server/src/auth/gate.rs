@@ -45,6 +45,10 @@ pub(crate) struct Gate {
 const NOT_ACCEPTED: &str = "the server does not accept this token: it is unknown, has expired, or was revoked; ask whoever runs the server for \
     another one (`outboard token create`)";
 
+fn not_accepted() -> Refusal {
+    Refusal::new(RefusalCode::NotAuthenticated, Code::TokenNotAccepted, NOT_ACCEPTED)
+}
+
 fn is_this_machine(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
@@ -126,14 +130,22 @@ impl Gate {
                 Unaccepted::Unknown => tracing::warn!("a token that is not known was shown"),
                 Unaccepted::NoLonger(token, state) => tracing::warn!(token, %state, "a token was shown in vain"),
             }
-            Refusal::new(RefusalCode::NotAuthenticated, Code::TokenNotAccepted, NOT_ACCEPTED)
+            not_accepted()
         })
+    }
+
+    /// Who has waited for a session may have lost the right to it meanwhile.
+    pub(crate) fn still(&self, identity: &Identity) -> Result<(), Refusal> {
+        match &self.tokens {
+            Some(tokens) if !tokens.may_start(identity, Timestamp::now()) => Err(not_accepted()),
+            _ => Ok(()),
+        }
     }
 
     /// Reads the tokens again if they have changed; then whose sessions are to end.
     pub(crate) fn refresh(&self) -> Option<impl Fn(&Identity) -> bool + '_> {
         let tokens = self.tokens.as_ref()?;
-        tokens.refresh().then_some(|identity: &Identity| tokens.is_over(identity))
+        tokens.take_changed().then_some(|identity: &Identity| tokens.is_over(identity))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A token is 256 random bits. What is kept is its SHA-256: nobody finds 256 bits by trying, however fast the hash, so that a slow one, as
 //! passwords need, would protect nothing and let strangers keep the server busy.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -254,6 +254,8 @@ fn decoded(hash: &str) -> Option<[u8; 32]> {
 pub(crate) struct Known {
     path: PathBuf,
     seen: RefCell<Seen>,
+    /// Whether the file has been read anew since this was last taken: whoever reads it, all must act on it.
+    changed: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -275,18 +277,22 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 impl Known {
     pub(crate) fn open(state: &Path) -> Known {
-        let known = Known { path: file(state), seen: RefCell::default() };
+        let known = Known { path: file(state), seen: RefCell::default(), changed: Cell::new(false) };
         known.read();
         known
     }
 
-    /// Reads the file again if it has changed; whether it had.
-    pub(crate) fn refresh(&self) -> bool {
-        let changed = stamp(&self.path) != self.seen.borrow().stamp;
-        if changed {
+    /// Reads the file again if it has changed.
+    pub(crate) fn refresh(&self) {
+        if stamp(&self.path) != self.seen.borrow().stamp {
             self.read();
         }
-        changed
+    }
+
+    /// Whether the tokens are others than when this was last asked, whoever has read them since.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.refresh();
+        self.changed.take()
     }
 
     fn read(&self) {
@@ -295,6 +301,7 @@ impl Known {
         let read = read(&self.path);
         let mut seen = self.seen.borrow_mut();
         seen.stamp = stamp;
+        self.changed.set(true);
         match read {
             Ok(contents) => {
                 let with_hash = |record: Record| Some((decoded(&record.hash)?, record));
@@ -333,6 +340,15 @@ impl Known {
             Some((record, state)) => Err(Unaccepted::NoLonger(record.id.clone(), state)),
             None => Err(Unaccepted::Unknown),
         }
+    }
+
+    /// Whether a session of this identity may start now, which it may not have been able to when it was asked who it is.
+    pub(crate) fn may_start(&self, identity: &Identity, now: Timestamp) -> bool {
+        let Some(token) = &identity.token else { return true };
+        self.refresh();
+        let seen = self.seen.borrow();
+        let good = |record: &Record| record.id == *token && record.state(now) == State::Good;
+        seen.problem.is_none() && seen.tokens.iter().any(|(_, record)| good(record))
     }
 
     /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has expired starts no more, and those that it

@@ -310,6 +310,7 @@ async fn hand_over(
     warm: bool,
 ) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
+    supervisor.gate.still(&order.client.identity).map_err(Failure::Refused)?;
     let (session, key) = draw()?;
     let Client { name: client, process, identity, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());

@@ -324,7 +324,7 @@ impl Sessions {
 
     /// Ends the sessions whose identity is no longer good; how many.
     pub(super) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
-        self.end("its token is not good any more", |_, about| is_over(&about.identity)).len()
+        self.end("ended, as its token was revoked", |_, about| is_over(&about.identity)).len()
     }
 
     /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
