@@ -260,6 +260,23 @@ static void look(size_t bytes) {
     printf("%llu words of %zu are not zero\n", count, bytes / 8);
 }
 
+static void modules(size_t limit) {
+    const char* text = ".version 6.4\n.target sm_50\n.address_size 64\n.visible .global .align 8 .b8 big[%zu];\n"
+                       ".visible .entry nothing() {\n    ret;\n}\n";
+    char image[512];
+    CUmodule module, refused;
+    snprintf(image, sizeof image, text, limit / 2);
+    CHECK_DRIVER(DRIVER(cuModuleLoadData)(&module, image));
+    EXPECT(free_now(limit) <= limit / 2);
+    EXPECT(DRIVER(cuModuleLoadData)(&refused, image) == CUDA_ERROR_OUT_OF_MEMORY || free_now(limit) == 0);
+    CUdeviceptr pointer;
+    EXPECT(DRIVER(cuMemAlloc)(&pointer, limit / 2 + 8 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_DRIVER(DRIVER(cuModuleUnload)(module));
+    snprintf(image, sizeof image, text, limit + 8 * MIB);
+    EXPECT(DRIVER(cuModuleLoadData)(&refused, image) == CUDA_ERROR_OUT_OF_MEMORY);
+    printf("variables of modules end at the limit\n");
+}
+
 int main(int count, char** args) {
     CHECK(cudaFree(nullptr));
     CHECK_DRIVER(DRIVER(cuCtxGetDevice)(&device));
@@ -294,6 +311,7 @@ int main(int count, char** args) {
         physical(limit);
         arrays(limit);
         graphs(limit);
+        modules(limit);
     }
     printf("memory_limit: done\n");
     return 0;

@@ -99,9 +99,11 @@ impl State {
 
 /// Waits for all that is queued.
 fn finish_work(limit: Duration) -> Result<(), CUresult> {
+    // Without a limit, as long as the one who asks waits.
+    let limit = if limit.is_zero() { PATIENCE } else { limit.min(PATIENCE) };
     let (cpu, until) = (Cpu::get(), Instant::now() + limit);
     while !cpu.is_quiet() {
-        if !limit.is_zero() && Instant::now() >= until {
+        if Instant::now() >= until {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -128,6 +130,11 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     let unknown = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
     let process = u32::try_from(process).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let mut stream = address(process).and_then(|address| UnixStream::connect_addr(&address)).map_err(unknown)?;
+    // Anybody may listen at a name.
+    let listener = rustix::net::sockopt::socket_peercred(&stream).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+    if listener.pid.as_raw_pid().unsigned_abs() != process {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let mut question = [action; 5];
     question[1..].copy_from_slice(&limit.to_le_bytes());

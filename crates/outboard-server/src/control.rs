@@ -76,6 +76,8 @@ pub struct Start {
     pub secure: Option<Secure>,
     /// Memory is lent: the supervisor is asked for it, and may suspend the session.
     pub lends: bool,
+    /// Its client may ask NVML's questions, and nothing of a device.
+    pub only_questions: bool,
     /// The supervisor's process, so that a worker can tell that it is gone.
     pub supervisor: u32,
     /// What the client is told of the socket for clients on this machine.
@@ -204,6 +206,7 @@ impl Encode for ToWorker {
                 writer.put(&start.identity);
                 writer.put(&start.secure);
                 writer.put(&start.lends);
+                writer.put(&start.only_questions);
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
                 writer.put(&start.platform);
@@ -254,6 +257,7 @@ impl<'a> Decode<'a> for ToWorker {
                 identity: reader.get()?,
                 secure: reader.get()?,
                 lends: reader.get()?,
+                only_questions: reader.get()?,
                 supervisor: reader.u32()?,
                 local: reader.get()?,
                 platform: reader.get()?,
@@ -379,6 +383,7 @@ mod tests {
             identity: Identity::user(6),
             secure: Some(Secure { certificate: vec![1, 2], key: vec![3] }),
             lends: true,
+            only_questions: true,
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
             platform: Some(vec![8, 9]),

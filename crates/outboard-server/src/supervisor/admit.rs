@@ -25,6 +25,8 @@ use crate::auth::{Way, certificate};
 use crate::control::{self, Start, ToWorker};
 use crate::identity::Identity;
 
+/// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
+const MOST_QUESTIONS: usize = 64;
 /// Since this version, clients understand that they have to wait.
 const SPEAKS_OF_WAITING: Version = Version { major: 1, minor: 4 };
 
@@ -196,11 +198,7 @@ async fn enter(
 ) -> Result<(Request, Rc<Place>), Failure> {
     let Identity { owner, limits, .. } = &client.identity;
     let request = Request {
-        // Those who have shown nothing are told apart by their machines, and by nothing that they say themselves.
-        holder: match peer {
-            Peer::Remote(address) if owner == Identity::ANONYMOUS => format!("{owner} at {}", address.ip()),
-            _ => owner.clone(),
-        },
+        holder: holder(&client.identity, peer),
         owner: owner.clone(),
         owner_sessions: limits.sessions,
         devices: devices.to_vec(),
@@ -216,6 +214,16 @@ async fn enter(
         Turned::Gone(error) => Failure::Broken(error),
     })?;
     Ok((request, place))
+}
+
+/// Who a client is to others: those who have shown nothing are told apart by their machines, and by nothing that they say themselves.
+fn holder(identity: &Identity, peer: Peer) -> String {
+    match peer {
+        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} at {}", identity.owner, address.ip())
+        }
+        _ => identity.owner.clone(),
+    }
 }
 
 /// Welcomes a client that only wants to know of the platform.
@@ -265,8 +273,8 @@ impl Order {
 
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
-        let parent = self.client.parent;
-        About { identity, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone(), parent }
+        let (holder, parent) = (holder(&identity, self.peer), self.client.parent);
+        About { identity, holder, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone(), parent }
     }
 }
 
@@ -280,6 +288,12 @@ async fn start(supervisor: &Supervisor, order: &Order, stream: BorrowedFd<'_>) -
         if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
     };
     room()?;
+    if order.kind != Kind::Session
+        && supervisor.sessions.questions_of(&holder(&order.client.identity, order.peer)) >= MOST_QUESTIONS
+    {
+        let sentence = format!("{MOST_QUESTIONS} programs of yours ask this server about its devices already");
+        return Err(refuse(RefusalCode::OverLimit, sentence));
+    }
     if order.kind != Kind::Probe
         && order.platform.is_none()
         && let Some(worker) = supervisor.warm.take().await
@@ -332,6 +346,7 @@ async fn hand_over(
         identity,
         secure,
         lends: order.place.is_some() && config.sharing.oversubscribe.is_some(),
+        only_questions: order.kind == Kind::Management,
         supervisor: supervisor_id,
         local,
         platform,

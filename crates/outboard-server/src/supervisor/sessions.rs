@@ -75,6 +75,8 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub(super) identity: Identity,
+    /// Who it is to others.
+    pub(super) holder: String,
     /// Where the client is, for people.
     pub(super) peer: String,
     pub(super) kind: Kind,
@@ -184,6 +186,13 @@ impl Sessions {
         let lending = Rc::new(lending);
         let table = Table { sessions, board, shared, shares, totals, traces, ended, lending };
         Ok(Sessions { table: Rc::new(table) })
+    }
+
+    /// How many connections of a holder only ask.
+    pub(super) fn questions_of(&self, holder: &str) -> usize {
+        let sessions = self.table.sessions.borrow();
+        let ask = |entry: &&Entry| entry.about.kind != Kind::Session && entry.about.holder == holder;
+        sessions.values().filter(ask).count()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -23,6 +23,8 @@ pub(crate) enum What {
     At(u64),
     Array(u64),
     Mipmap(u64),
+    /// Variables of a module.
+    Module(u64),
     /// What a context has for this limit of `cuCtxSetLimit`.
     Limit(u32),
 }

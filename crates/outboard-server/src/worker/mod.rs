@@ -143,7 +143,10 @@ impl Worker {
         let portions = portions(table, &mut platform, start)?;
         let budget = limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
-        kept.give_back(table, |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal));
+        let wanted = |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal);
+        kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
+        // Who only asks has no driver to ask anything else of.
+        let table = if start.only_questions { prepared::no_driver() } else { table };
         let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
         let mut management = Management::new(setup.driver, budget.limit());
         management.use_library(setup.nvml);
@@ -239,7 +242,8 @@ impl Worker {
 fn portions(table: &Table, platform: &mut Platform, start: &Start) -> Result<HashMap<i32, Portion>, Refusal> {
     let mut portions = HashMap::new();
     // Who only asks about the platform has no driver that could cut it.
-    let percent = start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && start.platform.is_none());
+    let has_driver = start.platform.is_none() && !start.only_questions;
+    let percent = start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
     let Some(percent) = percent else { return Ok(portions) };
     let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
     for device in &mut platform.devices {

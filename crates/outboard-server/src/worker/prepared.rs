@@ -104,6 +104,13 @@ impl Prepared {
     }
 }
 
+/// A driver without functions: what a client asks of the device all the same is not supported.
+pub(super) fn no_driver() -> &'static Table {
+    // SAFETY: no function is said to be anywhere.
+    let table = unsafe { Table::load(|_| core::ptr::null()) };
+    Box::leak(Box::new(table))
+}
+
 impl Build for Setup {
     type Prepared = Prepared;
     type Handler = Worker;
@@ -120,9 +127,7 @@ impl Build for Setup {
         let Ok(platform) = decode_all(platform) else { return self.prepare(None) };
         let failed = |error: std::io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
         let output = Output::catch().map_err(failed)?;
-        // SAFETY: no function is said to be anywhere. What a client asks of the device all the same is not supported.
-        let table = unsafe { Table::load(|_| core::ptr::null()) };
-        Ok(Prepared { setup: self, table: Box::leak(Box::new(table)), platform, output, kept: Kept::default() })
+        Ok(Prepared { setup: self, table: no_driver(), platform, output, kept: Kept::default() })
     }
 
     fn snapshot(prepared: &Prepared) -> Vec<u8> {

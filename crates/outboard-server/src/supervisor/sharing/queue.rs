@@ -20,6 +20,9 @@ const TELLING: Duration = Duration::from_secs(10);
 /// For how long a place is kept for a client that has asked for it and comes back.
 const KEPT: Duration = Duration::from_secs(30);
 
+/// Places that are kept for one holder.
+const MOST_KEPT: usize = 2;
+
 /// Who is in and who waits.
 #[derive(Clone)]
 pub(in crate::supervisor) struct Queue(Rc<Inner>);
@@ -37,6 +40,7 @@ struct Kept {
     number: u64,
     holder: String,
     devices: Vec<u32>,
+    memory: u64,
     place: Rc<Place>,
 }
 
@@ -149,8 +153,16 @@ impl Queue {
     /// Keeps a place for a while, for a session of the same holder on the same devices.
     pub(in crate::supervisor) fn keep(&self, request: &Request, place: Rc<Place>) {
         let number = place.number;
-        let (holder, devices) = (request.holder.clone(), request.devices.clone());
-        self.0.kept.borrow_mut().push(Kept { number, holder, devices, place });
+        let (holder, devices, memory) = (request.holder.clone(), request.devices.clone(), request.memory);
+        let surplus = {
+            let mut kept = self.0.kept.borrow_mut();
+            let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
+            let surplus = (own.len() >= MOST_KEPT).then(|| kept.remove(own[0]));
+            kept.push(Kept { number, holder, devices, memory, place });
+            surplus
+        };
+        // Not under the borrow: others are told.
+        drop(surplus);
         let queue = self.clone();
         tokio::task::spawn_local(async move {
             sleep(KEPT).await;
@@ -163,7 +175,9 @@ impl Queue {
 
     fn take_kept(&self, request: &Request) -> Option<Rc<Place>> {
         let mut kept = self.0.kept.borrow_mut();
-        let at = kept.iter().position(|one| one.holder == request.holder && one.devices == request.devices)?;
+        let at = kept.iter().position(|one| {
+            one.holder == request.holder && one.devices == request.devices && one.memory == request.memory
+        })?;
         let place = kept.remove(at).place;
         self.0.admission.borrow_mut().rename(place.number, &request.client);
         Some(place)

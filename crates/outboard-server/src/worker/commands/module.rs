@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
+use outboard_driver::call;
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
@@ -10,9 +11,13 @@ use outboard_wire::types::{JitLog, JitOptions};
 use super::{Handle, Worker};
 use crate::generated::dispatch::ModuleCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::budget::What;
 use crate::worker::layouts::Layouts;
 use crate::worker::modules;
 use crate::worker::part::Part;
+
+/// Modules that take less of the device count for nothing: their code does, for all there is to see.
+const LARGE_MODULE: u64 = 32 << 20;
 
 impl Worker {
     fn load<P: Borrow<Part>>(
@@ -25,7 +30,7 @@ impl Worker {
         self.objects.modules.check_new(module)?;
         // To compile may take seconds, which other threads' waits shall not.
         self.stop_looking();
-        let loaded = modules::load(self.table, parts, options);
+        let loaded = self.load_counted(module, context.device as u32, parts, options);
         if let Ok(handle) = loaded.outcome {
             self.objects.modules.insert(module, self.ctx, handle);
             self.tell_kernels(module, handle.handle());
@@ -35,6 +40,42 @@ impl Worker {
             }
         }
         Ok(loaded)
+    }
+
+    /// Loads an image. If the session has a limit, the variables in it count: only what the device has left tells how large they are, so that small
+    /// ones are let pass, and others that allocate in the same moment may be taken for them.
+    fn load_counted<P: Borrow<Part>>(
+        &mut self,
+        name: u64,
+        device: u32,
+        parts: &[P],
+        options: &JitOptions,
+    ) -> modules::Loaded {
+        if self.budget.limit().is_none() {
+            return modules::load(self.table, parts, options);
+        }
+        let before = self.left_on_device();
+        let mut loaded = modules::load(self.table, parts, options);
+        let taken = before.saturating_sub(self.left_on_device());
+        if let Ok(module) = loaded.outcome
+            && taken >= LARGE_MODULE
+        {
+            match self.hold(device, taken, |_| Ok(())) {
+                Ok(((), charge)) => self.budget.keep(self.ctx, What::Module(name), charge),
+                Err(error) => {
+                    let _ = module.unload(self.table);
+                    loaded.outcome = Err(error);
+                }
+            }
+        }
+        loaded
+    }
+
+    /// Bytes that the device at hand has left.
+    fn left_on_device(&self) -> u64 {
+        let (mut free, mut total) = (0usize, 0usize);
+        let asked = call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total));
+        asked.map_or(0, |()| free as u64)
     }
 
     /// Tells the client of the kernels of a new module, so that it need not ask for each.
@@ -118,10 +159,15 @@ impl ModuleCommands for Worker {
                 self.objects.references.retain(|(_, of)| *of != m.module);
                 self.objects.surface_references.retain(|(_, of)| *of != m.module);
                 self.layouts.retain(|module| module != m.module);
+                let charge = self.budget.release(self.ctx, What::Module(m.module));
                 self.on_helper(
                     context,
                     answer,
-                    move |table| module.unload(table),
+                    move |table| {
+                        let outcome = module.unload(table);
+                        drop(charge);
+                        outcome
+                    },
                     |answer, outcome| answer.result(outcome.map(|()| ModuleUnloadReply {})),
                 );
             }
