@@ -64,7 +64,7 @@ impl<'a> Bench<'a> {
             let failed = cold.ways.get(transport).and_then(|series| series.missing.clone());
             let why = match failed {
                 Some(reason) => reason,
-                None if used == *transport => continue,
+                None if used == bench.ways[way].transport() => continue,
                 None if used.is_empty() => "the client does not say which transport it used".to_owned(),
                 None => format!("a client that was told to use it used {used}"),
             };

@@ -57,6 +57,11 @@ impl Way {
         Ok(way)
     }
 
+    /// What clients call the transport that is used.
+    pub(super) fn transport(&self) -> &str {
+        if self.name == TLS { "tcp+tls" } else { &self.name }
+    }
+
     fn with(setup: &Setup, name: &str, server: Option<Server>) -> Result<Way, BenchError> {
         let folder = setup.scratch.join(name);
         fs::create_dir_all(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;

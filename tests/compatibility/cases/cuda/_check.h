@@ -7,9 +7,9 @@
 
 #define CHECK(call)                                                                             \
     do {                                                                                        \
-        cudaError_t status = (call);                                                            \
-        if (status != cudaSuccess) {                                                            \
-            printf("FAILED: %s: %s\n", #call, cudaGetErrorName(status));                        \
+        cudaError_t status_of_call = (call);                                                    \
+        if (status_of_call != cudaSuccess) {                                                    \
+            printf("FAILED: %s: %s\n", #call, cudaGetErrorName(status_of_call));                \
             exit(1);                                                                            \
         }                                                                                       \
     } while (0)

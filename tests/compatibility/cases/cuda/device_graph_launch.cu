@@ -54,10 +54,10 @@ int main() {
         for (int round = 0; round < 3; round++) {
             CHECK(cudaGraphLaunch(launcher, stream));
             CHECK(cudaStreamSynchronize(stream));
-            int status = -1;
-            CHECK(cudaMemcpy(&status, outcome, sizeof status, cudaMemcpyDeviceToHost));
-            if (status != 0) printf("the kernel's launch: %d\n", status);
-        require(status == 0, "the kernel's launch succeeded");
+            int said = -1;
+            CHECK(cudaMemcpy(&said, outcome, sizeof said, cudaMemcpyDeviceToHost));
+            if (said != 0) printf("the kernel's launch: %d\n", said);
+            require(said == 0, "the kernel's launch succeeded");
         }
         CHECK(cudaGraphExecDestroy(launcher));
         CHECK(cudaMemcpy(host.data(), values, n * sizeof(int), cudaMemcpyDeviceToHost));
