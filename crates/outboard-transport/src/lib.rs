@@ -13,6 +13,7 @@ pub mod lane;
 mod memory;
 pub mod passing;
 pub mod pipe;
+mod random;
 mod ring;
 pub mod segment;
 pub mod shm;
@@ -32,6 +33,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
 pub use any::Any;
 pub use bell::Bell;
 pub use memory::Memory;
+pub use random::random;
 pub use spin::{Patience, Spin, SpinLimits};
 pub use waker::Waker;
 

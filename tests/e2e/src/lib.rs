@@ -9,6 +9,7 @@ pub use program::{Case, Outcome, Program, Running, suite};
 pub use server::{Server, is_alive, processes_below};
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// No single run of a program takes longer, on the slowest machine meant.
@@ -44,6 +45,15 @@ impl Driver {
 /// The installation under test, laid out by `cargo xtask stage`.
 pub fn dist() -> PathBuf {
     prepared("OUTBOARD_TEST_DIST", "dist", "cargo xtask stage")
+}
+
+/// Runs the command, which is told of no server but by its arguments.
+pub fn outboard(args: &[&str]) -> Output {
+    Command::new(dist().join("bin/outboard"))
+        .args(args)
+        .env_remove("OUTBOARD_SERVER")
+        .output()
+        .expect("outboard starts")
 }
 
 /// The folder of compiled programs, filled by `cargo xtask programs`.

@@ -1,18 +1,10 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and stops.
 
-use outboard_e2e::{Server, dist, programs};
+use outboard_e2e::{Server, dist, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Output};
-
-fn outboard(args: &[&str]) -> Output {
-    Command::new(dist().join("bin/outboard"))
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .output()
-        .expect("outboard starts")
-}
+use std::process::Command;
 
 /// Runs a program on `server` and returns why that did not work.
 fn complaint(server: &str) -> String {

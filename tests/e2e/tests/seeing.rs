@@ -1,19 +1,11 @@
 //! What administrators see of a server, and how they end sessions.
 
-use outboard_e2e::{Program, Running, Server, dist, within};
+use outboard_e2e::{Program, Running, Server, dist, outboard, within};
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn outboard(args: &[&str]) -> Output {
-    Command::new(dist().join("bin/outboard"))
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .output()
-        .expect("outboard starts")
-}
 
 fn json(args: &[&str]) -> Value {
     let output = outboard(args);

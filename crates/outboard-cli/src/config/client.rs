@@ -67,42 +67,6 @@ pub(crate) const KEYS: &[Key] = &[
         check: |_| Ok(()),
     },
     Key {
-        name: "token-file",
-        variable: "OUTBOARD_TOKEN_FILE",
-        meaning: "The file with the token by which the server knows this client.",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "tls",
-        variable: "OUTBOARD_TLS",
-        meaning: "Whether the connection is encrypted: `auto`, `on` or `off`.",
-        check: |text| one_of(text, &["auto", "on", "off"]),
-    },
-    Key {
-        name: "tls-fingerprint",
-        variable: "OUTBOARD_TLS_FINGERPRINT",
-        meaning: "SHA-256 of the server's certificate, by which it is recognised.",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "tls-ca",
-        variable: "OUTBOARD_TLS_CA",
-        meaning: "Authorities that sign certificates of servers, in PEM.",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "tls-cert",
-        variable: "OUTBOARD_TLS_CERT",
-        meaning: "The client's own certificate, in PEM.",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "tls-key",
-        variable: "OUTBOARD_TLS_KEY",
-        meaning: "The key of the client's own certificate, in PEM.",
-        check: |_| Ok(()),
-    },
-    Key {
         name: "queue-timeout",
         variable: "OUTBOARD_QUEUE_TIMEOUT",
         meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
@@ -159,6 +123,19 @@ pub(crate) fn set(settings: &[Setting]) {
         if let (None, Some(setting)) = in_force(key, settings) {
             // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
             unsafe { std::env::set_var(key.variable, setting.text()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_there_once() {
+        for (at, one) in KEYS.iter().enumerate() {
+            let again = KEYS[..at].iter().any(|other| other.name == one.name || other.variable == one.variable);
+            assert!(!again, "{} stands there twice", one.name);
         }
     }
 }

@@ -345,12 +345,7 @@ fn unexpected(address: &str) -> ConnectError {
 }
 
 fn draw() -> io::Result<u128> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(u128::from_le_bytes(bytes))
+    outboard_transport::random().map(u128::from_le_bytes)
 }
 
 /// Says hello in the clear on a connected stream and reads the answer. `address` is for messages.

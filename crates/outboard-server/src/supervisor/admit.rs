@@ -372,11 +372,7 @@ async fn hand_over(
 
 /// A session's number and key, neither to be guessed.
 fn draw() -> io::Result<(u64, u128)> {
-    let mut bytes = [0; 24];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    let bytes = outboard_transport::random::<24>()?;
     let mut reader = outboard_wire::Reader::new(&bytes);
     match (reader.u64(), reader.u128()) {
         (Ok(session), Ok(key)) => Ok((session, key)),

@@ -272,11 +272,10 @@ impl Sessions {
         connection: BorrowedFd<'_>,
     ) -> Result<(), Refusal> {
         let sessions = self.table.sessions.borrow();
-        // One answer for both, so that it does not tell which sessions exist.
-        let entry = sessions.get(&session).filter(|entry| same(entry.key, key)).ok_or_else(|| Refusal {
-            code: RefusalCode::NoSession,
-            sentence: "the server has no such session, or it has another key".to_owned(),
-        })?;
+        let entry = sessions
+            .get(&session)
+            .filter(|entry| bool::from(entry.key.to_le_bytes().ct_eq(&key.to_le_bytes())))
+            .ok_or_else(no_session)?;
         let failed = |reason: String| Refusal {
             code: RefusalCode::Busy,
             sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
@@ -297,14 +296,10 @@ impl Sessions {
             let tag = tls::tag(entry.key, &proven(session, purpose, proof.nonce));
             bool::from(tag.ct_eq(&proof.tag))
         });
-        let unknown = || Refusal {
-            code: RefusalCode::NoSession,
-            sentence: "the server has no such session, or it has another key".to_owned(),
-        };
-        let entry = entry.ok_or_else(unknown)?;
-        let proofs = entry.proofs.as_mut().ok_or_else(unknown)?;
+        let entry = entry.ok_or_else(no_session)?;
+        let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
         let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
-        if is_new { Ok(entry.key) } else { Err(unknown()) }
+        if is_new { Ok(entry.key) } else { Err(no_session()) }
     }
 
     /// Ends a session's worker now.
@@ -400,9 +395,10 @@ impl Sessions {
     }
 }
 
-/// Compares keys in a time that does not tell where they differ.
-fn same(a: u128, b: u128) -> bool {
-    std::hint::black_box(a ^ b) == 0
+/// One answer to a number that is not there and to a wrong key, so that it does not tell which sessions exist.
+fn no_session() -> Refusal {
+    let sentence = "the server has no such session, or it has another key".to_owned();
+    Refusal { code: RefusalCode::NoSession, sentence }
 }
 
 /// Answers a worker's request.

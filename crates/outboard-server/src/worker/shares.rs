@@ -32,12 +32,7 @@ pub(crate) fn token(number: u128) -> Token {
 
 /// 128 bits that nobody guesses.
 fn draw() -> Result<u128, CUresult> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-    }
+    let bytes = outboard_transport::random().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     Ok(u128::from_le_bytes(bytes))
 }
 
