@@ -3,7 +3,7 @@
 use crate::{Driver, dist, within};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -39,12 +39,18 @@ impl Server {
     /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
     /// the server, and images are kept for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
-        Server::launch(args, env).unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
+        Server::start_program(&dist().join("bin/outboard"), args, env)
+    }
+
+    /// The same with this program.
+    pub fn start_program(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Server {
+        let launched = Server::launch(program, args, env);
+        launched.unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
     }
 
     /// Starts a server, or none if it says that this machine lacks something, with this code. Panics if it fails otherwise.
     pub fn start_unless_refused(args: &[&str], code: &str) -> Option<Server> {
-        match Server::launch(args, &[]) {
+        match Server::launch(&dist().join("bin/outboard"), args, &[]) {
             Ok(server) => Some(server),
             Err(said) => {
                 assert!(said.contains(code), "the server failed, but not with {code}; it said:\n{said}");
@@ -53,14 +59,14 @@ impl Server {
         }
     }
 
-    fn launch(args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
+    fn launch(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
         let records = caches.join("records").display().to_string();
         let records: &[&str] = if args.contains(&"--records") { &[] } else { &["--records", &records] };
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
         let drain: &[&str] = if args.contains(&"--drain") { &[] } else { &["--drain", "0"] };
-        let mut command = Command::new(dist().join("bin/outboard"));
+        let mut command = Command::new(program);
         command
             .args(["serve", "--log-format", "json"])
             .args(args)
@@ -100,6 +106,19 @@ impl Server {
             return Err(log.lock().expect("no thread panics with the log").join("\n"));
         };
         Ok((child, address, log))
+    }
+
+    /// Asks it to become what now lies where its program lay.
+    pub fn ask_to_upgrade(&self) {
+        signal(self.id(), rustix::process::Signal::USR2);
+    }
+
+    /// How often it has become another program.
+    pub fn upgrades(&self) -> u64 {
+        let environment = fs::read(format!("/proc/{}/environ", self.id())).unwrap_or_default();
+        let told = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"OUTBOARD_TAKES_OVER="));
+        let count = told.and_then(|told| std::str::from_utf8(told).ok()?.split(' ').nth(1)?.parse().ok());
+        count.unwrap_or(0)
     }
 
     /// Ends it as nothing else does: SIGKILL. Its workers are left to themselves.
