@@ -160,7 +160,9 @@ fn install(program: &Path, contents: impl FnOnce(&Path)) {
 fn a_server_becomes_the_program_that_was_put_in_its_place() {
     let folder = installation("replaced");
     let outboard = folder.join("bin/outboard");
-    let copy = |to: &Path| drop(fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied"));
+    let copy = |to: &Path| {
+        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
+    };
     install(&outboard, copy);
     let inode = |path: &Path| fs::metadata(path).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).ok();
     let server = Server::start_program(&outboard, &["--driver", Driver::chosen().name()], &[]);
