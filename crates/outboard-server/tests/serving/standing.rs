@@ -216,7 +216,7 @@ fn sessions_go_on_when_their_server_is_killed() {
         drop(other);
         wait_until("the new worker's end", || !runs(new));
     }
-    assert_eq!(standing.files(), 4, "two for each session");
+    wait_until("two files for each session", || standing.files() == 4);
     // It can end them, too.
     standing.server.signal(libc::SIGTERM);
     assert_eq!(standing.server.child.wait().unwrap().code(), Some(0));
