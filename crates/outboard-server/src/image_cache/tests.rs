@@ -157,6 +157,9 @@ fn each_owner_has_a_folder_of_its_own_whatever_it_is_called() {
         assert!(folder != ONE_OWNER && !folder.contains(['/', '.', ':']), "{folder}");
         assert!(!folders[..index].contains(folder), "{folder}");
     }
+}
+
+#[test]
 fn files_of_the_future_are_used_and_go_first() {
     let folder = Folder::new("future");
     let images: Vec<_> = (0..8).map(|seed| image(seed, 1000)).collect();
