@@ -53,6 +53,9 @@ pub(super) struct Record {
     pub(super) devices: Vec<u32>,
     /// Whose session it is.
     pub(super) identity: Identity,
+    /// Who it is to others.
+    #[serde(default)]
+    holder: String,
     /// Whether its connections are encrypted.
     #[serde(default)]
     pub(super) secure: bool,
@@ -85,6 +88,7 @@ impl Record {
             kind: about.kind,
             devices: start.devices.clone(),
             identity: about.identity.clone(),
+            holder: about.holder.clone(),
             secure: start.secure.is_some(),
             place: about.place.as_ref().and_then(|place| place.request()),
             since: now(),
@@ -102,7 +106,8 @@ impl Record {
     }
 
     pub(super) fn about(&self, place: Option<Rc<Place>>) -> About {
-        About { identity: self.identity.clone(), peer: self.peer.clone(), kind: self.kind, place, parent: None }
+        let (identity, holder, peer) = (self.identity.clone(), self.holder.clone(), self.peer.clone());
+        About { identity, holder, peer, kind: self.kind, place, parent: None }
     }
 
     /// When the session began.
@@ -238,6 +243,7 @@ mod tests {
 
     fn start() -> Start {
         Start {
+            only_questions: false,
             session: 0xabc,
             key: 1 << 100,
             lanes: 4,
@@ -255,7 +261,8 @@ mod tests {
     }
 
     fn about() -> About {
-        About { identity: Identity::user(6), peer: "here".into(), kind: Kind::Management, place: None, parent: None }
+        let (identity, holder, peer) = (Identity::user(6), "user:6".to_owned(), "here".to_owned());
+        About { identity, holder, peer, kind: Kind::Management, place: None, parent: None }
     }
 
     #[test]
