@@ -169,6 +169,9 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.auth.apply(&mut config);
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config, Path::new(&driver));
+    if args.standing.only_checks() {
+        return Ok(());
+    }
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }
 

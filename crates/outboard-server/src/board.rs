@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_wire::handshake::Process;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 /// Devices whose use is written down; a server with more does not show that of the others.
@@ -68,6 +68,22 @@ impl Board {
         ftruncate(&memory, (sessions.max(1) * size_of::<Entry>()) as u64)?;
         // Else a worker could take the ground from under the others.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok((Board::attach(memory.as_fd())?, memory))
+    }
+
+    /// What it looks like: supervisors whose boards look the same can take over each other's.
+    pub(crate) fn layout(sessions: usize) -> String {
+        format!("1/{}/{}", size_of::<Entry>(), sessions.max(1))
+    }
+
+    /// Goes on with the board of an earlier supervisor, which a worker has kept. The layout must be known to be the same.
+    pub(crate) fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let bytes = (sessions.max(1) * size_of::<Entry>()) as u64;
+        // A worker gone wrong could have kept something else.
+        if !fcntl_get_seals(&memory)?.contains(sealed) || u64::try_from(fstat(&memory)?.st_size) != Ok(bytes) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "what a worker has kept is not a board"));
+        }
         Ok((Board::attach(memory.as_fd())?, memory))
     }
 
@@ -160,6 +176,13 @@ impl Board {
                 held: entry.held.iter().map(|held| held.load(Ordering::Relaxed)).collect(),
             })
             .collect()
+    }
+
+    /// Frees the entries of all workers but these.
+    pub(crate) fn retain(&self, workers: &[u32]) {
+        for session in self.sessions().iter().filter(|session| !workers.contains(&session.worker)) {
+            self.clear(session.worker);
+        }
     }
 
     /// Frees the entry of a worker that has ended.
@@ -267,6 +290,23 @@ mod tests {
         assert_eq!(supervisor.sessions()[0].used(1), 0);
         supervisor.clear(std::process::id());
         assert!(supervisor.sessions().is_empty());
+    }
+
+    #[test]
+    fn the_next_supervisor_goes_on_with_a_board() {
+        let (first, memory) = Board::create(2).unwrap();
+        Board::attach(memory.as_fd()).unwrap().enter(Process { id: 7, machine: 9 });
+        let (next, memory) = Board::take_over(memory, 2).unwrap();
+        assert_eq!(next.sessions(), first.sessions());
+        next.retain(&[std::process::id()]);
+        assert_eq!(first.sessions().len(), 1);
+        next.retain(&[]);
+        assert!(first.sessions().is_empty());
+        // Of another size, or memory that could be taken away while it is used.
+        assert!(Board::take_over(memory, 3).is_err());
+        let unsealed = memfd_create("outboard-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, (2 * size_of::<Entry>()) as u64).unwrap();
+        assert!(Board::take_over(unsealed, 2).is_err());
     }
 
     #[test]

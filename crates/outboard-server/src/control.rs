@@ -1,13 +1,18 @@
 //! What supervisor and worker say to each other, over a socket pair that keeps messages apart. The worker finds its
 //! end as standard input.
+//!
+//! A worker that has a session goes on when its supervisor is gone, and the next supervisor, perhaps of another release, takes it over. So what
+//! is said after a session has begun never changes its form or number: there is a new message instead, and who does not know one skips it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{Local, Process, RefusalCode};
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -42,6 +47,21 @@ pub(crate) enum ToWorker {
     Resume,
     /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
     Answer { request: u64, payload: Option<Vec<u8>> },
+    /// The socket that comes along is where the next supervisor will connect, should this one go. So many seconds the worker waits for it, or as
+    /// long as its client is there.
+    Home { outlive: Option<u64> },
+    /// The descriptor that comes along is for the next supervisor.
+    Keep { tag: u8 },
+    /// Something that a supervisor of another release says.
+    Unknown(u8),
+}
+
+/// Descriptors that workers keep for the next supervisor.
+pub(crate) mod tags {
+    /// The board.
+    pub(crate) const BOARD: u8 = 1;
+    /// The session's meter.
+    pub(crate) const METER: u8 = 2;
 }
 
 /// What a worker is to have ready before it has a client.
@@ -140,6 +160,15 @@ pub(crate) enum ToSupervisor {
     Spans { spans: Vec<Span>, dropped: u64, last: bool },
     /// What has that token?
     Find { request: u64, token: u128, kind: u8 },
+    /// The worker's supervisor has gone, it has a session, and it takes whoever connected for the next supervisor. What was kept and what is shared
+    /// follows.
+    Orphan,
+    /// The descriptor that comes along was kept.
+    Kept { tag: u8 },
+    /// That was all; from here on it is as with any worker.
+    Told,
+    /// Something that a worker of another release says.
+    Unknown(u8),
 }
 
 /// A message is never longer.
@@ -163,6 +192,39 @@ pub(crate) fn send(to: BorrowedFd<'_>, message: &impl Encode, with: Option<Borro
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     sendmsg(to, &[IoSlice::new(writer.as_slice())], &mut ancillary, flags)?;
     Ok(())
+}
+
+/// Whether what was not sent has no receiver any more.
+pub(crate) fn has_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected)
+}
+
+/// As [`send`], but waits for a receiver that is behind, not longer than `patience`.
+pub(crate) fn send_patiently(
+    to: BorrowedFd<'_>,
+    message: &impl Encode,
+    with: Option<BorrowedFd<'_>>,
+    patience: Duration,
+) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match send(to, message, with) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            outcome => return outcome,
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut room = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
+        match poll(
+            &mut room,
+            Some(&Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Receives the next message; `None` when the other end is closed. Waits unless the socket is non-blocking.
@@ -239,6 +301,15 @@ impl Encode for ToWorker {
                 writer.put(&warm.contexts);
                 writer.u32(warm.supervisor);
             }
+            ToWorker::Home { outlive } => {
+                writer.u8(32);
+                writer.put(outlive);
+            }
+            ToWorker::Keep { tag } => {
+                writer.u8(33);
+                writer.u8(*tag);
+            }
+            ToWorker::Unknown(number) => writer.u8(*number),
         }
     }
 }
@@ -272,7 +343,12 @@ impl<'a> Decode<'a> for ToWorker {
             41 => Ok(ToWorker::End { sentence: reader.get()? }),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
             5 => Ok(ToWorker::Warm(Warm { contexts: reader.get()?, supervisor: reader.u32()? })),
-            value => Err(DecodeError::Invalid { what: "message to a worker", value: value.into() }),
+            32 => Ok(ToWorker::Home { outlive: reader.get()? }),
+            33 => Ok(ToWorker::Keep { tag: reader.u8()? }),
+            number => {
+                reader.take_rest();
+                Ok(ToWorker::Unknown(number))
+            }
         }
     }
 }
@@ -330,6 +406,13 @@ impl Encode for ToSupervisor {
                 writer.u8(5);
                 writer.bytes(snapshot);
             }
+            ToSupervisor::Orphan => writer.u8(32),
+            ToSupervisor::Kept { tag } => {
+                writer.u8(33);
+                writer.u8(*tag);
+            }
+            ToSupervisor::Told => writer.u8(34),
+            ToSupervisor::Unknown(number) => writer.u8(*number),
         }
     }
 }
@@ -358,7 +441,13 @@ impl<'a> Decode<'a> for ToSupervisor {
             }),
             53 => Ok(ToSupervisor::Holds { device: reader.u32()?, bytes: reader.u64()? }),
             5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec() }),
-            value => Err(DecodeError::Invalid { what: "message to the supervisor", value: value.into() }),
+            32 => Ok(ToSupervisor::Orphan),
+            33 => Ok(ToSupervisor::Kept { tag: reader.u8()? }),
+            34 => Ok(ToSupervisor::Told),
+            number => {
+                reader.take_rest();
+                Ok(ToSupervisor::Unknown(number))
+            }
         }
     }
 }
@@ -420,8 +509,66 @@ mod tests {
             assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, answer);
         }
 
+        for message in [ToSupervisor::Orphan, ToSupervisor::Kept { tag: 1 }, ToSupervisor::Told] {
+            send(there.as_fd(), &message, None).unwrap();
+            assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
+        }
+        for message in
+            [ToWorker::Home { outlive: Some(9) }, ToWorker::Home { outlive: None }, ToWorker::Keep { tag: 2 }]
+        {
+            send(here.as_fd(), &message, None).unwrap();
+            assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, message);
+        }
+
         drop(there);
         drop(descriptor);
         assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
+    }
+
+    fn bytes(message: &impl Encode) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.put(message);
+        writer.into_vec()
+    }
+
+    /// Supervisors and workers of different releases say these to each other.
+    #[test]
+    fn what_releases_say_to_each_other_stays_as_it_is() {
+        let to_workers: [(ToWorker, &[u8]); 7] = [
+            (ToWorker::Lane { secure: true }, &[1, 1]),
+            (ToWorker::Memory, &[4]),
+            (ToWorker::Answer { request: 0x0102, payload: None }, &[3, 2, 1, 0, 0, 0, 0, 0, 0, 0]),
+            (ToWorker::Answer { request: 1, payload: Some(vec![7]) }, &[3, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 7]),
+            (ToWorker::Home { outlive: Some(5) }, &[32, 1, 5, 0, 0, 0, 0, 0, 0, 0]),
+            (ToWorker::Keep { tag: 3 }, &[33, 3]),
+            (ToWorker::Unknown(200), &[200]),
+        ];
+        for (message, wanted) in to_workers {
+            assert_eq!(bytes(&message), wanted, "{message:?}");
+            assert_eq!(decode_all::<ToWorker>(wanted).unwrap(), message);
+        }
+        let token = 0x0f_u128;
+        let mut share = vec![2, 1, 0, 0, 0, 0, 0, 0, 0, 15];
+        share.extend([0; 15]);
+        let (mut find, mut unshare) = (share.clone(), vec![3, 15]);
+        unshare.extend([0; 15]);
+        share.extend([9, 1, 0, 0, 0, 7]);
+        find[0] = 4;
+        find.push(9);
+        let to_supervisors: [(ToSupervisor, &[u8]); 6] = [
+            (ToSupervisor::Share { request: 1, token, kind: 9, payload: vec![7] }, &share),
+            (ToSupervisor::Find { request: 1, token, kind: 9 }, &find),
+            (ToSupervisor::Unshare { token }, &unshare),
+            (ToSupervisor::Orphan, &[32]),
+            (ToSupervisor::Kept { tag: 3 }, &[33, 3]),
+            (ToSupervisor::Told, &[34]),
+        ];
+        for (message, wanted) in to_supervisors {
+            assert_eq!(bytes(&message), wanted, "{message:?}");
+            assert_eq!(decode_all::<ToSupervisor>(wanted).unwrap(), message);
+        }
+        // Whatever a later release adds.
+        assert_eq!(decode_all::<ToWorker>(&[99, 1, 2, 3]).unwrap(), ToWorker::Unknown(99));
+        assert_eq!(decode_all::<ToSupervisor>(&[99, 1, 2, 3]).unwrap(), ToSupervisor::Unknown(99));
     }
 }

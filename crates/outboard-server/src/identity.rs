@@ -4,7 +4,7 @@ use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 use serde::{Deserialize, Serialize};
 
 /// A client as the supervisor knows it: what its token, its certificate or its user on this machine has shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Whom its sessions are counted for, among them all clients that have shown nothing: `anonymous`.
     pub owner: String,

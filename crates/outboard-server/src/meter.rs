@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -282,6 +282,21 @@ impl Meter {
         ftruncate(&memory, BYTES as u64)?;
         // Else a worker could take the ground from under the supervisor.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Meter::attach(memory)
+    }
+
+    /// What a page looks like: supervisors whose pages look the same can take over each other's.
+    pub(crate) fn layout() -> String {
+        format!("1/{}/{}/{}/{}", size_of::<Page>(), CLASSES.len(), WAIT_BOUNDS.len(), DEVICES)
+    }
+
+    /// Goes on with a page that a worker has kept. The layout must be known to be the same.
+    pub(crate) fn take_over(memory: OwnedFd) -> io::Result<Meter> {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        // A worker gone wrong could have kept something else.
+        if !fcntl_get_seals(&memory)?.contains(sealed) || fstat(&memory)?.st_size < BYTES as i64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "what a worker has kept is not a meter"));
+        }
         Meter::attach(memory)
     }
 

@@ -3,7 +3,7 @@
 use crate::{Driver, dist, within};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,9 +18,14 @@ pub struct Server {
     child: Child,
     address: String,
     log: Arc<Mutex<Vec<String>>>,
-    /// Where it keeps images, unless it was told otherwise.
+    /// Where it keeps images and notes, unless it was told otherwise.
     caches: PathBuf,
+    /// How it is started, but for its address.
+    command: Command,
 }
+
+/// A process, where it listens, and its log.
+type Started = (Child, String, Arc<Mutex<Vec<String>>>);
 
 /// Servers started by this process, for names.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -34,12 +39,18 @@ impl Server {
     /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
     /// the server, and images are kept for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
-        Server::launch(args, env).unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
+        Server::start_program(&dist().join("bin/outboard"), args, env)
+    }
+
+    /// The same with this program.
+    pub fn start_program(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Server {
+        let launched = Server::launch(program, args, env);
+        launched.unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
     }
 
     /// Starts a server, or none if it says that this machine lacks something, with this code. Panics if it fails otherwise.
     pub fn start_unless_refused(args: &[&str], code: &str) -> Option<Server> {
-        match Server::launch(args, &[]) {
+        match Server::launch(&dist().join("bin/outboard"), args, &[]) {
             Ok(server) => Some(server),
             Err(said) => {
                 assert!(said.contains(code), "the server failed, but not with {code}; it said:\n{said}");
@@ -48,25 +59,35 @@ impl Server {
         }
     }
 
-    fn launch(args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
+    fn launch(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
+        let records = caches.join("records").display().to_string();
+        let records: &[&str] = if args.contains(&"--records") { &[] } else { &["--records", &records] };
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
         let drain: &[&str] = if args.contains(&"--drain") { &[] } else { &["--drain", "0"] };
-        let mut child = Command::new(dist().join("bin/outboard"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--log-format", "json"])
             .args(args)
             .args(warm)
             .args(drain)
+            .args(records)
             .env("XDG_CACHE_HOME", &caches)
             // What the machine's own configuration says is nothing to a test.
             .env("OUTBOARD_CONFIG", "none")
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
+            .envs(env.iter().copied());
+        let (child, address, log) = Server::spawn(&mut command, "127.0.0.1:0")?;
+        Ok(Server { child, address, log, caches, command })
+    }
+
+    fn spawn(command: &mut Command, listen: &str) -> Result<Started, String> {
+        // The address is said last, and anew each time.
+        let mut this = Command::new(command.get_program());
+        this.args(command.get_args()).args(["--listen", listen]);
+        this.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut child =
+            this.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the server starts");
         let stderr = BufReader::new(child.stderr.take().expect("standard error is piped"));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (send, ready) = mpsc::channel();
@@ -84,7 +105,40 @@ impl Server {
             let _ = child.wait();
             return Err(log.lock().expect("no thread panics with the log").join("\n"));
         };
-        Ok(Server { child, address, log, caches })
+        Ok((child, address, log))
+    }
+
+    /// Asks it to become what now lies where its program lay.
+    pub fn ask_to_upgrade(&self) {
+        signal(self.id(), rustix::process::Signal::USR2);
+    }
+
+    /// How often it has become another program.
+    pub fn upgrades(&self) -> u64 {
+        let environment = fs::read(format!("/proc/{}/environ", self.id())).unwrap_or_default();
+        let told = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"OUTBOARD_TAKES_OVER="));
+        let count = told.and_then(|told| std::str::from_utf8(told).ok()?.split(' ').nth(1)?.parse().ok());
+        count.unwrap_or(0)
+    }
+
+    /// Ends it as nothing else does: SIGKILL. Its workers are left to themselves.
+    pub fn kill(&mut self) {
+        signal(self.id(), rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again at the same address, with the same settings.
+    pub fn start_again(&mut self) {
+        let address = self.address.clone();
+        let (child, address, log) = Server::spawn(&mut self.command, &address)
+            .unwrap_or_else(|said| panic!("the server did not come up again; it said:\n{said}"));
+        (self.child, self.address, self.log) = (child, address, log);
+    }
+
+    /// Folders and files that belong to sessions which the next server could go on with.
+    pub fn records(&self) -> Vec<PathBuf> {
+        let list = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        list(self.caches.join("records")).flat_map(list).collect()
     }
 
     /// Where it listens, HOST:PORT.

@@ -120,8 +120,8 @@ fn a_stopped_server_gives_its_programs_an_error_and_leaves_no_process() {
 }
 
 #[test]
-fn a_killed_server_takes_its_workers_along() {
-    let server = Server::start();
+fn a_killed_server_that_notes_nothing_takes_its_workers_along() {
+    let server = Server::start_with(&["--driver", outboard_e2e::Driver::chosen().name(), "--records", "none"], &[]);
     let program = running(&server);
     let worker = server.only_worker();
     kill(server.id());

@@ -15,7 +15,7 @@ pub(crate) fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
 }
 
 fn is_setting(arg: &Arg) -> bool {
-    arg.get_long().is_some_and(|long| !matches!(long, "help" | "version" | "config")) && !arg.is_hide_set()
+    arg.get_long().is_some_and(|long| !matches!(long, "help" | "version" | "config" | "check")) && !arg.is_hide_set()
 }
 
 /// The variable that sets a flag.

@@ -16,6 +16,8 @@ const MOST_WAITING: u64 = 1 << 30;
 const UNFINISHED: &str = "unfinished-";
 /// An unfinished file of this age was left by a worker that has been killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
+/// Files may be as much ahead of the clock as clocks of machines differ that share the folder.
+const TOLERATED: Duration = Duration::from_secs(3600);
 /// Sessions that write at the same time do not know of each other: each looks again after it has written this share of the limit.
 const SHARE: u64 = 16;
 
@@ -174,16 +176,20 @@ impl Writer {
 /// Removes the files that have not been used for longest, until those that are left have room within the limit and some more can come.
 fn trim(folder: &Path, limit: u64) -> io::Result<()> {
     let mut files = Vec::new();
+    let now = SystemTime::now();
     for entry in fs::read_dir(folder)?.flatten() {
         // Another session may remove it meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        // A clock that was put back leaves files of the future, of which nobody knows when they were used. They must not outlast all others.
+        let of_the_future = used.duration_since(now).is_ok_and(|ahead| ahead > TOLERATED);
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            if used.elapsed().is_ok_and(|age| age > ABANDONED) {
+            if of_the_future || now.duration_since(used).is_ok_and(|age| age > ABANDONED) {
                 let _ = fs::remove_file(entry.path());
             }
             continue;
         }
+        let used = if of_the_future { SystemTime::UNIX_EPOCH } else { used };
         files.push((used, metadata.len(), entry.path()));
     }
     let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();

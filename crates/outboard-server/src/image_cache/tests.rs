@@ -158,3 +158,29 @@ fn each_owner_has_a_folder_of_its_own_whatever_it_is_called() {
         assert!(!folders[..index].contains(folder), "{folder}");
     }
 }
+
+#[test]
+fn files_of_the_future_are_used_and_go_first() {
+    let folder = Folder::new("future");
+    let images: Vec<_> = (0..8).map(|seed| image(seed, 1000)).collect();
+    let abandoned = folder.0.join(ONE_OWNER).join("unfinished-1-1");
+    {
+        let cache = folder.open(1 << 20);
+        for (index, image) in images.iter().enumerate() {
+            keep(&folder, &cache, image, 1000 - index as u64);
+        }
+        fs::write(&abandoned, b"half").unwrap();
+        // The clock was put back by ten years.
+        let future = std::time::SystemTime::now() + Duration::from_secs(10 * 365 * 86400);
+        for path in [folder.file(&images[6].0), folder.file(&images[7].0), abandoned.clone()] {
+            File::options().write(true).open(path).unwrap().set_modified(future).unwrap();
+        }
+        // One of them is used again, which gives it a time that is right.
+        assert!(cache.find(&images[7].0).is_some());
+    }
+    let cache = folder.open(8000);
+    keep(&folder, &cache, &image(99, 1000), 0);
+    let left: Vec<usize> = (0..8).filter(|index| folder.file(&images[*index].0).exists()).collect();
+    assert_eq!(left, [1, 2, 3, 4, 5, 7]);
+    assert!(!abandoned.exists());
+}

@@ -207,7 +207,7 @@ async fn enter(
     };
     let may_wait = version >= SPEAKS_OF_WAITING;
     let purpose = Purpose::Session { devices: devices.to_vec() };
-    let stopping = || supervisor.drain.refusal(&purpose);
+    let stopping = || supervisor.drain.refusal_in_queue(&purpose);
     let entered = supervisor.queue.enter(request.clone(), stream, may_wait, stopping).await;
     let place = entered.map_err(|turned| match turned {
         Turned::Away(refusal) => Failure::Refused(refusal),

@@ -12,22 +12,45 @@ use super::sessions::Sessions;
 /// How often the log says what is waited for.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// The signals that stop a server.
+/// The signals that a server acts on.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    upgrade: Signal,
+}
+
+/// What a signal asks for.
+pub(super) enum Asked {
+    /// To stop; the signal's name.
+    Stop(&'static str),
+    /// To become what now lies where the program lay.
+    Upgrade,
 }
 
 impl Signals {
     pub(super) fn new() -> std::io::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Signals { terminate, interrupt, upgrade: signal(SignalKind::user_defined2())? })
     }
 
-    /// The next of them; its name.
-    pub(super) async fn next(&mut self) -> &'static str {
+    /// What is asked for next.
+    pub(super) async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            biased;
+            signal = Signals::stop(&mut self.terminate, &mut self.interrupt) => Asked::Stop(signal),
+            _ = self.upgrade.recv() => Asked::Upgrade,
+        }
+    }
+
+    /// The next signal that stops the server; its name.
+    async fn next_stop(&mut self) -> &'static str {
+        Signals::stop(&mut self.terminate, &mut self.interrupt).await
+    }
+
+    async fn stop(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
         }
     }
 }
@@ -36,6 +59,7 @@ impl Signals {
 #[derive(Default)]
 pub(super) struct Drain {
     begun: Cell<bool>,
+    paused: Cell<bool>,
 }
 
 impl Drain {
@@ -56,6 +80,22 @@ impl Drain {
             code: RefusalCode::Stopping,
             sentence: "the server is stopping and takes no new sessions; try again once it runs again".to_owned(),
         })
+    }
+}
+
+impl Drain {
+    /// Whether nobody who waits for a place can be kept waiting, as another release takes over.
+    pub(super) fn pause(&self, paused: bool) {
+        self.paused.set(paused);
+    }
+
+    /// Why a client that waits for a place waits in vain, if it does.
+    pub(super) fn refusal_in_queue(&self, purpose: &Purpose) -> Option<Refusal> {
+        let upgraded = || Refusal {
+            code: RefusalCode::Stopping,
+            sentence: "the server becomes another release, and its queue begins anew; try again".to_owned(),
+        };
+        self.refusal(purpose).or_else(|| self.paused.get().then(upgraded))
     }
 }
 
@@ -81,7 +121,7 @@ pub(super) async fn wait(sessions: &Sessions, time: Duration, signals: &mut Sign
         tokio::select! {
             biased;
             () = sessions.all_gone() => "all have ended",
-            signal = signals.next() => signal,
+            signal = signals.next_stop() => signal,
             () = report => "",
         }
     };

@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,12 @@ pub fn usual(port: u16) -> PathBuf {
     usual_folders().swap_remove(0).join(format!("{port}.sock"))
 }
 
+/// The usual folder, made if it was not there.
+pub(super) fn make_usual_folder() -> io::Result<PathBuf> {
+    let folder = usual_folders().swap_remove(0);
+    make_folder(&folder, Access::Owner).map(|()| folder)
+}
+
 /// Makes the folder, or checks that nobody else can put a socket of theirs into it.
 pub(super) fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
     let mode = if access == Access::Owner { 0o700 } else { 0o755 };
@@ -63,9 +70,15 @@ pub(super) fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    check_folder(folder, 0o022)
+}
+
+/// Checks that a folder is this user's, and that it gives others none of these rights.
+pub(super) fn check_folder(folder: &Path, none_of: u32) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        let reason = format!("{} is not a folder that only this user can write to", folder.display());
+    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & none_of != 0 {
+        let what = if none_of & 0o044 != 0 { "read" } else { "write to" };
+        let reason = format!("{} is not a folder that only this user can {what}", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
     Ok(())
@@ -89,6 +102,18 @@ impl Door {
                 }
             }
         }
+    }
+
+    /// Goes on with a socket that is open already, where it is to be.
+    pub(super) fn go_on(listener: std::os::unix::net::UnixListener, access: Access) -> io::Result<Option<Door>> {
+        let address = listener.local_addr()?;
+        let Some(path) = address.as_pathname().map(Path::to_owned) else { return Ok(None) };
+        listener.set_nonblocking(true)?;
+        Ok(Some(Door { listener: UnixListener::from_std(listener)?, path, access }))
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     pub(super) fn listen(path: &Path, access: Access) -> io::Result<Door> {

@@ -5,9 +5,12 @@
 
 mod admin;
 mod admit;
+mod adopt;
 mod drain;
 mod local;
 pub mod metrics;
+mod notify;
+mod records;
 mod secure;
 mod sessions;
 mod shares;
@@ -16,6 +19,7 @@ pub mod standing;
 mod tally;
 mod totals;
 pub mod traces;
+mod upgrade;
 mod warm;
 mod workers;
 
@@ -38,11 +42,16 @@ use tokio::time::Instant;
 
 use crate::auth::{self, AuthError, Gate, Way};
 use crate::cgroup::Cgroup;
-use drain::{Drain, Signals};
+use drain::{Asked, Drain, Signals};
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
-use sessions::Sessions;
+use records::Records;
+use sessions::{Heritage, Sessions};
+use upgrade::{Coming, Inherited};
 use warm::Warm;
+
+use crate::board::Board;
+use crate::control::tags;
 
 /// What a supervisor needs to know.
 pub struct Config {
@@ -116,6 +125,14 @@ pub enum ServeError {
     /// Metrics cannot be told.
     #[error(transparent)]
     Metrics(#[from] metrics::MetricsError),
+    /// The folder that was named for notes on sessions cannot be used.
+    #[error("cannot note sessions in {folder:?}: {error}; `outboard serve --records` names another folder, or none")]
+    Records {
+        /// The folder.
+        folder: standing::Folder,
+        /// What the system said.
+        error: io::Error,
+    },
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -128,7 +145,7 @@ impl ServeError {
             ServeError::Listen { .. } => Code::CannotListen,
             ServeError::Auth(error) => error.code(),
             ServeError::Metrics(error) => error.code(),
-            ServeError::Start(_) => Code::ServerStart,
+            ServeError::Start(_) | ServeError::Records { .. } => Code::ServerStart,
         }
     }
 }
@@ -202,6 +219,7 @@ struct Supervisor {
     queue: sharing::Queue,
     gate: Gate,
     tally: tally::Tally,
+    coming: Coming,
 }
 
 impl Supervisor {
@@ -225,34 +243,48 @@ fn raise_descriptor_limit() {
 async fn run(mut config: Config) -> Result<(), ServeError> {
     raise_descriptor_limit();
     let mut signals = Signals::new()?;
-    let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
-    let listener = TcpListener::bind(&config.listen).await.map_err(cannot_listen)?;
-    let address = listener.local_addr()?;
+    upgrade::take_signals();
+    let inherited = Inherited::take();
+    let upgrades = inherited.upgrades;
+    let doors = Doors::open(&config, inherited).await?;
+    let (address, door) = (doors.listener.local_addr()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
-    let door = Door::open(&config.socket, config.access, address.port()).map_err(|error| ServeError::Listen {
-        address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
-        error,
-    })?;
     let local = door.as_ref().and_then(Door::told);
     let desk = admin::Desk::open(&config, address.port())?;
     let metrics = metrics::Listener::open(&config.metrics).await?;
+    let tasks = tokio::task::LocalSet::new();
+    // What is lent is not promised.
+    let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
+    let traces = std::rc::Rc::new(traces::Traces::new(&config.traces));
+    let (sessions, late) = tasks.run_until(sessions(&config, address, &queue, &traces)).await?;
+    if upgrades > 0 {
+        upgrade::reap();
+    }
     let socket = local.as_ref().map_or("none", |local| &local.path);
-    tracing::info!(%address, socket, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
+    tracing::info!(%address, socket, sessions = sessions.len(), upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
-    let traces = std::rc::Rc::new(traces::Traces::new(&config.traces));
-    let lending = sharing::Lending::new(config.sharing.oversubscribe.clone(), config.sharing.memory);
-    let sessions = Sessions::new(config.max_sessions, std::rc::Rc::clone(&traces), lending)?;
     let hellos = Arc::new(Semaphore::new(config.max_hellos));
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
-    let (drain, started) = (Drain::default(), std::time::Instant::now());
+    let (drain, coming, started) = (Drain::default(), Coming::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
-    // What is lent is not promised.
-    let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
-    let supervisor =
-        std::rc::Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate, tally });
-    let tasks = tokio::task::LocalSet::new();
+    let supervisor = std::rc::Rc::new(Supervisor {
+        config,
+        local,
+        sessions,
+        warm,
+        hellos,
+        drain,
+        started,
+        queue,
+        gate,
+        tally,
+        coming,
+    });
+    if late {
+        tasks.spawn_local(adopt::later(std::rc::Rc::clone(&supervisor)));
+    }
     let (warm, config) = (std::rc::Rc::clone(&supervisor.warm), &supervisor.config);
     tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
     if let Some(desk) = desk {
@@ -263,9 +295,20 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(metrics) = metrics {
         tasks.spawn_local(metrics.serve(std::rc::Rc::clone(&supervisor)));
     }
-    let doors = Doors { listener, door };
-    let reason = tasks.run_until(doors.accept_while(&supervisor, signals.next())).await;
+    tasks.spawn_local(notify::watchdog());
+    notify::ready();
+    let reason = loop {
+        match tasks.run_until(doors.accept_while(&supervisor, signals.next())).await {
+            Asked::Stop(signal) => break signal,
+            Asked::Upgrade => {
+                let refused = tasks.run_until(doors.upgrade(&supervisor, upgrades + 1)).await;
+                tracing::error!(reason = refused, "the server is not upgraded; it goes on as it is");
+                notify::ready();
+            }
+        }
+    };
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
+    notify::stopping(supervisor.sessions.len());
     supervisor.drain.begin();
     let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
     // Who comes now is told that the server stops, and sessions may still open lanes.
@@ -292,6 +335,42 @@ async fn revoke(supervisor: std::rc::Rc<Supervisor>) {
     }
 }
 
+/// The table of sessions, with those that an earlier server has left; and whether there are more whose workers have not answered yet.
+async fn sessions(
+    config: &Config,
+    address: SocketAddr,
+    queue: &sharing::Queue,
+    traces: &std::rc::Rc<traces::Traces>,
+) -> Result<(Sessions, bool), ServeError> {
+    let standing = &config.standing;
+    let records = Records::open(&standing.records, address)
+        .map_err(|error| ServeError::Records { folder: standing.records.clone(), error })?
+        .map(std::rc::Rc::new);
+    let (mut orphans, mut late) = (Vec::new(), 0);
+    if let Some(records) = &records {
+        records.sweep();
+        (orphans, late) = adopt::collect(records, |_| false).await;
+    }
+    let layout = Board::layout(config.max_sessions);
+    let same = orphans.iter_mut().filter(|orphan| orphan.record.board == layout);
+    let board = same.filter_map(|orphan| orphan.take_kept(tags::BOARD)).next();
+    let sessions = {
+        let lending = sharing::Lending::new(config.sharing.oversubscribe.clone(), config.sharing.memory);
+        Sessions::new(
+            config.max_sessions,
+            Heritage { records, outlive: standing.outlive, board },
+            std::rc::Rc::clone(traces),
+            lending,
+        )?
+    };
+    let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();
+    sessions.adopt_all(orphans, queue);
+    if late == 0 {
+        sessions.tidy(&workers);
+    }
+    Ok((sessions, late > 0))
+}
+
 /// Where clients come in.
 struct Doors {
     listener: TcpListener,
@@ -299,6 +378,55 @@ struct Doors {
 }
 
 impl Doors {
+    /// Opens them, or goes on with those that are open already.
+    async fn open(config: &Config, inherited: Inherited) -> Result<Doors, ServeError> {
+        let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
+        let listener = match inherited.tcp {
+            Some(listener) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener)?
+            }
+            None => TcpListener::bind(&config.listen).await.map_err(cannot_listen)?,
+        };
+        let port = listener.local_addr()?.port();
+        let door = match inherited.unix {
+            Some(socket) => Door::go_on(socket, config.access)?,
+            None => Door::open(&config.socket, config.access, port).map_err(|error| ServeError::Listen {
+                address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
+                error,
+            })?,
+        };
+        Ok(Doors { listener, door })
+    }
+
+    /// Has this process become the program that now lies where its own lay; returns only if that cannot be, with the reason.
+    async fn upgrade(&self, supervisor: &std::rc::Rc<Supervisor>, upgrades: u64) -> String {
+        let Some(program) = &supervisor.config.standing.program else {
+            return "it does not know where its program lies".to_owned();
+        };
+        tracing::info!(program = %program.path.display(), "an upgrade is asked for");
+        if supervisor.sessions.records().is_none() && supervisor.sessions.len() > 0 {
+            return "sessions would be lost, as they are not noted (--records none)".to_owned();
+        }
+        if supervisor.config.sharing.oversubscribe.is_some() && supervisor.sessions.len() > 0 {
+            return "sessions that lend their memory cannot be taken over yet; ask again when there are none"
+                .to_owned();
+        }
+        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program)).await {
+            return reason;
+        }
+        notify::reloading();
+        supervisor.drain.pause(true);
+        // Who connects from now on waits until the new program accepts.
+        supervisor.coming.settle().await;
+        supervisor.warm.stop().await;
+        let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(self.door.as_ref().map(Door::as_fd)).collect();
+        let error = upgrade::become_program(program, upgrades, &sockets);
+        supervisor.drain.pause(false);
+        supervisor.warm.go_on();
+        format!("{} cannot be started: {error}", program.path.display())
+    }
+
     /// Looks after clients that come until something else has happened.
     async fn accept_while<T>(&self, supervisor: &std::rc::Rc<Supervisor>, until: impl Future<Output = T>) -> T {
         let mut until = std::pin::pin!(until);
@@ -406,5 +534,8 @@ fn accept(supervisor: &std::rc::Rc<Supervisor>, newcomer: impl Newcomer, peer: P
         return;
     };
     let supervisor = std::rc::Rc::clone(supervisor);
-    tokio::task::spawn_local(async move { newcomer.admit(&supervisor, peer, permit).await });
+    tokio::task::spawn_local(async move {
+        let _coming = supervisor.coming.enter();
+        newcomer.admit(&supervisor, peer, permit).await;
+    });
 }

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use outboard_transport::tls;
 use outboard_wire::handshake::auth::{Proof, proven};
 use outboard_wire::handshake::{Refusal, RefusalCode, TraceParent};
+use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::adopt::{self, Orphan};
+use super::records::{Record, Records};
 use super::shares::Shares;
-use super::sharing::{Lending, Place, Shared};
+use super::sharing::{Lending, Place, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail, Whose};
 use super::workers::Worker;
 use crate::board::Board;
-use crate::control::{Start, ToSupervisor, ToWorker};
+use crate::control::{Start, ToSupervisor, ToWorker, tags};
 use crate::identity::Identity;
 use crate::meter::{Meter, Reading};
 use crate::trace::{Span, unix_now};
@@ -34,10 +37,15 @@ struct Table {
     /// What the workers write of their sessions, and what they map for it.
     board: Board,
     shared: OwnedFd,
+    layout: String,
     shares: Shares,
     /// What those have done that have ended.
     totals: RefCell<Totals>,
     traces: Rc<Traces>,
+    /// What the next server is to know, if it is to know anything, ...
+    records: Option<Rc<Records>>,
+    /// ... and for how long sessions wait for it.
+    outlive: Option<Duration>,
     /// Told whenever a session ends.
     ended: Notify,
     lending: Shared,
@@ -81,15 +89,16 @@ pub(super) struct About {
     pub(super) peer: String,
     pub(super) kind: Kind,
     /// Its place among those who were let in, free again once nobody has it.
-    #[expect(dead_code, reason = "it is there to end with the session")]
     pub(super) place: Option<Rc<Place>>,
     /// The span of the client's that the session is part of.
     pub(super) parent: Option<TraceParent>,
 }
 
 /// What a connection with a worker of its own is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
+    #[default]
     Session,
     Management,
     Probe,
@@ -101,6 +110,24 @@ enum Phase {
     Starting,
     Serving,
     Ending,
+}
+
+/// What there is to a session that comes into the table.
+struct Noted {
+    record: Record,
+    about: About,
+    meter: Meter,
+    phase: Phase,
+}
+
+/// What earlier servers leave, and what is left to later ones.
+pub(super) struct Heritage {
+    /// By way of which the next server is told of the sessions, if it is.
+    pub(super) records: Option<Rc<Records>>,
+    /// For how long these wait for it.
+    pub(super) outlive: Option<Duration>,
+    /// What an earlier server has left.
+    pub(super) board: Option<OwnedFd>,
 }
 
 /// How to end a session.
@@ -179,12 +206,17 @@ impl Table {
 
 impl Sessions {
     /// None yet, and room for so many.
-    pub(super) fn new(most: usize, traces: Rc<Traces>, lending: Lending) -> io::Result<Sessions> {
-        let (board, shared) = Board::create(most)?;
+    pub(super) fn new(most: usize, heritage: Heritage, traces: Rc<Traces>, lending: Lending) -> io::Result<Sessions> {
+        let Heritage { records, outlive, board } = heritage;
+        let left = board.and_then(|board| {
+            Board::take_over(board, most).inspect_err(|error| tracing::warn!(%error, "there is a new board")).ok()
+        });
+        let (board, shared) = left.map_or_else(|| Board::create(most), Ok)?;
         let (sessions, shares) = (RefCell::default(), Shares::default());
+        let layout = Board::layout(most);
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
-        let table = Table { sessions, board, shared, shares, totals, traces, ended, lending };
+        let table = Table { sessions, board, layout, shared, shares, totals, traces, records, outlive, ended, lending };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -199,6 +231,19 @@ impl Sessions {
         self.table.sessions.borrow().len()
     }
 
+    pub(super) fn has(&self, session: u64) -> bool {
+        self.table.sessions.borrow().contains_key(&session)
+    }
+
+    pub(super) fn records(&self) -> Option<Rc<Records>> {
+        self.table.records.clone()
+    }
+
+    /// Frees what workers that have ended since have left on the board.
+    pub(super) fn tidy(&self, workers: &[u32]) {
+        self.table.board.retain(workers);
+    }
+
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(
         &self,
@@ -207,43 +252,94 @@ impl Sessions {
         about: About,
         connection: BorrowedFd<'_>,
     ) -> io::Result<Welcomed> {
-        let (session, key) = (start.session, start.key);
-        let (client, devices) = (start.client.clone(), start.devices.clone());
-        let proofs = start.secure.as_ref().map(|_| HashSet::new());
-        let process = worker.id();
+        let session = start.session;
+        let record = Record::new(&start, &about, worker.id(), self.table.layout.clone());
         let meter = Meter::create()?;
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
         worker.send(&ToWorker::Meter, Some(meter.memory()))?;
+        if about.kind != Kind::Probe {
+            self.settle(&worker, session, &record, &meter);
+        }
+        let (welcome, welcomed) = oneshot::channel();
+        self.attend(worker, session, Noted { record, about, meter, phase: Phase::Starting }, welcome);
+        Ok(welcomed)
+    }
+
+    /// Goes on with sessions of an earlier supervisor.
+    pub(super) fn adopt_all(&self, orphans: Vec<Orphan>, queue: &Queue) {
+        for orphan in orphans {
+            let session = orphan.session;
+            if let Err(error) = self.adopt(orphan, queue) {
+                tracing::error!(session, %error, "a session of an earlier server cannot be gone on with");
+            }
+        }
+    }
+
+    fn adopt(&self, mut orphan: Orphan, queue: &Queue) -> io::Result<()> {
+        let left = orphan.take_kept(tags::METER).filter(|_| orphan.record.meter == Meter::layout());
+        let left = left.and_then(|memory| {
+            Meter::take_over(memory).inspect_err(|error| tracing::warn!(%error, "a session is no longer counted")).ok()
+        });
+        let meter = left.map_or_else(Meter::create, Ok)?;
+        let Orphan { session, record, worker, shared, .. } = orphan;
+        for adopt::Shared { token, kind, payload, descriptor } in shared {
+            self.table.shares.add(session, token, kind, payload, descriptor);
+        }
+        let (client, owner) = (&record.client, &record.identity.owner);
+        tracing::info!(session, client, owner, worker = worker.id(), "session goes on");
+        // Its client has long been welcomed.
+        let (welcome, _) = oneshot::channel();
+        let place = record.place.clone().map(|request| queue.take_over(request));
+        let about = record.about(place);
+        self.attend(worker, session, Noted { record, about, meter, phase: Phase::Serving }, welcome);
+        Ok(())
+    }
+
+    /// Has a worker outlive this supervisor, should it have to.
+    fn settle(&self, worker: &Worker, session: u64, record: &Record, meter: &Meter) {
+        let Some(records) = &self.table.records else { return };
+        let outlive = self.table.outlive.map(|time| time.as_secs());
+        let settled = records.add(session, record).and_then(|home| {
+            worker.send(&ToWorker::Home { outlive }, Some(home.as_fd()))?;
+            worker.send(&ToWorker::Keep { tag: tags::BOARD }, Some(self.table.shared.as_fd()))?;
+            worker.send(&ToWorker::Keep { tag: tags::METER }, Some(meter.memory()))
+        });
+        if let Err(error) = settled {
+            tracing::warn!(session, %error, "the session cannot be noted for the next server; it ends with this one");
+        }
+    }
+
+    /// Puts a session into the table, and looks after its worker in a task of its own until it ends.
+    fn attend(&self, worker: Worker, session: u64, noted: Noted, welcome: oneshot::Sender<Result<(), Unwelcome>>) {
+        let Noted { record, about, meter, phase } = noted;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
+        let process = worker.id();
         let (orders, orders_in) = mpsc::unbounded_channel();
         self.table.lending.begin(session, process, orders.clone());
-        let (welcome, welcomed) = oneshot::channel();
-        let (phase, seen) = (Cell::new(Phase::Starting), Cell::new(Reading::default()));
-        let since = Instant::now();
         let trail = Trail::new(session, about.parent);
-        let (welcomed_at, dropped) = (Cell::new(None), Cell::new(0));
         if self.table.traces.all() && about.kind == Kind::Session {
-            worker.send(&ToWorker::Trace { on: true, root: trail.root() }, None)?;
+            // If it cannot be told now, it has gone.
+            let _ = worker.send(&ToWorker::Trace { on: true, root: trail.root() }, None);
         }
         let entry = Entry {
-            key,
-            proofs,
+            key: record.key().unwrap_or_default(),
+            proofs: record.secure.then(HashSet::new),
             further,
             stop,
             orders,
             about,
             worker: process,
-            devices,
-            client,
-            since,
-            phase,
+            since: record.since(),
+            devices: record.devices,
+            client: record.client,
+            phase: Cell::new(phase),
             meter,
-            seen,
+            seen: Cell::new(Reading::default()),
             trail,
-            welcomed: welcomed_at,
-            dropped,
+            welcomed: Cell::new(None),
+            dropped: Cell::new(0),
         };
         self.table.sessions.borrow_mut().insert(session, entry);
         let table = Rc::clone(&self.table);
@@ -258,9 +354,11 @@ impl Sessions {
                 table.totals.borrow_mut().add_ended(&entry.about.identity.owner, &entry.read());
             }
             table.board.clear(process);
+            if let Some(records) = &table.records {
+                records.remove(session);
+            }
             table.ended.notify_waiters();
         });
-        Ok(welcomed)
     }
 
     /// Hands one more connection to a session's worker, and says what it is.
@@ -481,6 +579,12 @@ async fn look_after(
                 Ok(Some((ToSupervisor::Spans { spans, dropped, last }, _))) => {
                     table.spans(session, spans, dropped, last);
                 }
+                Ok(Some((ToSupervisor::Unknown(number), _))) => {
+                    tracing::debug!(session, number, "a worker of another release says what this one does not know");
+                }
+                Ok(Some((ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told, _))) => {
+                    tracing::error!(session, "a worker says that its supervisor has gone");
+                }
                 Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => {
                     answer(Err(Unwelcome::Refused(Refusal { code, sentence })));
                 }
@@ -531,7 +635,7 @@ async fn look_after(
                 }
             }
             Some((what, connection)) = further.recv() => {
-                if let Err(error) = worker.send(&what, Some(connection.as_fd())) {
+                if let Err(error) = worker.deliver(&what, connection.as_fd()).await {
                     tracing::warn!(session, %error, "a connection did not reach its worker");
                 }
             }
@@ -555,7 +659,7 @@ async fn look_after(
     let status = worker.wait().await;
     let seconds = started.elapsed().as_secs_f64();
     match &status {
-        Ok(status) if status.success() || stopped => tracing::info!(session, seconds, "session ends"),
+        Ok(status) if status.is_success() || stopped => tracing::info!(session, seconds, "session ends"),
         Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
         Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
     }

@@ -1,16 +1,36 @@
-//! What a server that stands for long needs to know: how it ends.
+//! What a server that stands for long needs to know: how it ends, and what outlives it.
 
+use std::path::PathBuf;
 use std::time::Duration;
+
+pub use super::upgrade::Program;
 
 /// How a server ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// How long sessions may go on after the server was asked to stop.
     pub drain: Duration,
+    /// Where it notes what the next server at its address needs to go on with its sessions, should it end in another way.
+    pub records: Folder,
+    /// What to become when an upgrade is asked for.
+    pub program: Option<Program>,
+    /// For how long a session waits for that server; for ever, or as long as its client is there, without.
+    pub outlive: Option<Duration>,
+}
+
+/// A folder for what a server notes while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folder {
+    /// None: sessions end with their server, however that ends.
+    Off,
+    /// The usual one; if that cannot be, none.
+    Usual,
+    /// There.
+    At(PathBuf),
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { drain: Duration::from_secs(30) }
+        Config { drain: Duration::from_secs(30), records: Folder::Off, program: None, outlive: None }
     }
 }

@@ -251,6 +251,12 @@ impl Warm {
         Some(reason.unwrap_or(status))
     }
 
+    /// Keeps workers again, after they were [stopped](Warm::stop).
+    pub(super) fn go_on(&self) {
+        self.stopping.set(false);
+        self.changed.notify_waiters();
+    }
+
     /// Ends all of them and waits until they are gone.
     pub(super) async fn stop(&self) {
         self.stopping.set(true);

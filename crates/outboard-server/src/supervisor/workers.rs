@@ -1,10 +1,16 @@
 //! One worker process, from the supervisor's side.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
@@ -12,6 +18,14 @@ use super::WorkerCommand;
 use crate::cgroup::Member;
 use crate::control::{self, ToSupervisor, ToWorker};
 use crate::logs;
+
+/// A worker may be behind with its messages for so long, ...
+const DELIVERY: Duration = Duration::from_secs(10);
+/// ... and is tried again after this.
+const DELIVERY_PAUSE: Duration = Duration::from_millis(2);
+
+/// Variables that mean the supervisor alone.
+const OWN_VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS"];
 
 /// How to start a worker.
 pub(super) struct Order<'a> {
@@ -21,11 +35,41 @@ pub(super) struct Order<'a> {
 
 /// A worker process and the socket to it.
 pub(super) struct Worker {
-    child: Child,
+    process: Handle,
     id: u32,
     control: AsyncFd<OwnedFd>,
     /// Dropped last, when the process has been told to end.
     _group: Option<Member>,
+}
+
+enum Handle {
+    /// This supervisor has started it.
+    Child(Child),
+    /// An earlier one has; readable once it has ended.
+    Adopted(AsyncFd<OwnedFd>),
+}
+
+/// How a worker has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ended {
+    With(ExitStatus),
+    /// Only whoever started it was told.
+    Unseen,
+}
+
+impl Ended {
+    pub(super) fn is_success(&self) -> bool {
+        matches!(self, Ended::With(status) if status.success()) || matches!(self, Ended::Unseen)
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::With(status) => status.fmt(f),
+            Ended::Unseen => f.write_str("in a way that only an earlier supervisor could see"),
+        }
+    }
 }
 
 /// Makes the process that follows map memory from a third of its address space upwards, where its client maps from the top downwards. A driver
@@ -46,6 +90,9 @@ impl Worker {
         let (ours, theirs) = control::pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let mut command = Command::new(&order.command.program);
+        for variable in OWN_VARIABLES {
+            command.env_remove(variable);
+        }
         command
             .args(&order.command.args)
             .env(logs::FORMAT_VARIABLE, order.log_format.name())
@@ -61,11 +108,38 @@ impl Worker {
         let control = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;
         let group =
             order.command.cgroup.as_ref().map(|cgroup| cgroup.place(id)).transpose().map_err(io::Error::other)?;
-        Ok(Worker { child, id, control, _group: group })
+        Ok(Worker { process: Handle::Child(child), id, control, _group: group })
+    }
+
+    /// Takes over a process that an earlier supervisor has started, by a socket that it has accepted.
+    pub(super) fn adopt(id: u32, control: OwnedFd) -> io::Result<Worker> {
+        rustix::io::ioctl_fionbio(&control, true)?;
+        let pid = Pid::from_raw(id.cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        // SAFETY: an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
+        let process =
+            unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }.map_err(io::Error::from)?;
+        // SAFETY: as above.
+        let control = unsafe { AsyncFd::register(control) }.map_err(io::Error::from)?;
+        // Its control group stays as it was, and is removed with those of other workers that have ended.
+        Ok(Worker { process: Handle::Adopted(process), id, control, _group: None })
     }
 
     pub(super) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Sends a message with a descriptor, and waits for a worker that is behind.
+    pub(super) async fn deliver(&self, message: &ToWorker, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let deadline = Instant::now() + DELIVERY;
+        loop {
+            match self.send(message, Some(descriptor)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    tokio::time::sleep(DELIVERY_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Sends a message, and perhaps a descriptor with it.
@@ -85,15 +159,40 @@ impl Worker {
     }
 
     /// Waits for the process to end.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.child.wait().await
+    pub(super) async fn wait(&mut self) -> io::Result<Ended> {
+        match &mut self.process {
+            Handle::Child(child) => Ok(Ended::With(child.wait().await?)),
+            Handle::Adopted(process) => {
+                // It stays readable.
+                let _ready = process.readable().await?;
+                Ok(reap(process.get_ref().as_fd()))
+            }
+        }
     }
 
     /// Kills the process and what it may have started.
     pub(super) fn kill(&self) {
+        // Unlike a number, a descriptor never comes to mean another process. It may be gone already.
+        if let Handle::Adopted(process) = &self.process
+            && pidfd_send_signal(process.get_ref(), Signal::KILL).is_err()
+        {
+            return;
+        }
         if let Some(group) = Pid::from_raw(self.id.cast_signed()) {
-            // It may be gone already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+/// How a process has ended, if this process is its parent: it is, if it has become another program since.
+fn reap(process: BorrowedFd<'_>) -> Ended {
+    let Ok(Some(status)) = waitid(WaitId::PidFd(process), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) else {
+        return Ended::Unseen;
+    };
+    let raw = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code << 8,
+        (None, Some(signal)) => signal,
+        (None, None) => return Ended::Unseen,
+    };
+    Ended::With(ExitStatus::from_raw(raw))
 }

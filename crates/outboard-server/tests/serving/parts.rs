@@ -8,6 +8,7 @@ use super::device::Device;
 use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
 use outboard_server::auth;
 use outboard_server::sandbox::Sandbox;
+use outboard_server::supervisor::standing::{Folder, Program};
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::Any;
@@ -29,6 +30,15 @@ pub(crate) const PANIC_IN_HELPER: u16 = 5;
 pub(crate) const NO_SUCH_DEVICE: u32 = 99;
 pub(crate) const CRASH: u32 = 98;
 pub(crate) const HANG: u32 = 97;
+
+/// Variables that tell the test supervisor where to listen, ...
+pub(crate) const LISTEN: &str = "OUTBOARD_SERVING_LISTEN";
+/// ... where to note its sessions, ...
+pub(crate) const RECORDS: &str = "OUTBOARD_SERVING_RECORDS";
+/// ... what to become when it is asked to, unless that is this program, ...
+pub(crate) const PROGRAM: &str = "OUTBOARD_SERVING_PROGRAM";
+/// ... and for how many seconds sessions wait for the next server.
+pub(crate) const OUTLIVE: &str = "OUTBOARD_SERVING_OUTLIVE";
 
 /// Limits of the test supervisor.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -114,6 +124,17 @@ pub(crate) fn supervisor(warm: usize, dies_warm: bool, drain: Duration) -> ExitC
     config.hello_timeout = HELLO_TIMEOUT;
     config.start_timeout = Duration::from_secs(20);
     config.standing.drain = drain;
+    let set = |name: &str| std::env::var(name).ok();
+    if let Some(address) = set(LISTEN) {
+        config.listen = address;
+    }
+    if let Some(folder) = set(RECORDS) {
+        config.standing.records = Folder::At(folder.into());
+    }
+    let path = set(PROGRAM).map_or_else(|| std::env::current_exe().unwrap(), Into::into);
+    let check = vec!["serving".into(), "check".into()];
+    config.standing.program = Some(Program { path, arguments: std::env::args_os().collect(), check });
+    config.standing.outlive = set(OUTLIVE).map(|seconds| Duration::from_secs(seconds.parse().expect("seconds")));
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
     config.socket = Socket::At(socket(std::process::id()).into());
@@ -163,9 +184,19 @@ pub(crate) struct Part {
 impl Part {
     /// Starts it and reads the first line it writes.
     pub(crate) fn start(args: &[&str]) -> Part {
+        Part::start_with(args, &[])
+    }
+
+    /// The same with variables.
+    pub(crate) fn start_with(args: &[&str], env: &[(&str, &str)]) -> Part {
         let program = std::env::current_exe().unwrap();
-        let mut child =
-            Process::new(program).args(args).env("OUTBOARD_LOG", "error").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Process::new(program)
+            .args(args)
+            .env("OUTBOARD_LOG", "error")
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut first_line = String::new();
         out.read_line(&mut first_line).unwrap();

@@ -1,9 +1,13 @@
-//! Servers that stop.
+//! Servers that stop, and sessions that go on without theirs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_client::link::ConnectError;
-use outboard_wire::handshake::{Purpose, RefusalCode};
+use outboard_client::link::{ConnectError, handshake};
+use outboard_transport::tcp::Tcp;
+use outboard_transport::{Stream, Transport};
+use outboard_wire::handshake::{Purpose, RefusalCode, Welcome};
 
 use super::parts::*;
 use super::scenarios::{answer_to, is_lost, works};
@@ -19,6 +23,12 @@ scenarios! {
     a_second_signal_ends_sessions_at_once
     sessions_end_when_their_time_is_up
     a_stopping_server_without_sessions_ends_at_once
+    sessions_go_on_when_their_server_is_killed
+    a_session_without_a_server_ends_with_its_client
+    a_session_waits_for_the_next_server_only_so_long
+    a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later
+    a_server_becomes_another_release_and_nobody_notices
+    a_server_that_cannot_become_another_release_goes_on
 }
 
 /// A server whose sessions may go on for so many seconds when it stops.
@@ -96,4 +106,221 @@ fn a_stopping_server_without_sessions_ends_at_once() {
     server.signal(libc::SIGTERM);
     let status = server.child.wait().unwrap();
     assert_eq!(status.code(), Some(0), "{status}");
+}
+
+/// A server that can be killed and started again at the same address.
+struct Standing {
+    folder: std::path::PathBuf,
+    outlive: Option<&'static str>,
+    server: Part,
+}
+
+impl Standing {
+    fn start(name: &str, outlive: Option<&'static str>) -> Standing {
+        let folder = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
+        let server = Standing::server(&folder, outlive, "127.0.0.1:0");
+        Standing { folder, outlive, server }
+    }
+
+    fn server(folder: &std::path::Path, outlive: Option<&str>, address: &str) -> Part {
+        Part::start_with(&["supervisor", "1"], &Standing::variables(folder, outlive, address))
+    }
+
+    fn variables<'a>(
+        folder: &'a std::path::Path,
+        outlive: Option<&'a str>,
+        address: &'a str,
+    ) -> Vec<(&'static str, &'a str)> {
+        let mut env = vec![(RECORDS, folder.to_str().unwrap()), (LISTEN, address)];
+        env.extend(outlive.map(|seconds| (OUTLIVE, seconds)));
+        env
+    }
+
+    /// How often it has become another program.
+    fn upgrades(&self) -> u64 {
+        let environment = std::fs::read(format!("/proc/{}/environ", self.server.child.id())).unwrap();
+        let told = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"OUTBOARD_TAKES_OVER="));
+        let told = String::from_utf8(told.unwrap_or(b"0 0").to_vec()).unwrap();
+        told.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn upgrade(&self) {
+        let before = self.upgrades();
+        self.server.signal(libc::SIGUSR2);
+        wait_until("the upgrade", || self.upgrades() == before + 1);
+    }
+
+    fn address(&self) -> &str {
+        &self.server.first_line
+    }
+
+    fn kill(&mut self) {
+        self.server.signal(libc::SIGKILL);
+        self.server.child.wait().unwrap();
+    }
+
+    fn start_again(&mut self) {
+        self.server = Standing::server(&self.folder, self.outlive, self.address());
+    }
+
+    /// Files that are there for sessions.
+    fn files(&self) -> usize {
+        let folders = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        folders.map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().count()).sum()
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A session of which more is known than a link tells.
+fn session(address: &str) -> (Arc<dyn Stream>, Welcome) {
+    let stream = Tcp.connect(address, PATIENCE).unwrap();
+    let hello = hello(Purpose::Session { devices: vec![] });
+    let welcome = handshake(&*stream, address, &hello, Instant::now() + PATIENCE).unwrap();
+    (stream, welcome)
+}
+
+/// Whether a session takes one more lane.
+fn takes_a_lane(address: &str, session: &Welcome) -> bool {
+    let stream = Tcp.connect(address, PATIENCE).unwrap();
+    let lane = hello(Purpose::Lane { session: session.session, key: session.key });
+    handshake(&*stream, address, &lane, Instant::now() + PATIENCE).is_ok()
+}
+
+fn sessions_go_on_when_their_server_is_killed() {
+    let mut standing = Standing::start("killed", None);
+    wait_until("a warm worker", || standing.server.children().len() == 1);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let (_stream, welcome) = session(standing.address());
+    works(&link);
+    for _ in 0..2 {
+        let own = [worker, process(&welcome)];
+        wait_until("a warm worker", || standing.server.children().iter().any(|child| !own.contains(child)));
+        let warm: Vec<u32> = standing.server.children().into_iter().filter(|child| !own.contains(child)).collect();
+        standing.kill();
+        wait_until("the warm worker's end", || warm.iter().all(|worker| !runs(*worker)));
+        works(&link);
+        assert!(connect(standing.address(), vec![]).is_err(), "nobody is there");
+        works(&link);
+
+        standing.start_again();
+        works(&link);
+        assert!(takes_a_lane(standing.address(), &welcome));
+        assert!(!takes_a_lane(standing.address(), &Welcome { key: welcome.key ^ 1, ..welcome.clone() }));
+        let (other, new) = connect(standing.address(), vec![]).unwrap();
+        works(&other);
+        drop(other);
+        wait_until("the new worker's end", || !runs(new));
+    }
+    wait_until("two files for each session", || standing.files() == 4);
+    // It can end them, too.
+    standing.server.signal(libc::SIGTERM);
+    assert_eq!(standing.server.child.wait().unwrap().code(), Some(0));
+    wait_until("the workers' end", || !runs(worker) && !runs(process(&welcome)));
+    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert_eq!(standing.files(), 0);
+}
+
+fn a_session_without_a_server_ends_with_its_client() {
+    let mut standing = Standing::start("left", None);
+    let client = Part::start(&["client", standing.address()]);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let stuck: u32 = client.first_line.parse().unwrap();
+    standing.kill();
+    works(&link);
+    assert!(runs(stuck));
+    client.signal(libc::SIGKILL);
+    drop(link);
+    wait_until("the workers' end", || !runs(worker) && !runs(stuck));
+    assert!(standing.files() > 0);
+    // The next server finds that they are gone.
+    standing.start_again();
+    wait_until("nothing is left", || standing.files() == 0);
+}
+
+fn a_session_waits_for_the_next_server_only_so_long() {
+    let mut standing = Standing::start("late", Some("1"));
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    standing.kill();
+    works(&link);
+    wait_until("the worker's end", || !runs(worker));
+    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+}
+
+fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
+    let mut standing = Standing::start("stopped", None);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let (_stream, welcome) = session(standing.address());
+    let stopped = process(&welcome);
+    kill(stopped, libc::SIGSTOP);
+    standing.kill();
+    standing.start_again();
+    works(&link);
+    let (other, _) = connect(standing.address(), vec![]).unwrap();
+    works(&other);
+    assert!(runs(worker) && !takes_a_lane(standing.address(), &welcome));
+    kill(stopped, libc::SIGCONT);
+    wait_until("the session is back", || takes_a_lane(standing.address(), &welcome));
+}
+
+fn a_server_becomes_another_release_and_nobody_notices() {
+    const UPGRADES: u64 = 4;
+    let mut standing = Standing::start("upgraded", None);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let (_stream, welcome) = session(standing.address());
+    let done = AtomicBool::new(false);
+    let served = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut served = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let (link, _) = connect(standing.address(), vec![]).unwrap();
+                        works(&link);
+                        served += 1;
+                    }
+                    served
+                })
+            })
+            .collect();
+        for upgrade in 1..=UPGRADES {
+            standing.upgrade();
+            works(&link);
+            assert!(takes_a_lane(standing.address(), &welcome), "after upgrade {upgrade}");
+            let (other, _) = connect(standing.address(), vec![]).unwrap();
+            works(&other);
+        }
+        done.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).sum::<u64>()
+    });
+    assert!(served > 0 && standing.upgrades() == UPGRADES, "{served}");
+    assert!(standing.server.child.try_wait().unwrap().is_none(), "it is the same process");
+    // Whoever has ended meanwhile is waited for, so that nothing is left of it.
+    drop(link);
+    wait_until("the worker's end", || !std::path::Path::new(&format!("/proc/{worker}")).exists());
+    wait_until("the files of one session", || standing.files() == 2);
+    standing.server.signal(libc::SIGTERM);
+    assert_eq!(standing.server.child.wait().unwrap().code(), Some(0));
+    wait_until("the worker's end", || !runs(process(&welcome)));
+}
+
+fn a_server_that_cannot_become_another_release_goes_on() {
+    let folder = std::env::temp_dir().join(format!("outboard-serving-refused-{}", std::process::id()));
+    let mut env = Standing::variables(&folder, None, "127.0.0.1:0");
+    env.push((PROGRAM, "/bin/false"));
+    let server = Part::start_with(&["supervisor", "1"], &env);
+    let mut standing = Standing { folder, outlive: None, server };
+    let (link, _) = connect(standing.address(), vec![]).unwrap();
+    for _ in 0..3 {
+        standing.server.signal(libc::SIGUSR2);
+        works(&link);
+        let (other, _) = connect(standing.address(), vec![]).unwrap();
+        works(&other);
+    }
+    assert_eq!(standing.upgrades(), 0);
+    assert!(standing.server.child.try_wait().unwrap().is_none());
 }

@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 
 use outboard_wire::handshake::{Refusal, RefusalCode};
+use serde::{Deserialize, Serialize};
 
 use super::{Mode, Modes};
 
-/// What a client wants.
-#[derive(Debug, Clone)]
+/// What a client wants. Fields that are added need a default: it is noted for servers of other releases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::supervisor) struct Request {
     /// For whom devices are exclusive: an owner, or the machine of clients that have shown nothing.
     pub(in crate::supervisor) holder: String,
@@ -193,6 +194,18 @@ impl Admission {
         }
     }
 
+    /// A client that an earlier server has let in: its number.
+    pub(super) fn go_on(&mut self, request: Request) -> u64 {
+        self.last += 1;
+        self.present.push((self.last, request));
+        self.last
+    }
+
+    /// What a client was let in with.
+    pub(super) fn request(&self, number: u64) -> Option<&Request> {
+        self.present.iter().find(|(one, _)| *one == number).map(|(_, request)| request)
+    }
+
     /// Somebody else has taken a client's place over.
     pub(super) fn rename(&mut self, number: u64, client: &str) {
         if let Some((_, request)) = self.present.iter_mut().find(|(one, _)| *one == number) {
@@ -300,6 +313,19 @@ mod tests {
         let everywhere = door.come(asks(1, &[]), true).unwrap();
         assert!(place(door.look(everywhere)) > 0, "device 1 is full");
         assert!(door.come(asks(101, &[2]), false).is_err());
+    }
+
+    #[test]
+    fn who_was_let_in_by_an_earlier_server_counts() {
+        let mut door = Admission::new(policy("exclusive"));
+        let there = door.go_on(request("a", &[0]));
+        assert_eq!(door.request(there).map(|request| request.owner.as_str()), Some("a"));
+        let next = door.come(request("b", &[0]), true).unwrap();
+        assert_eq!(place(door.look(next)), 1);
+        door.leave(there);
+        assert_eq!(place(door.look(next)), 0);
+        let noted = serde_json::to_string(&request("a", &[3])).unwrap();
+        assert_eq!(serde_json::from_str::<Request>(&noted).unwrap(), request("a", &[3]));
     }
 
     #[test]

@@ -63,6 +63,13 @@ impl std::fmt::Debug for Place {
     }
 }
 
+impl Place {
+    /// What it was given for.
+    pub(in crate::supervisor) fn request(&self) -> Option<Request> {
+        self.queue.0.admission.borrow().request(self.number).cloned()
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.queue.0.admission.borrow_mut().leave(self.number);
@@ -148,6 +155,12 @@ impl Queue {
                 }),
             }
         }
+    }
+
+    /// Goes on with the place that an earlier server has given, whether or not it would be given now.
+    pub(in crate::supervisor) fn take_over(&self, request: Request) -> Rc<Place> {
+        let number = self.0.admission.borrow_mut().go_on(request);
+        Rc::new(Place { number, queue: self.clone() })
     }
 
     /// Keeps a place for a while, for a session of the same holder on the same devices.

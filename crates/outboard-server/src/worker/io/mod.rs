@@ -9,6 +9,7 @@ mod arrival;
 pub mod bulk;
 mod ending;
 mod gate;
+mod home;
 mod moving;
 mod pace;
 mod registry;
@@ -201,9 +202,14 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             }
         }
     };
+    // Who has been welcomed is served, whatever becomes of the supervisor.
+    watch::outlive_the_supervisor()?;
     write_all(&*stream, &message)?;
-    if secure.is_none() {
-        control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+    if secure.is_none()
+        && let Err(error) = control::send(control.as_fd(), &ToSupervisor::Welcomed, None)
+        && !control::has_gone(&error)
+    {
+        return Err(error);
     }
     if start.probe {
         return Ok(SERVED);

@@ -22,16 +22,34 @@ pub struct Registry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    control: Arc<OwnedFd>,
     waiting: Mutex<Waiting>,
     /// Where commands wait while the driver is suspended, if it can be.
     gate: Option<Gate>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
+    /// The socket to the supervisor.
+    control: Arc<OwnedFd>,
     last: u64,
-    requests: HashMap<u64, Sender<Answer>>,
+    requests: HashMap<u64, Request>,
+    /// What this session shares, by its tokens, for the next supervisor.
+    shared: HashMap<u128, Shared>,
+}
+
+/// A request that has not been answered.
+#[derive(Debug)]
+struct Request {
+    message: ToSupervisor,
+    descriptor: Option<OwnedFd>,
+    sender: Sender<Answer>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kind: u8,
+    payload: Vec<u8>,
+    descriptor: Option<OwnedFd>,
 }
 
 /// What the supervisor answered: the payload, and perhaps a descriptor.
@@ -40,7 +58,8 @@ pub(super) type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 impl Registry {
     pub(super) fn new(control: Arc<OwnedFd>, lends: bool) -> Registry {
         let gate = lends.then(Gate::new);
-        Registry(Arc::new(Inner { control, waiting: Mutex::default(), gate }))
+        let (requests, shared) = (HashMap::new(), HashMap::new());
+        Registry(Arc::new(Inner { waiting: Mutex::new(Waiting { control, last: 0, requests, shared }), gate }))
     }
 
     /// Shares something under a token; an error if the session shares too much already.
@@ -51,13 +70,23 @@ impl Registry {
         payload: Vec<u8>,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
+        let kept = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose()?;
+        let shared = Shared { kind, payload: payload.clone(), descriptor: kept };
         let share = |request| ToSupervisor::Share { request, token, kind, payload };
-        self.ask(share, descriptor, PATIENCE)?.map(drop).ok_or_else(|| io::ErrorKind::QuotaExceeded.into())
+        self.ask(share, descriptor, PATIENCE)?.ok_or(io::ErrorKind::QuotaExceeded)?;
+        self.waiting().shared.insert(token, shared);
+        Ok(())
     }
 
     /// Shares something no longer.
     pub(crate) fn unshare(&self, token: u128) -> io::Result<()> {
-        control::send(self.0.control.as_fd(), &ToSupervisor::Unshare { token }, None)
+        let mut waiting = self.waiting();
+        waiting.shared.remove(&token);
+        match control::send(waiting.control.as_fd(), &ToSupervisor::Unshare { token }, None) {
+            // The next supervisor will not hear of it.
+            Err(error) if control::has_gone(&error) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// What has that token, if it is of that kind.
@@ -73,7 +102,7 @@ impl Registry {
 
     /// This session needs no more of a device than that.
     pub(crate) fn holds(&self, device: u32, bytes: u64) -> io::Result<()> {
-        control::send(self.0.control.as_fd(), &ToSupervisor::Holds { device, bytes }, None)
+        control::send(self.waiting().control.as_fd(), &ToSupervisor::Holds { device, bytes }, None)
     }
 
     /// Where commands wait while the driver is suspended, if it can be.
@@ -93,16 +122,34 @@ impl Registry {
     }
 
     fn say(&self, message: &ToSupervisor) {
-        // Without a supervisor, this process ends.
-        let _ = control::send(self.0.control.as_fd(), message, None);
+        // Without a supervisor, nobody needs to hear it.
+        let _ = control::send(self.waiting().control.as_fd(), message, None);
     }
 
     /// The supervisor's answer to a request has come.
     pub(super) fn answered(&self, request: u64, answer: Answer) {
-        if let Some(sender) = self.waiting().requests.remove(&request) {
+        if let Some(request) = self.waiting().requests.remove(&request) {
             // Whoever asked may have given up.
-            let _ = sender.send(answer);
+            let _ = request.sender.send(answer);
         }
+    }
+
+    /// Goes on with the next supervisor: tells it what is shared, and what has not been answered.
+    pub(super) fn go_on(&self, control: &Arc<OwnedFd>) -> io::Result<()> {
+        let mut waiting = self.waiting();
+        let send = |message: &ToSupervisor, descriptor: &Option<OwnedFd>| {
+            control::send_patiently(control.as_fd(), message, descriptor.as_ref().map(AsFd::as_fd), PATIENCE)
+        };
+        for (token, Shared { kind, payload, descriptor }) in &waiting.shared {
+            let share = ToSupervisor::Share { request: 0, token: *token, kind: *kind, payload: payload.clone() };
+            send(&share, descriptor)?;
+        }
+        send(&ToSupervisor::Told, &None)?;
+        for request in waiting.requests.values() {
+            send(&request.message, &request.descriptor)?;
+        }
+        waiting.control = Arc::clone(control);
+        Ok(())
     }
 
     fn ask(
@@ -112,20 +159,91 @@ impl Registry {
         patience: Duration,
     ) -> io::Result<Answer> {
         let (sender, receiver) = channel();
-        let request = {
+        let kept = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose()?;
+        let (request, sent) = {
             let mut waiting = self.waiting();
             waiting.last += 1;
             let request = waiting.last;
-            waiting.requests.insert(request, sender);
-            request
+            let message = message(request);
+            let sent = control::send(waiting.control.as_fd(), &message, descriptor);
+            waiting.requests.insert(request, Request { message, descriptor: kept, sender });
+            (request, sent)
         };
-        let answer = control::send(self.0.control.as_fd(), &message(request), descriptor)
-            .and_then(|()| receiver.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut.into()));
+        let answer = match sent {
+            Err(error) if !control::has_gone(&error) => Err(error),
+            // The next supervisor is asked, if it comes in time.
+            _ => receiver.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut.into()),
+        };
         self.waiting().requests.remove(&request);
         answer
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    type Said = Vec<(ToSupervisor, bool)>;
+
+    /// What a supervisor is told until the end, or until nothing more is there.
+    fn told(supervisor: &OwnedFd) -> Said {
+        rustix::io::ioctl_fionbio(supervisor, true).unwrap();
+        let next = || control::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
+        std::iter::from_fn(next).map(|(message, descriptor)| (message, descriptor.is_some())).collect()
+    }
+
+    /// Answers the next request.
+    fn answer(registry: &Registry, supervisor: &OwnedFd) {
+        match control::receive(supervisor.as_fd()).unwrap().unwrap().0 {
+            ToSupervisor::Share { request, .. } => registry.answered(request, Some((Vec::new(), None))),
+            other => panic!("not a share: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_next_supervisor_is_told_what_is_shared_and_asked_what_was_not_answered() {
+        let (first, ours) = control::pair().unwrap();
+        let registry = Registry::new(Arc::new(ours), false);
+        let null = File::open("/dev/null").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    answer(&registry, &first);
+                }
+            });
+            registry.share(1, 7, vec![1], None).unwrap();
+            registry.share(2, 7, vec![2], Some(null.as_fd())).unwrap();
+            registry.share(3, 7, vec![3], None).unwrap();
+        });
+        registry.unshare(3).unwrap();
+        drop(first);
+        // Nobody is there to hear of it, and nobody needs to.
+        registry.unshare(1).unwrap();
+
+        let (second, ours) = control::pair().unwrap();
+        let found = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| registry.find(9, 8));
+            while registry.waiting().requests.is_empty() {
+                std::thread::yield_now();
+            }
+            registry.go_on(&Arc::new(ours)).unwrap();
+            let said = told(&second);
+            assert_eq!(said[0], (ToSupervisor::Share { request: 0, token: 2, kind: 7, payload: vec![2] }, true));
+            assert_eq!(said[1], (ToSupervisor::Told, false));
+            let (ToSupervisor::Find { request, token: 9, kind: 8 }, false) = said[2] else { panic!("{said:?}") };
+            assert_eq!(said.len(), 3);
+            registry.answered(request, Some((vec![5], None)));
+            asked.join().unwrap()
+        });
+        assert_eq!(found.unwrap().unwrap().0, [5]);
+        // What comes next goes to the new one.
+        registry.unshare(2).unwrap();
+        assert_eq!(told(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
     }
 }

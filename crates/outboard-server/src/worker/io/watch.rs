@@ -9,6 +9,7 @@ use outboard_transport::{Interest, Stream, write_all};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::ending::Ending;
+use super::home::Home;
 use super::moving::{self, Moving};
 use super::secure::Secure;
 use super::{Bulk, Registry, SERVED, exit};
@@ -20,6 +21,11 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The kernel kills this process when the thread that started it ends: the supervisor has only one.
 pub(super) fn die_with_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// The session goes on when the supervisor is gone, unless the thread that watches the supervisor finds that it should not.
+pub(super) fn outlive_the_supervisor() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(None)?)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -48,7 +54,7 @@ pub(super) struct Lanes {
 
 /// Starts the thread that watches the supervisor's socket.
 pub(super) fn supervisor(control: Arc<OwnedFd>, watched: Watched, ending: Arc<Ending>) -> io::Result<()> {
-    spawn("watch-supervisor", move || watch_supervisor(&control, &watched, &ending))
+    spawn("watch-supervisor", move || watch_supervisor(control, &watched, &ending))
 }
 
 fn watch_client(stream: &dyn Stream) {
@@ -61,9 +67,24 @@ fn watch_client(stream: &dyn Stream) {
     exit(SERVED)
 }
 
-fn watch_supervisor(control: &Arc<OwnedFd>, watched: &Watched, ending: &Ending) {
+fn watch_supervisor(mut control: Arc<OwnedFd>, watched: &Watched, ending: &Ending) {
     let Watched { registry, lanes, moving } = watched;
-    while let Ok(Some((message, connection))) = control::receive::<ToWorker>(control.as_fd()) {
+    let mut home = Home::new(control.as_fd());
+    loop {
+        let (message, connection) = match control::receive::<ToWorker>(control.as_fd()) {
+            Ok(Some(message)) => message,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::error!(%error, "a supervisor says what makes no sense");
+                continue;
+            }
+            Ok(None) | Err(_) => match home.next_supervisor(registry) {
+                Some(next) => {
+                    control = next;
+                    continue;
+                }
+                None => break,
+            },
+        };
         match (message, connection) {
             (ToWorker::Lane { secure }, Some(connection)) => {
                 if let Err(error) = lanes.add(connection, secure) {
@@ -78,15 +99,22 @@ fn watch_supervisor(control: &Arc<OwnedFd>, watched: &Watched, ending: &Ending) 
             (ToWorker::Answer { request, payload }, descriptor) => {
                 registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
-            (ToWorker::Lane { .. } | ToWorker::Memory, None) => tracing::error!("a connection was to come and did not"),
             (ToWorker::Suspend, _) => registry.suspend(),
             (ToWorker::Resume, _) => {
                 if let Some(gate) = registry.gate() {
                     gate.open();
                 }
             }
-            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, control),
+            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, &control),
+            (ToWorker::Home { outlive }, Some(listener)) => home.settle(listener, outlive),
+            (ToWorker::Keep { tag }, Some(descriptor)) => home.keep(tag, descriptor),
             (ToWorker::End { sentence }, _) => ending.end(&sentence),
+            (ToWorker::Unknown(number), _) => {
+                tracing::debug!(number, "a supervisor of another release says what this worker does not know");
+            }
+            (ToWorker::Lane { .. } | ToWorker::Memory | ToWorker::Home { .. } | ToWorker::Keep { .. }, None) => {
+                tracing::error!("a descriptor was to come and did not");
+            }
             (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
                 tracing::error!("the supervisor starts a second session in one worker");
             }

@@ -1,0 +1,320 @@
+//! What the server notes of its sessions, so that the next server at the same address can go on with them.
+//!
+//! For each session there is a file, which says what the supervisor must know of it, and a socket, at which its worker waits for a supervisor when
+//! its own is gone. Both lie in a folder that only the server's user can look into: who can connect there is a supervisor, and what is
+//! written there was written by one. A worker is never asked what it may do.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::local;
+use super::sessions::{About, Kind};
+use super::sharing::{Place, Request};
+use super::standing::Folder;
+use crate::control::Start;
+use crate::identity::Identity;
+use crate::meter::Meter;
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Records {
+    path: PathBuf,
+    /// The same, open: a socket's path may be 107 bytes long at most, and the way through this is short.
+    folder: File,
+}
+
+/// What is noted of a session. Fields are only ever added, with a default: the reader may be of another release.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Number and key, in hexadecimal digits.
+    session: String,
+    key: String,
+    /// The worker's process.
+    pub(super) worker: u32,
+    /// The client, in its own words, and where it is.
+    pub(super) client: String,
+    #[serde(default)]
+    peer: String,
+    /// What the connection is for.
+    #[serde(default)]
+    kind: Kind,
+    /// The devices that it asked for.
+    #[serde(default)]
+    pub(super) devices: Vec<u32>,
+    /// Whose session it is.
+    pub(super) identity: Identity,
+    /// Who it is to others.
+    #[serde(default)]
+    holder: String,
+    /// Whether its connections are encrypted.
+    #[serde(default)]
+    pub(super) secure: bool,
+    /// What it was let in with, if it needed to be.
+    #[serde(default)]
+    pub(super) place: Option<Request>,
+    /// When it began, in milliseconds of the system's clock that never steps.
+    #[serde(default)]
+    since: u64,
+    /// What the board and the meter look like that the worker keeps.
+    pub(super) board: String,
+    #[serde(default)]
+    pub(super) meter: String,
+}
+
+/// Milliseconds of the system's clock that never steps; the same for all processes while the system runs.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+impl Record {
+    pub(super) fn new(start: &Start, about: &About, worker: u32, board: String) -> Record {
+        Record {
+            session: format!("{:016x}", start.session),
+            key: format!("{:032x}", start.key),
+            worker,
+            client: start.client.clone(),
+            peer: about.peer.clone(),
+            kind: about.kind,
+            devices: start.devices.clone(),
+            identity: about.identity.clone(),
+            holder: about.holder.clone(),
+            secure: start.secure.is_some(),
+            place: about.place.as_ref().and_then(|place| place.request()),
+            since: now(),
+            board,
+            meter: Meter::layout(),
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<u64> {
+        u64::from_str_radix(&self.session, 16).ok()
+    }
+
+    pub(super) fn key(&self) -> Option<u128> {
+        u128::from_str_radix(&self.key, 16).ok()
+    }
+
+    pub(super) fn about(&self, place: Option<Rc<Place>>) -> About {
+        let (identity, holder, peer) = (self.identity.clone(), self.holder.clone(), self.peer.clone());
+        About { identity, holder, peer, kind: self.kind, place, parent: None }
+    }
+
+    /// When the session began.
+    pub(super) fn since(&self) -> Instant {
+        let (age, now) = (Duration::from_millis(now().saturating_sub(self.since)), Instant::now());
+        now.checked_sub(age).unwrap_or(now)
+    }
+}
+
+/// How many supervisors may knock at a worker at once: there is one.
+const BACKLOG: i32 = 4;
+
+fn note(session: u64) -> String {
+    format!("{session:016x}.json")
+}
+
+fn home(session: u64) -> String {
+    format!("{session:016x}.sock")
+}
+
+impl Records {
+    /// Opens the folder of the server at this address, if there is to be one.
+    pub(super) fn open(folder: &Folder, address: SocketAddr) -> io::Result<Option<Records>> {
+        let under = match folder {
+            Folder::Off => return Ok(None),
+            Folder::At(path) => path.clone(),
+            Folder::Usual => match local::make_usual_folder() {
+                Ok(path) => path,
+                Err(error) => return without(&error),
+            },
+        };
+        match Records::make(&under.join(format!("{address}.sessions"))) {
+            Ok(records) => Ok(Some(records)),
+            Err(error) if *folder == Folder::Usual => without(&error),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make(path: &Path) -> io::Result<Records> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        local::check_folder(path, 0o077)?;
+        Ok(Records { path: path.to_owned(), folder: File::open(path)? })
+    }
+
+    fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
+        Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))?)
+    }
+
+    fn socket() -> io::Result<OwnedFd> {
+        Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    }
+
+    /// Notes a session, and makes the socket that is for its worker.
+    pub(super) fn add(&self, session: u64, record: &Record) -> io::Result<OwnedFd> {
+        let socket = Records::socket()?;
+        bind(&socket, &self.address(&home(session))?)?;
+        listen(&socket, BACKLOG)?;
+        // Whole or not at all: the server may be killed while it writes.
+        let unfinished = self.path.join(format!("{}.part", note(session)));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        fs::rename(&unfinished, self.path.join(note(session)))?;
+        Ok(socket)
+    }
+
+    /// Forgets a session.
+    pub(super) fn remove(&self, session: u64) {
+        for name in [note(session), home(session)] {
+            // It may never have been there.
+            let _ = fs::remove_file(self.path.join(name));
+        }
+    }
+
+    /// All sessions that are noted, and how many files make no sense.
+    pub(super) fn all(&self) -> Vec<(u64, Record)> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(number) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+            let Ok(session) = u64::from_str_radix(number, 16) else { continue };
+            match read(&entry.path()).filter(|record| record.session() == Some(session) && record.key().is_some()) {
+                Some(record) => all.push((session, record)),
+                None => {
+                    tracing::warn!(file = %entry.path().display(), "what is noted of a session makes no sense; the session is left alone")
+                }
+            }
+        }
+        all
+    }
+
+    /// Connects to the worker of a session; an error of kind `ConnectionRefused` or `NotFound` says that there is none.
+    pub(super) fn connect(&self, session: u64) -> io::Result<OwnedFd> {
+        let socket = Records::socket()?;
+        // Else a worker that does not take connections would hold up the server.
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        connect(&socket, &self.address(&home(session))?)?;
+        Ok(socket)
+    }
+
+    /// Removes what is left of sessions that were never noted whole. For a server that has no session yet.
+    pub(super) fn sweep(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let noted = |number: &str| self.path.join(format!("{number}.json")).exists();
+            if name.ends_with(".part") || name.strip_suffix(".sock").is_some_and(|number| !noted(number)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // It is empty unless something is left for the next server.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn read(path: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn without(error: &io::Error) -> io::Result<Option<Records>> {
+    tracing::warn!(%error, "nothing can be noted for the next server: sessions end with this one; `outboard serve --records DIR` names another folder");
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_wire::handshake::Process;
+
+    use super::*;
+
+    fn start() -> Start {
+        Start {
+            only_questions: false,
+            session: 0xabc,
+            key: 1 << 100,
+            lanes: 4,
+            probe: false,
+            devices: vec![1, 0],
+            client: "test".into(),
+            process: Process { id: 3, machine: 4 },
+            identity: Identity::user(6),
+            secure: None,
+            lends: false,
+            supervisor: 5,
+            local: None,
+            platform: None,
+        }
+    }
+
+    fn about() -> About {
+        let (identity, holder, peer) = (Identity::user(6), "user:6".to_owned(), "here".to_owned());
+        About { identity, holder, peer, kind: Kind::Management, place: None, parent: None }
+    }
+
+    #[test]
+    fn what_is_noted_is_found_by_the_next_server() {
+        let folder = std::env::temp_dir().join(format!("outboard-records-{}", std::process::id()));
+        let at = Folder::At(folder.clone());
+        let address = "127.0.0.1:1".parse().unwrap();
+        let records = Records::open(&at, address).unwrap().unwrap();
+        let record = Record::new(&start(), &about(), 77, "board".into());
+        let socket = records.add(0xabc, &record).unwrap();
+        assert_eq!((record.session(), record.key()), (Some(0xabc), Some(1 << 100)));
+        assert!(record.since() <= Instant::now() && record.since().elapsed() < Duration::from_secs(60));
+
+        let other = Records::open(&at, "127.0.0.1:2".parse().unwrap()).unwrap().unwrap();
+        assert!(other.all().is_empty(), "each address has a folder of its own");
+        let next = Records::open(&at, address).unwrap().unwrap();
+        assert_eq!(next.all(), [(0xabc, record.clone())]);
+        next.connect(0xabc).unwrap();
+        drop(socket);
+        assert_eq!(next.connect(0xabc).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+
+        // A file that is damaged, and one that says it is another.
+        fs::write(next.path.join(note(1)), "{").unwrap();
+        fs::write(next.path.join(note(2)), serde_json::to_vec(&record).unwrap()).unwrap();
+        fs::write(next.path.join(home(3)), "").unwrap();
+        next.sweep();
+        assert!(!next.path.join(home(3)).exists());
+        assert_eq!(next.all().len(), 1);
+        for session in [1, 2, 0xabc] {
+            next.remove(session);
+        }
+        drop((records, other, next));
+        fs::remove_dir(&folder).expect("nothing is left");
+    }
+
+    #[test]
+    fn fields_of_other_releases_do_no_harm() {
+        let record = Record::new(&start(), &about(), 77, "board".into());
+        let mut value = serde_json::to_value(&record).unwrap();
+        value["later"] = serde_json::json!({"more": [1, 2]});
+        assert_eq!(serde_json::from_value::<Record>(value).unwrap(), record);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_look_into_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("outboard-records-open-{}", std::process::id()));
+        let path = folder.join("127.0.0.1:1.sessions");
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = Records::open(&Folder::At(folder.clone()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

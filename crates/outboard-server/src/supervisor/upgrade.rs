@@ -1,0 +1,268 @@
+//! Becoming another release of this program in place: the same process goes on, with the sockets at which it listens.
+//!
+//! The supervisor runs the new program once with `--check`. If that succeeds it lets those who are at their hello come to their worker, and becomes the
+//! new program (execve), which takes the sessions over as after a restart. Meanwhile clients that connect wait in the queue of the
+//! listening sockets. What goes wrong before the new program runs leaves the old one as it was.
+
+use std::cell::Cell;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use tokio::process::Command;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How to become another release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Where the program lies, and where its next release will.
+    pub path: PathBuf,
+    /// Its name and arguments.
+    pub arguments: Vec<OsString>,
+    /// Those with which it only says whether it could serve.
+    pub check: Vec<OsString>,
+}
+
+/// How long the new program may take to say whether it could serve.
+const CHECK: Duration = Duration::from_secs(60);
+/// How long clients that are coming may take to get to their worker; who takes longer is cut off.
+pub(super) const SETTLE: Duration = Duration::from_secs(20);
+/// What the new program is told: the process, how often it has been another program, and the descriptors at which it listens.
+const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
+/// Variables by which systemd passes on descriptors; they were for the first program only.
+const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+/// Signals that must not end the process while nobody handles them.
+const HANDLED: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR2, libc::SIGHUP];
+
+/// Clients that are on their way to a worker.
+#[derive(Default)]
+pub(super) struct Coming {
+    count: Cell<usize>,
+    changed: Notify,
+}
+
+impl Coming {
+    /// One more, for as long as the result lives.
+    pub(super) fn enter(&self) -> impl Drop + '_ {
+        struct Entered<'a>(&'a Coming);
+        impl Drop for Entered<'_> {
+            fn drop(&mut self) {
+                self.0.count.set(self.0.count.get() - 1);
+                self.0.changed.notify_waiters();
+            }
+        }
+        self.count.set(self.count.get() + 1);
+        Entered(self)
+    }
+
+    /// Waits until there is none, but not for long.
+    pub(super) async fn settle(&self) {
+        let none = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.count.get() == 0 {
+                    break;
+                }
+                changed.await;
+            }
+        };
+        if timeout(SETTLE, none).await.is_err() {
+            tracing::warn!(clients = self.count.get(), "clients that are still connecting are cut off");
+        }
+    }
+}
+
+/// Has the new program say whether it could serve; the error is its reason.
+pub(super) async fn check(program: &Program) -> Result<(), String> {
+    let arguments = program.check.get(1..).unwrap_or_default();
+    let mut command = Command::new(&program.path);
+    command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
+    let output = match timeout(CHECK, command.output()).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(format!("{} cannot be started: {error}", program.path.display())),
+        Err(_) => return Err(format!("{} --check takes too long", program.path.display())),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    Err(format!("{} --check ended with {}: {said}", program.path.display(), output.status))
+}
+
+/// What this process is given by the program that it was before, or by systemd.
+#[derive(Default)]
+pub(super) struct Inherited {
+    pub(super) tcp: Option<std::net::TcpListener>,
+    pub(super) unix: Option<std::os::unix::net::UnixListener>,
+    /// How often it has become another program.
+    pub(super) upgrades: u64,
+}
+
+impl Inherited {
+    /// Takes it. To be called once.
+    pub(super) fn take() -> Inherited {
+        let own = std::process::id();
+        let mut inherited = Inherited::default();
+        if let Some((upgrades, descriptors)) = std::env::var(VARIABLE).ok().and_then(|text| parse(&text, own)) {
+            inherited.upgrades = upgrades;
+            descriptors.into_iter().for_each(|descriptor| inherited.add(descriptor));
+            return inherited;
+        }
+        let set = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+        if set("LISTEN_PID") == Some(own) {
+            // systemd's own numbering.
+            (3..)
+                .take(set("LISTEN_FDS").unwrap_or(0).min(64) as usize)
+                .for_each(|descriptor| inherited.add(descriptor));
+        }
+        inherited
+    }
+
+    fn add(&mut self, descriptor: RawFd) {
+        // SAFETY: whether it is open is what is asked; it lives for the two calls only.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        if !rustix::net::sockopt::socket_acceptconn(borrowed).unwrap_or(false)
+            || fcntl_setfd(borrowed, FdFlags::CLOEXEC).is_err()
+        {
+            tracing::warn!(descriptor, "what was passed on is not a socket that listens");
+            return;
+        }
+        // SAFETY: it is open, as was just seen, and meant for this process alone, which takes it once.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        match rustix::net::sockopt::socket_domain(&socket) {
+            Ok(rustix::net::AddressFamily::UNIX) => self.unix = Some(socket.into()),
+            Ok(_) => self.tcp = Some(socket.into()),
+            Err(error) => tracing::warn!(descriptor, %error, "a socket that was passed on cannot be used"),
+        }
+    }
+}
+
+/// `PROCESS UPGRADES DESCRIPTOR…`, if it is meant for this process.
+fn parse(text: &str, own: u32) -> Option<(u64, Vec<RawFd>)> {
+    let mut words = text.split(' ');
+    if words.next()?.parse() != Ok(own) {
+        return None;
+    }
+    let upgrades = words.next()?.parse().ok()?;
+    Some((upgrades, words.map(|word| word.parse().ok()).collect::<Option<_>>()?))
+}
+
+/// Lets signals come that the program before has held back. To be called once they are handled.
+pub(super) fn take_signals() {
+    mask(libc::SIG_UNBLOCK);
+}
+
+fn mask(how: libc::c_int) {
+    // SAFETY: a set of signals is filled before it is used; both calls only touch it and this thread's mask.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in HANDLED {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Becomes the program. Returns only if that cannot be.
+pub(super) fn become_program(program: &Program, upgrades: u64, sockets: &[BorrowedFd<'_>]) -> io::Error {
+    let outcome = prepare(program, upgrades, sockets).map(|(path, arguments, variables)| {
+        let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, variables) = (pointers(&arguments), pointers(&variables));
+        // Until the new program handles them, signals wait.
+        mask(libc::SIG_BLOCK);
+        // SAFETY: texts that end with zero, in lists that end with a null pointer; they live until the call returns, if it does.
+        unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
+        let error = io::Error::last_os_error();
+        mask(libc::SIG_UNBLOCK);
+        error
+    });
+    for socket in sockets {
+        let _ = fcntl_setfd(socket, FdFlags::CLOEXEC);
+    }
+    outcome.unwrap_or_else(|error| error)
+}
+
+/// Path, arguments and environment.
+type Image = (CString, Vec<CString>, Vec<CString>);
+
+fn prepare(program: &Program, upgrades: u64, sockets: &[BorrowedFd<'_>]) -> io::Result<Image> {
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+    let mut told = format!("{VARIABLE}={} {upgrades}", std::process::id());
+    for socket in sockets {
+        fcntl_setfd(socket.as_fd(), FdFlags::empty())?;
+        told += &format!(" {}", socket.as_raw_fd());
+    }
+    let mut variables = vec![text(told.as_bytes())?];
+    for (name, value) in std::env::vars_os() {
+        if name != VARIABLE && !FOR_THE_FIRST.iter().any(|first| name == *first) {
+            variables.push(text(&[name.as_bytes(), b"=", value.as_bytes()].concat())?);
+        }
+    }
+    let arguments = program.arguments.iter().map(|argument| text(argument.as_bytes())).collect::<io::Result<_>>()?;
+    Ok((text(program.path.as_os_str().as_bytes())?, arguments, variables))
+}
+
+/// Has the system forget children that have ended and that nobody waits for: those of the program before. No others must be there yet.
+pub(super) fn reap() {
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_on_is_for_one_process() {
+        assert_eq!(parse("7 3 10 11", 7), Some((3, vec![10, 11])));
+        assert_eq!(parse("7 0", 7), Some((0, vec![])));
+        for wrong in ["8 3 10", "7", "7 x 1", "7 1 x", ""] {
+            assert_eq!(parse(wrong, 7), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_sockets_that_listen_are_taken() {
+        let mut inherited = Inherited::default();
+        inherited.add(RawFd::MAX - 1);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        inherited.add(file.as_raw_fd());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        inherited.add(std::os::fd::IntoRawFd::into_raw_fd(listener));
+        assert!(inherited.unix.is_none());
+        assert_eq!(inherited.tcp.unwrap().local_addr().unwrap(), address);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_program_that_cannot_serve_is_found_out() {
+        let program = |path: &str, check: &[&str]| Program {
+            path: path.into(),
+            arguments: Vec::new(),
+            check: check.iter().map(OsString::from).collect(),
+        };
+        let failed = |said: Result<(), String>| said.unwrap_err();
+        let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
+        assert!(failed(check(&sh).await).contains("exit status: 3: no device"));
+        assert!(failed(check(&program("/nowhere", &["x"])).await).contains("cannot be started"));
+        assert_eq!(check(&program("/bin/sh", &["sh", "-c", "exit 0"])).await, Ok(()));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_leaves_everything_as_it_was() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let program = Program { path: "/nowhere".into(), arguments: Vec::new(), check: Vec::new() };
+        let error = become_program(&program, 1, &[listener.as_fd()]);
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(rustix::io::fcntl_getfd(&listener).unwrap().contains(FdFlags::CLOEXEC));
+    }
+}

@@ -1,0 +1,191 @@
+//! Servers that stop, are killed and start again, while programs run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, dist, is_alive, within};
+
+/// A file that a program waits for; removed when dropped.
+struct Sign(PathBuf);
+
+impl Sign {
+    fn new(name: &str) -> Sign {
+        Sign(std::env::temp_dir().join(format!("outboard-e2e-{name}-{}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a plain path")
+    }
+
+    fn give(&self) {
+        fs::write(&self.0, "").expect("the file can be written");
+    }
+}
+
+impl Drop for Sign {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn steady(server: &Server, end: &Sign) -> Running {
+    let mut program = Program::new("steady").arg(end.path()).start_through(server);
+    program.wait_for_line("running");
+    program
+}
+
+fn end_well(program: Running, end: &Sign, what: &str) {
+    end.give();
+    let outcome = program.finish();
+    outcome.expect_success(what);
+    assert!(outcome.stdout.contains("rounds"), "{what}: {}", outcome.stdout);
+}
+
+fn survives(name: &str, server: &mut Server, start: impl Fn(&Server, &Sign) -> Running) {
+    let end = Sign::new(name);
+    let mut program = start(server, &end);
+    let worker = server.only_worker();
+    for _ in 0..2 {
+        server.kill();
+        assert!(!program.has_ended() && is_alive(worker), "the program went on without its server");
+        server.start_again();
+        Program::new("vector_add").through(server).expect_success("a new program");
+        assert!(!program.has_ended() && is_alive(worker), "the program went on with its next server");
+    }
+    end_well(program, &end, name);
+    assert!(within(PATIENCE, || !is_alive(worker) && server.records().is_empty()), "nothing is left");
+}
+
+#[test]
+fn a_program_goes_on_when_its_server_is_killed_and_starts_again() {
+    survives("killed", &mut Server::start(), steady);
+}
+
+#[test]
+fn so_does_one_that_shares_memory_with_its_worker() {
+    survives("killed-shm", &mut Server::start(), |server, end| {
+        let mut program = Program::new("steady").arg(end.path()).sharing_memory().start_through(server);
+        program.wait_for_line("running");
+        program
+    });
+}
+
+#[test]
+fn so_does_one_whose_worker_is_confined() {
+    let mut server = Server::start_with(&["--driver", Driver::chosen().name(), "--sandbox", "on"], &[]);
+    survives("killed-confined", &mut server, steady);
+}
+
+#[test]
+fn lanes_are_opened_with_the_next_server() {
+    let mut server = Server::start();
+    let (end, begin) = (Sign::new("lanes-end"), Sign::new("lanes-begin"));
+    let mut program = Program::new("steady").arg(end.path()).arg(begin.path()).start_through(&server);
+    program.wait_for_line("waiting");
+    server.kill();
+    server.start_again();
+    begin.give();
+    program.wait_for_line("running");
+    end_well(program, &end, "the program");
+}
+
+#[test]
+fn a_stopping_server_lets_a_program_finish_and_says_why_it_takes_no_other() {
+    let mut server = Server::start_with(&["--driver", Driver::chosen().name(), "--drain", "600"], &[]);
+    let end = Sign::new("drain");
+    let mut program = steady(&server, &end);
+    server.ask_to_stop();
+    let refused = || {
+        let outcome = Program::new("vector_add").through(&server);
+        outcome.stderr.contains("the server is stopping and takes no new sessions")
+    };
+    assert!(within(PATIENCE, refused), "{}", server.log());
+    assert!(!program.has_ended(), "the program went on");
+    assert!(server.log().contains("waiting for sessions to end"), "{}", server.log());
+    end_well(program, &end, "the program");
+    let status = server.ended(Duration::from_secs(60));
+    assert_eq!(status.and_then(|status| status.code()), Some(0), "{}", server.log());
+}
+
+#[test]
+fn no_program_fails_while_its_server_is_upgraded() {
+    const UPGRADES: u64 = 5;
+    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
+    let end = Sign::new("upgraded");
+    let program = steady(&server, &end);
+    let done = AtomicBool::new(false);
+    let ran = std::thread::scope(|scope| {
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut ran = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        Program::new("vector_add").through(&server).expect_success("a program during upgrades");
+                        ran += 1;
+                    }
+                    ran
+                })
+            })
+            .collect();
+        for upgrade in 1..=UPGRADES {
+            server.ask_to_upgrade();
+            assert!(within(PATIENCE, || server.upgrades() == upgrade), "upgrade {upgrade}: {}", server.log());
+        }
+        done.store(true, Ordering::Relaxed);
+        others.into_iter().map(|other| other.join().expect("no program failed")).sum::<u64>()
+    });
+    assert!(ran > 0);
+    end_well(program, &end, "the program of the first release");
+    assert!(within(PATIENCE, || server.records().is_empty()), "{:?}", server.records());
+}
+
+/// An installation whose program can be replaced.
+fn installation(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("outboard-e2e-{name}-{}", std::process::id()));
+    fs::create_dir_all(folder.join("bin")).expect("a folder can be made");
+    std::os::unix::fs::symlink(dist().join("lib"), folder.join("lib")).expect("a link can be made");
+    folder
+}
+
+/// Puts a program in its place as an installation does: by a rename.
+fn install(program: &Path, contents: impl FnOnce(&Path)) {
+    let fresh = program.with_extension("new");
+    contents(&fresh);
+    fs::rename(&fresh, program).expect("the program can be replaced");
+}
+
+#[test]
+fn a_server_becomes_the_program_that_was_put_in_its_place() {
+    let folder = installation("replaced");
+    let outboard = folder.join("bin/outboard");
+    let copy = |to: &Path| {
+        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
+    };
+    install(&outboard, copy);
+    let inode = |path: &Path| fs::metadata(path).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).ok();
+    let server = Server::start_program(&outboard, &["--driver", Driver::chosen().name()], &[]);
+    let runs = PathBuf::from(format!("/proc/{}/exe", server.id()));
+    let first = inode(&runs);
+    let end = Sign::new("replaced");
+    let program = steady(&server, &end);
+
+    // One that cannot serve is not taken.
+    install(&outboard, |to| {
+        fs::write(to, "#!/bin/sh\necho this is no server >&2\nexit 1\n").expect("a script can be written");
+        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
+    });
+    server.ask_to_upgrade();
+    assert!(within(PATIENCE, || server.log().contains("this is no server")), "{}", server.log());
+    assert_eq!((server.upgrades(), inode(&runs)), (0, first));
+    Program::new("vector_add").through(&server).expect_success("a program with the old release");
+
+    install(&outboard, copy);
+    server.ask_to_upgrade();
+    assert!(within(PATIENCE, || server.upgrades() == 1), "{}", server.log());
+    assert!(inode(&runs) == inode(&outboard) && inode(&runs) != first);
+    Program::new("vector_add").through(&server).expect_success("a program with the new release");
+    end_well(program, &end, "the program of the old release");
+    let _ = fs::remove_dir_all(&folder);
+}
