@@ -234,7 +234,8 @@ pub(crate) fn receive<T: for<'a> Decode<'a>>(from: BorrowedFd<'_>) -> io::Result
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
+            // The other end was closed with messages unread. That is said once, before what still lies in this end's queue.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             result => break result?,
         }
     };
@@ -522,6 +523,18 @@ mod tests {
 
         drop(there);
         drop(descriptor);
+        assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_was_sent_before_an_end_arrives_even_if_that_end_left_messages_unread() {
+        let (here, there) = pair().unwrap();
+        send(here.as_fd(), &ToWorker::Lane { secure: false }, None).unwrap();
+        send(there.as_fd(), &ToSupervisor::Welcomed, None).unwrap();
+        send(there.as_fd(), &ToSupervisor::Told, None).unwrap();
+        drop(there);
+        assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, ToSupervisor::Welcomed);
+        assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, ToSupervisor::Told);
         assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
     }
 

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, setsid, waitid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -72,6 +72,13 @@ impl fmt::Display for Ended {
     }
 }
 
+/// Makes the process that follows lead a session and a process group of its own. A group within the supervisor's session would be hung up by the kernel
+/// if one of its processes is stopped when the supervisor ends.
+fn leave_the_terminal() -> io::Result<()> {
+    setsid()?;
+    Ok(())
+}
+
 /// Makes the process that follows map memory from a third of its address space upwards, where its client maps from the top downwards. A driver
 /// takes device addresses from its own process's address space, and the client's program must be able to tell them from its own.
 fn map_from_below() -> io::Result<()> {
@@ -85,7 +92,7 @@ fn map_from_below() -> io::Result<()> {
 }
 
 impl Worker {
-    /// Starts the process, in a process group of its own.
+    /// Starts the process, in a session and a process group of its own.
     pub(super) fn spawn(order: &Order<'_>) -> io::Result<Worker> {
         let (ours, theirs) = control::pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
@@ -99,10 +106,9 @@ impl Worker {
             .envs(order.command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
-            .process_group(0)
             .kill_on_drop(true);
-        // SAFETY: between fork and exec only a system call is made.
-        let child = unsafe { command.pre_exec(map_from_below) }.spawn()?;
+        // SAFETY: between fork and exec only system calls are made.
+        let child = unsafe { command.pre_exec(leave_the_terminal).pre_exec(map_from_below) }.spawn()?;
         let id = child.id().ok_or_else(|| io::Error::other("the worker has ended already"))?;
         // SAFETY: `ours` is an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
         let control = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;

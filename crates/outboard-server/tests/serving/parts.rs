@@ -31,6 +31,8 @@ pub(crate) const NO_SUCH_DEVICE: u32 = 99;
 pub(crate) const CRASH: u32 = 98;
 pub(crate) const HANG: u32 = 97;
 
+/// What the parts log, for whoever looks for a mistake; errors unless set.
+const LOG: &str = "OUTBOARD_SERVING_LOG";
 /// Variables that tell the test supervisor where to listen, ...
 pub(crate) const LISTEN: &str = "OUTBOARD_SERVING_LISTEN";
 /// ... where to note its sessions, ...
@@ -192,7 +194,7 @@ impl Part {
         let program = std::env::current_exe().unwrap();
         let mut child = Process::new(program)
             .args(args)
-            .env("OUTBOARD_LOG", "error")
+            .env("OUTBOARD_LOG", std::env::var(LOG).as_deref().unwrap_or("error"))
             .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
