@@ -257,10 +257,11 @@ impl Sessions {
         let meter = Meter::create()?;
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
-        worker.send(&ToWorker::Meter, Some(meter.memory()))?;
         if about.kind != Kind::Probe {
             self.settle(&worker, session, &record, &meter);
         }
+        // The last, after which the worker may welcome its client: from then on the session outlives this process.
+        worker.send(&ToWorker::Meter, Some(meter.memory()))?;
         let (welcome, welcomed) = oneshot::channel();
         self.attend(worker, session, Noted { record, about, meter, phase: Phase::Starting }, welcome);
         Ok(welcomed)

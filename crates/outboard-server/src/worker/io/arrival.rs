@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use outboard_wire::handshake::Refusal;
 
+use super::home::Home;
 use super::{Build, Start};
 use crate::control::{self, LONGEST, ToSupervisor, ToWorker};
 
@@ -13,6 +14,7 @@ pub(super) struct Arrival<P> {
     pub(super) prepared: Result<P, Refusal>,
     pub(super) start: Start,
     pub(super) connection: OwnedFd,
+    pub(super) home: Home,
 }
 
 /// Waits for the client; `None` if none will come.
@@ -21,12 +23,12 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<A
         Some((ToWorker::Warm(warm), _)) => warm,
         first => {
             let client = client(control, first)?;
-            return Ok(client.map(|(start, connection)| {
-                let prepared = match &start.platform {
+            return Ok(client.map(|client| {
+                let prepared = match &client.start.platform {
                     Some(platform) => build.describe(platform),
                     None => build.prepare(None),
                 };
-                Arrival { prepared, start, connection }
+                client.with(prepared)
             }));
         }
     };
@@ -40,20 +42,33 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<A
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
             control::send(control.as_fd(), &ToSupervisor::Ready { snapshot }, None)?;
             let client = client(control, control::receive(control.as_fd())?)?;
-            Ok(client.map(|(start, connection)| Arrival { prepared: Ok(prepared), start, connection }))
+            Ok(client.map(|client| client.with(Ok(prepared))))
         }
         Err(Refusal { code, sentence }) => {
             control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence: sentence.clone() }, None)?;
             // A client may have been handed over meanwhile; what it is told is the same.
             let client = client(control, control::receive(control.as_fd())?)?;
-            let prepared = Err(Refusal { code, sentence });
-            Ok(client.map(|(start, connection)| Arrival { prepared, start, connection }))
+            Ok(client.map(|client| client.with(Err(Refusal { code, sentence }))))
         }
     }
 }
 
-/// The client that `first` hands over.
-fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::Result<Option<(Start, OwnedFd)>> {
+/// A client, and all that the supervisor gives for it.
+struct Client {
+    start: Start,
+    connection: OwnedFd,
+    home: Home,
+}
+
+impl Client {
+    fn with<P>(self, prepared: Result<P, Refusal>) -> Arrival<P> {
+        let Client { start, connection, home } = self;
+        Arrival { prepared, start, connection, home }
+    }
+}
+
+/// The client that `first` hands over. Once all is there, its session can outlive the supervisor.
+fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::Result<Option<Client>> {
     let (start, connection) = match first {
         Some((ToWorker::Start(start), Some(connection))) => (*start, connection),
         Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
@@ -63,17 +78,21 @@ fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::
         // It died before its death could be watched.
         return Ok(None);
     }
-    match control::receive(control.as_fd())? {
-        Some((ToWorker::Board, Some(memory))) => crate::board::join(memory.as_fd(), start.process)?,
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the second message brings no board")),
-        None => return Ok(None),
+    let mut home = Home::new(control.as_fd());
+    loop {
+        match control::receive(control.as_fd())? {
+            Some((ToWorker::Board, Some(memory))) => crate::board::join(memory.as_fd(), start.process)?,
+            Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
+            Some((ToWorker::Keep { tag }, Some(descriptor))) => home.keep(tag, descriptor),
+            // The last.
+            Some((ToWorker::Meter, Some(memory))) => {
+                crate::meter::join(memory.as_fd())?;
+                return Ok(Some(Client { start, connection, home }));
+            }
+            Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "this belongs to no session's start")),
+            None => return Ok(None),
+        }
     }
-    match control::receive(control.as_fd())? {
-        Some((ToWorker::Meter, Some(memory))) => crate::meter::join(memory.as_fd())?,
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the third message brings no meter")),
-        None => return Ok(None),
-    }
-    Ok(Some((start, connection)))
 }
 
 fn is_orphan_of(supervisor: u32) -> bool {

@@ -154,7 +154,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK));
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
-    let Some(Arrival { prepared, start, connection }) = arrival::wait(build, &control)? else {
+    let Some(Arrival { prepared, start, connection, home }) = arrival::wait(build, &control)? else {
         return Ok(SERVED);
     };
     let session = start.session;
@@ -222,7 +222,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let moving = Arc::new(Moving::new()?);
     let ending = Arc::new(Ending::default());
     let lanes = watch::Lanes { bulk: bulk.clone(), welcome: lane_welcome, secure };
-    let watched = watch::Watched { registry: registry.clone(), lanes, moving: Arc::clone(&moving) };
+    let watched = watch::Watched { registry: registry.clone(), lanes, moving: Arc::clone(&moving), home };
     watch::supervisor(control, watched, Arc::clone(&ending))?;
     let (stream, memory) = match moving.settle(stream, on_this_machine) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),

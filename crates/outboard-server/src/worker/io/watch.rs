@@ -42,6 +42,8 @@ pub(super) struct Watched {
     pub(super) registry: Registry,
     pub(super) lanes: Lanes,
     pub(super) moving: Arc<Moving>,
+    /// Where the session goes on without its supervisor.
+    pub(super) home: Home,
 }
 
 /// Where lanes go.
@@ -68,8 +70,7 @@ fn watch_client(stream: &dyn Stream) {
 }
 
 fn watch_supervisor(mut control: Arc<OwnedFd>, watched: &Watched, ending: &Ending) {
-    let Watched { registry, lanes, moving } = watched;
-    let mut home = Home::new(control.as_fd());
+    let Watched { registry, lanes, moving, home } = watched;
     loop {
         let (message, connection) = match control::receive::<ToWorker>(control.as_fd()) {
             Ok(Some(message)) => message,
@@ -106,16 +107,22 @@ fn watch_supervisor(mut control: Arc<OwnedFd>, watched: &Watched, ending: &Endin
                 }
             }
             (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, &control),
-            (ToWorker::Home { outlive }, Some(listener)) => home.settle(listener, outlive),
-            (ToWorker::Keep { tag }, Some(descriptor)) => home.keep(tag, descriptor),
             (ToWorker::End { sentence }, _) => ending.end(&sentence),
             (ToWorker::Unknown(number), _) => {
                 tracing::debug!(number, "a supervisor of another release says what this worker does not know");
             }
-            (ToWorker::Lane { .. } | ToWorker::Memory | ToWorker::Home { .. } | ToWorker::Keep { .. }, None) => {
+            (ToWorker::Lane { .. } | ToWorker::Memory, None) => {
                 tracing::error!("a descriptor was to come and did not");
             }
-            (ToWorker::Warm(_) | ToWorker::Start(_) | ToWorker::Board | ToWorker::Meter, _) => {
+            (
+                ToWorker::Warm(_)
+                | ToWorker::Start(_)
+                | ToWorker::Board
+                | ToWorker::Home { .. }
+                | ToWorker::Keep { .. }
+                | ToWorker::Meter,
+                _,
+            ) => {
                 tracing::error!("the supervisor starts a second session in one worker");
             }
         }
