@@ -12,7 +12,7 @@ struct Sign(PathBuf);
 
 impl Sign {
     fn new(name: &str) -> Sign {
-        Sign(std::env::temp_dir().join(format!("outboard-e2e-{name}-{}", std::process::id())))
+        Sign(std::env::temp_dir().join(format!("outboard-e2e-end-of-{name}-{}", std::process::id())))
     }
 
     fn path(&self) -> &str {
