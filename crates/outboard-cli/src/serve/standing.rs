@@ -9,7 +9,7 @@ use outboard_server::supervisor::Config;
 pub(crate) struct Args {
     /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There are no new ones meanwhile; a second signal ends all
     /// at once.
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     drain: u64,
 }
 
