@@ -1,6 +1,7 @@
 //! `outboard serve` and the worker processes it starts.
 
 pub(crate) mod auth;
+mod compute_cache;
 mod confinement;
 mod observe;
 mod sharing;
@@ -61,6 +62,8 @@ pub(crate) struct Args {
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
+    #[command(flatten)]
+    compute_cache: compute_cache::Args,
     #[command(flatten)]
     pub(crate) confinement: confinement::Args,
     #[command(flatten)]
@@ -147,10 +150,6 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     }
     let mut worker = WorkerCommand::this_program(arguments);
     worker.cgroup = confinement.cgroup();
-    // NVIDIA's driver would look for it in the home folder of the server's user.
-    if let Some(folder) = confinement.cache("compute", None) {
-        worker.env.push((crate::driver::COMPUTE_CACHE.into(), folder.into()));
-    }
     let mut config = Config::new(with_port(&args.listen), worker);
     config.log_format = format;
     config.socket = match args.socket {
@@ -169,6 +168,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.auth.apply(&mut config);
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config, Path::new(&driver));
+    args.compute_cache.apply(&mut config, &confinement);
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }
 

@@ -60,7 +60,8 @@ fn said(output: &Output) -> String {
 
 /// A token, its name, and the fingerprint of the server that keeps its tokens in that folder.
 fn token(state: &str, flags: &[&str]) -> (String, String, String) {
-    let args = [&["token", "create", "--json", "--owner", "alice", "--state", state], flags].concat();
+    let owner: &[&str] = if flags.contains(&"--owner") { &[] } else { &["--owner", "alice"] };
+    let args = [&["token", "create", "--json", "--state", state], owner, flags].concat();
     let made = outboard(&args, &[]);
     assert!(made.status.success(), "{}", said(&made));
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
@@ -158,6 +159,29 @@ fn a_token_that_is_revoked_ends_its_sessions() {
     assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
     assert!(within(SOON, || server.workers().is_empty()), "its worker ends");
     assert!(within(SOON, || running.has_ended()), "its program is told");
+}
+
+/// Who waits in the queue has shown a token that was good then.
+#[test]
+fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (first, _, fingerprint) = token(&state, &[]);
+    let (second, id, _) = token(&state, &["--owner", "bob"]);
+    let server = strict(&state, &["--max-sessions", "1", "--queue", "1"]);
+    let known = |program: Program| program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_LOG", "1");
+    let holder = known(Program::new("endless").arg("4")).env("OUTBOARD_TOKEN", &first);
+    let mut holder = holder.start_through(&server);
+    holder.wait_for_line("running");
+    let waits = known(Program::new("vector_add")).env("OUTBOARD_TOKEN", &second);
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| waits.through(&server));
+        assert!(within(SOON, || server.log().contains("a client waits")), "{}", server.log());
+        assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
+        holder.kill();
+        waiting.join().expect("it ends")
+    });
+    assert!(!waiting.status.success() && waiting.stderr.contains("OB0402"), "{}", waiting.stderr);
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
-use outboard_client::link::{Choice, ConnectError};
+use outboard_client::link::{Choice, ConnectError, handshake};
+use outboard_transport::Transport;
+use outboard_transport::tcp::Tcp;
 use outboard_wire::handshake::{Purpose, RefusalCode};
 
 use super::parts::*;
@@ -19,6 +22,7 @@ macro_rules! scenarios {
 scenarios! {
     thousands_of_connections_that_never_speak_harm_nobody
     who_is_refused_and_does_not_go_keeps_nobody_out
+    those_who_only_ask_take_nobodys_place
 }
 
 /// Bytes of memory that a process has, or had at most.
@@ -113,4 +117,24 @@ fn who_is_refused_and_does_not_go_keeps_nobody_out() {
     let held = descriptors(server.child.id());
     assert!(held <= before + MAX_HELLOS + 40, "{held} descriptors for those who were refused, {before} before");
     drop(refused);
+}
+
+/// As many connections as one holder may ask with, and one more.
+fn those_who_only_ask_take_nobodys_place() {
+    const MOST: usize = 64;
+    let server = serve();
+    let ask = || {
+        let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
+        let hello = hello(Purpose::Management { devices: vec![] });
+        handshake(&*stream, &server.first_line, &hello, Instant::now() + PATIENCE).map(|_| stream)
+    };
+    let mut asking: Vec<_> = (0..MOST).map(|_| ask().unwrap()).collect();
+    match ask() {
+        Err(ConnectError::Refused { refusal, .. }) => assert_eq!(refusal.code, RefusalCode::OverLimit),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("more than {MOST} ask"),
+    }
+    works(&connect(&server.first_line, vec![]).unwrap().0);
+    asking.pop();
+    wait_until("room for one more", || ask().is_ok());
 }
