@@ -7,8 +7,8 @@ use std::path::PathBuf;
 #[group(skip)]
 pub(crate) struct Args {
     /// SHA-256 of the server's certificate; `outboard token fingerprint` prints it there. Also OUTBOARD_TLS_FINGERPRINT.
-    #[arg(long, value_name = "sha256:HEX", help_heading = "Who is who")]
-    fingerprint: Option<String>,
+    #[arg(long, visible_alias = "fingerprint", value_name = "sha256:HEX", help_heading = "Who is who")]
+    tls_fingerprint: Option<String>,
     /// Authorities that sign certificates of servers, in PEM. Also OUTBOARD_TLS_CA.
     #[arg(long, value_name = "FILE", help_heading = "Who is who")]
     tls_ca: Option<PathBuf>,
@@ -26,31 +26,81 @@ pub(crate) struct Args {
     tls: Option<String>,
 }
 
+/// A variable, and its value or that it is to be gone.
+type Change = (&'static str, Option<OsString>);
+
 impl Args {
     /// Sets the variables, for this process and the program that it becomes.
     pub(crate) fn set(&self) {
+        for (name, value) in self.changes() {
+            match value {
+                // SAFETY: nothing but the main thread exists yet.
+                Some(value) => unsafe { std::env::set_var(name, value) },
+                // SAFETY: as above.
+                None => unsafe { std::env::remove_var(name) },
+            }
+        }
+    }
+
+    /// What is to change. What is said here counts: what the environment says of the same matter in another way is gone.
+    fn changes(&self) -> Vec<Change> {
         // A program may run in another folder.
         let path = |path: &Option<PathBuf>| {
             path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string())
         };
+        let mut changes: Vec<Change> = Vec::new();
         if self.token_file.is_some() {
-            // What is said here counts.
-            // SAFETY: nothing but the main thread exists yet.
-            unsafe { std::env::remove_var("OUTBOARD_TOKEN") };
+            changes.push(("OUTBOARD_TOKEN", None));
         }
-        let settings: [(&str, Option<OsString>); 6] = [
-            ("OUTBOARD_TLS_FINGERPRINT", self.fingerprint.clone().map(OsString::from)),
+        // A fingerprint would win over authorities.
+        if self.tls_ca.is_some() {
+            changes.push(("OUTBOARD_TLS_FINGERPRINT", None));
+        }
+        if self.tls_fingerprint.is_some() {
+            changes.push(("OUTBOARD_TLS_CA", None));
+        }
+        let settings: [Change; 6] = [
+            ("OUTBOARD_TLS_FINGERPRINT", self.tls_fingerprint.clone().map(OsString::from)),
             ("OUTBOARD_TLS_CA", path(&self.tls_ca)),
             ("OUTBOARD_TLS_CERT", path(&self.tls_cert)),
             ("OUTBOARD_TLS_KEY", path(&self.tls_key)),
             ("OUTBOARD_TOKEN_FILE", path(&self.token_file)),
             ("OUTBOARD_TLS", self.tls.clone().map(OsString::from)),
         ];
-        for (name, value) in settings {
-            if let Some(value) = value {
-                // SAFETY: nothing but the main thread exists yet.
-                unsafe { std::env::set_var(name, value) };
-            }
-        }
+        changes.extend(settings.into_iter().filter(|(_, value)| value.is_some()));
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What becomes of variables by these flags, in the end.
+    fn changed(flags: &[&str]) -> BTreeMap<&'static str, Option<OsString>> {
+        let line = Line::try_parse_from(std::iter::once(&"x").chain(flags)).map_err(|error| error.to_string()).unwrap();
+        line.args.changes().into_iter().collect()
+    }
+
+    #[test]
+    fn a_flag_goes_before_whatever_the_environment_says_of_the_same_matter() {
+        assert!(changed(&[]).is_empty());
+        let is_gone = |flags: &[&str], name: &str| changed(flags).get(name) == Some(&None);
+        assert!(is_gone(&["--tls-ca", "/a"], "OUTBOARD_TLS_FINGERPRINT"));
+        assert!(is_gone(&["--fingerprint", "sha256:0"], "OUTBOARD_TLS_CA"));
+        assert!(is_gone(&["--token-file", "/t"], "OUTBOARD_TOKEN"));
+        let both = changed(&["--tls-ca", "/a", "--tls-fingerprint", "sha256:0", "--tls", "on"]);
+        let wanted = [("OUTBOARD_TLS", "on"), ("OUTBOARD_TLS_CA", "/a"), ("OUTBOARD_TLS_FINGERPRINT", "sha256:0")];
+        assert_eq!(both, wanted.map(|(name, value)| (name, Some(value.into()))).into());
     }
 }

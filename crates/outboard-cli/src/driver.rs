@@ -1,6 +1,7 @@
 //! Which driver library a server uses.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -101,19 +102,23 @@ pub(crate) fn check() -> String {
 /// The variable that tells NVIDIA's driver where to keep what it has compiled.
 pub(crate) const COMPUTE_CACHE: &str = "CUDA_CACHE_PATH";
 
-/// Where NVIDIA's driver keeps what it has compiled, as it says it does.
-fn compute_cache() -> Option<PathBuf> {
-    let set = std::env::var_os(COMPUTE_CACHE).filter(|path| !path.is_empty()).map(PathBuf::from);
-    set.or_else(|| {
-        Some(PathBuf::from(std::env::var_os("HOME").filter(|path| !path.is_empty())?).join(".nv/ComputeCache"))
-    })
+/// The variable that has it keep nothing.
+pub(crate) const NO_COMPUTE_CACHE: &str = "CUDA_CACHE_DISABLE";
+
+/// Where NVIDIA's driver keeps what it has compiled, as it says it does; `None` if it keeps nothing.
+fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if variable(NO_COMPUTE_CACHE).is_some_and(|value| value == "1") {
+        return None;
+    }
+    path(COMPUTE_CACHE).or_else(|| Some(path("HOME")?.join(".nv/ComputeCache")))
 }
 
 /// What a worker may do to this machine: it reads its libraries, and writes to the driver's cache and its own.
 fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&Path>) -> Sandbox {
     let folder = |path: &Path| path.canonicalize().ok()?.parent().map(Path::to_owned);
     let reads = libraries.into_iter().flatten().filter_map(folder).collect();
-    let caches = [compute_cache(), images.map(Path::to_owned)];
+    let caches = [compute_cache(|name| std::env::var_os(name)), images.map(Path::to_owned)];
     // Folders that cannot be made keep nothing: what they are for is done again each time.
     let writes = caches.into_iter().flatten().filter(|path| std::fs::create_dir_all(path).is_ok()).collect();
     Sandbox::new(mode, reads, writes)
@@ -143,4 +148,21 @@ pub(crate) fn work(
         None => setup,
     };
     worker::run(&sandbox, setup)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_writes_to_the_drivers_cache_only_if_there_is_one() {
+        let cache = |set: &[(&str, &str)]| {
+            compute_cache(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(cache(&[("HOME", "/users/a")]), Some("/users/a/.nv/ComputeCache".into()));
+        let both = [("HOME", "/users/a"), (COMPUTE_CACHE, "/cache")];
+        assert_eq!(cache(&both), Some("/cache".into()));
+        assert_eq!(cache(&[both[0], both[1], (NO_COMPUTE_CACHE, "1")]), None);
+        assert_eq!(cache(&[(COMPUTE_CACHE, "")]), None);
+    }
 }

@@ -165,7 +165,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             &check_port
         }
         ConnectError::Queued { .. } => "wait longer (OUTBOARD_QUEUE_TIMEOUT, in seconds), or use another server",
-        ConnectError::NothingToTrust { .. } | ConnectError::NotEncrypted { .. } => {
+        ConnectError::NothingToTrust { .. }
+        | ConnectError::TokenInTheClear { .. }
+        | ConnectError::NotEncrypted { .. } => {
             "`outboard token create` on the server's machine prints what a client needs; docs/security.md has all ways"
         }
         ConnectError::NotTrusted { .. } => {

@@ -1,6 +1,7 @@
 //! `outboard serve` and the worker processes it starts.
 
 pub(crate) mod auth;
+mod compute_cache;
 mod confinement;
 mod observe;
 mod sharing;
@@ -61,6 +62,8 @@ pub(crate) struct Args {
     /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
+    #[command(flatten)]
+    compute_cache: compute_cache::Args,
     #[command(flatten)]
     pub(crate) confinement: confinement::Args,
     #[command(flatten)]
@@ -147,10 +150,6 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     }
     let mut worker = WorkerCommand::this_program(arguments);
     worker.cgroup = confinement.cgroup();
-    // NVIDIA's driver would look for it in the home folder of the server's user.
-    if let Some(folder) = confinement.cache("compute", None) {
-        worker.env.push((crate::driver::COMPUTE_CACHE.into(), folder.into()));
-    }
     let mut config = Config::new(with_port(&args.listen), worker);
     config.log_format = format;
     config.socket = match args.socket {
@@ -169,6 +168,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.auth.apply(&mut config);
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config, Path::new(&driver));
+    args.compute_cache.apply(&mut config, &confinement);
     if args.standing.only_checks() {
         return Ok(());
     }
@@ -190,6 +190,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
             "make a token: `outboard token create --owner NAME`; or name who signs clients' certificates: --client-ca FILE; or, if everybody on this \
              network may use the GPU, say --allow-anonymous"
         }
+        ServeError::Auth(AuthError::Half { .. }) => {
+            "set both, on the command line, by variables or in the file; or neither"
+        }
         ServeError::Auth(_) => {
             "check the path, whose it is and what others may do to it; --state DIR names another folder"
         }
@@ -207,6 +210,13 @@ pub(crate) fn worker(args: &WorkerArgs) -> ! {
 pub(crate) fn check_driver() -> Result<()> {
     std::io::stdout().write_all(crate::driver::check().as_bytes()).into_diagnostic()
 }
+
+/// Times that people set. A hundred years are enough, and no clock overflows.
+pub(crate) fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(..=MOST_SECONDS)
+}
+
+const MOST_SECONDS: u64 = 100 * 366 * 24 * 60 * 60;
 
 /// Adds the usual port to an address that has none.
 pub(crate) fn with_port(address: &str) -> String {
@@ -236,6 +246,21 @@ mod tests {
         assert_eq!("none".parse(), Ok(Indices(vec![])));
         for text in ["", "0,", "gpu", "-1"] {
             assert!(text.parse::<Indices>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_no_clock_can_hold_is_refused() {
+        assert!(std::time::Instant::now().checked_add(std::time::Duration::from_secs(MOST_SECONDS)).is_some());
+        let serve = <Args as clap::Args>::augment_args(clap::Command::new("serve"));
+        let named = |arg: &&clap::Arg| {
+            arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("SECONDS")))
+        };
+        let flags: Vec<_> = serve.get_arguments().filter(named).filter_map(clap::Arg::get_long).collect();
+        assert!(flags.len() >= 3, "{flags:?}");
+        for flag in flags {
+            let with = |time: u64| serve.clone().try_get_matches_from(["serve".to_owned(), format!("--{flag}={time}")]);
+            assert!(with(MOST_SECONDS).is_ok() && with(u64::MAX).is_err(), "--{flag}");
         }
     }
 

@@ -47,7 +47,7 @@ enum What {
     /// Print the fingerprint by which clients recognise the server.
     Fingerprint {
         /// The certificate that `outboard serve --tls-cert` is given; without it the server's own.
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, env = "OUTBOARD_SERVE_TLS_CERT", hide_env = true, value_name = "FILE")]
         tls_cert: Option<PathBuf>,
     },
 }
@@ -76,7 +76,7 @@ struct Create {
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<String>,
     /// The certificate that `outboard serve --tls-cert` is given, for the same line; without it the server's own.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "OUTBOARD_SERVE_TLS_CERT", hide_env = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
@@ -201,8 +201,10 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
 fn text(token: &str, record: &Record, server: &str, fingerprint: &str) -> String {
     let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
     format!(
-        "Token {} of {}, good {until}. This is shown once:\n\n  {token}\n\nWhat its client needs:\n\n  \
-         export OUTBOARD_SERVER={server} OUTBOARD_TLS_FINGERPRINT={fingerprint} OUTBOARD_TOKEN={token}\n",
+        "Token {} of {}, good {until}. This is shown once:\n\n  {token}\n\nWhat its client needs, with the token in a file of its user's alone (paste \
+         it, then Ctrl-D):\n\n  (umask 077; cat > ~/.outboard-token)\n  \
+         export OUTBOARD_SERVER={server} OUTBOARD_TLS_FINGERPRINT={fingerprint} OUTBOARD_TOKEN_FILE=~/.outboard-token\n\nOUTBOARD_TOKEN holds the \
+         token itself, where nobody else sees the environment.\n",
         record.id, record.owner
     )
 }
@@ -292,9 +294,12 @@ mod tests {
         let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
         let (token, record) = tokens::create(&folder, "alice", None, limits).unwrap();
         let text = text(&token, &record, "gpu1", "sha256:00");
-        for part in
-            ["OUTBOARD_SERVER=gpu1 ", "OUTBOARD_TLS_FINGERPRINT=sha256:00 ", &format!("OUTBOARD_TOKEN={token}\n")]
-        {
+        for part in [
+            "OUTBOARD_SERVER=gpu1 ",
+            "OUTBOARD_TLS_FINGERPRINT=sha256:00 ",
+            "OUTBOARD_TOKEN_FILE=~/.outboard-token\n",
+            &format!("\n  {token}\n"),
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let state = record.state(Timestamp::now());

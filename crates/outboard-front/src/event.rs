@@ -47,7 +47,7 @@ static EVENTS: Table<Object> = Table::new(Kind::Event);
 /// The event of a handle.
 pub(crate) fn resolve(event: CUevent) -> Result<Live<Object>> {
     crate::state::ready()?;
-    EVENTS.look(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
+    EVENTS.look_again(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
 }
 
 /// The event of a handle, to be recorded by a launch. Such events take no times and are for this process alone.

@@ -17,6 +17,7 @@ use crate::border::{put, put_if, require};
 use crate::context::{Context, Here};
 use crate::handles::{self, Kind, Live, Table};
 use crate::module::Module;
+use crate::recent::Sign;
 
 mod configured;
 
@@ -139,7 +140,12 @@ pub(crate) fn forget(id: ContextId) {
 
 /// The function of a backend's name.
 pub(crate) fn by_id(id: u64) -> Result<Live<Function>> {
-    FUNCTIONS.look(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    FUNCTIONS.look_again(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// What shows that the function of a backend's name has ended.
+pub(crate) fn sign(id: u64) -> Option<Sign> {
+    FUNCTIONS.sign(id)
 }
 
 /// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.

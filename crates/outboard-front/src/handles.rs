@@ -3,13 +3,17 @@
 //! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of an address. Looking one up tells a live
 //! object from a destroyed or foreign one, which a real pointer could not.
 
+use std::any::Any;
 use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
 use outboard_abi::CUresult;
 use parking_lot::Mutex;
+
+use crate::recent::{self, Own, Sign};
 
 /// What a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +49,8 @@ const CHUNKS: usize = (INDEX_BITS - FIRST_BITS + 1) as usize;
 struct Slot<T> {
     /// Set before a value is, and changed only while there is none.
     generation: AtomicU64,
+    /// Counts the objects that came and went: odd while there is one.
+    life: AtomicU64,
     value: ArcSwapOption<T>,
 }
 
@@ -65,14 +71,29 @@ struct Slots {
 }
 
 /// A live object while it is looked at. One that is kept is cloned: that is an `Arc`.
-pub(crate) struct Live<T>(Guard<Option<Arc<T>>>);
+pub(crate) struct Live<T>(Held<T>);
+
+enum Held<T> {
+    Guard(Guard<Option<Arc<T>>>),
+    /// This thread keeps it.
+    Kept(Rc<Own<T>>),
+}
 
 impl<T> Live<T> {
     /// What a place holds, if anything.
     #[inline]
     pub(crate) fn of(place: &ArcSwapOption<T>) -> Option<Live<T>> {
         let value = place.load();
-        value.is_some().then_some(Live(value))
+        value.is_some().then_some(Live(Held::Guard(value)))
+    }
+
+    /// What this thread has kept under a handle, if that still stands for it.
+    #[inline]
+    pub(crate) fn kept(handle: u64) -> Option<Live<T>>
+    where
+        T: Any,
+    {
+        recent::find(handle).map(|kept| Live(Held::Kept(kept)))
     }
 }
 
@@ -81,8 +102,11 @@ impl<T> Deref for Live<T> {
 
     #[inline]
     fn deref(&self) -> &Arc<T> {
-        // Made of nothing else.
-        self.0.as_ref().unwrap_or_else(|| unreachable!("a live object is there"))
+        match &self.0 {
+            // Made of nothing else.
+            Held::Guard(value) => value.as_ref().unwrap_or_else(|| unreachable!("a live object is there")),
+            Held::Kept(value) => &value.0,
+        }
     }
 }
 
@@ -91,6 +115,44 @@ fn place(index: usize) -> (usize, usize) {
     let shifted = index + (1 << FIRST_BITS);
     let chunk = shifted.ilog2();
     ((chunk - FIRST_BITS) as usize, shifted - (1 << chunk))
+}
+
+impl<T> Slot<T> {
+    /// Takes the object out, if there is one. The table's lock is held.
+    fn end(&self) -> Option<Arc<T>> {
+        let value = self.value.swap(None)?;
+        self.life.fetch_add(1, Ordering::Release);
+        Some(value)
+    }
+
+    fn sign(&'static self) -> Option<Sign> {
+        let was = self.life.load(Ordering::Acquire);
+        (was % 2 == 1).then_some(Sign { number: &self.life, was })
+    }
+}
+
+impl<T: Any> Table<T> {
+    /// As [`Table::look`], for objects that hold nothing but memory: this thread keeps what it has looked up.
+    #[inline]
+    pub(crate) fn look_again(&'static self, handle: u64) -> Option<Live<T>> {
+        Live::kept(handle).or_else(|| self.look_and_keep(handle))
+    }
+
+    #[cold]
+    fn look_and_keep(&'static self, handle: u64) -> Option<Live<T>> {
+        // Before the object is looked for: if that is another one's by now, so is the sign.
+        let sign = self.sign(handle);
+        let object = self.look(handle)?;
+        match sign {
+            Some(sign) => Some(Live(Held::Kept(recent::keep(handle, [sign; 2], Arc::clone(&object))))),
+            None => Some(object),
+        }
+    }
+
+    /// What shows that the object of a handle, which is looked up afterwards, has ended.
+    pub(crate) fn sign(&'static self, handle: u64) -> Option<Sign> {
+        self.slot(decode(self.kind, handle)?.1)?.sign()
+    }
 }
 
 impl<T> Table<T> {
@@ -125,7 +187,7 @@ impl<T> Table<T> {
             None => return None,
         };
         let (chunk, at) = place(index);
-        let empty = || Slot { generation: AtomicU64::new(0), value: ArcSwapOption::empty() };
+        let empty = || Slot { generation: AtomicU64::new(0), life: AtomicU64::new(0), value: ArcSwapOption::empty() };
         let chunk =
             self.chunks.get(chunk)?.get_or_init(|| (0..1usize << FIRST_BITS << chunk).map(|_| empty()).collect());
         let slot = chunk.get(at)?;
@@ -140,6 +202,7 @@ impl<T> Table<T> {
             && let Some(slot) = self.slot(index)
         {
             slot.value.store(Some(value));
+            slot.life.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -170,7 +233,7 @@ impl<T> Table<T> {
         let (generation, index) = decode(self.kind, handle)?;
         let mut slots = self.slots.lock();
         let slot = self.slot(index).filter(|slot| slot.generation.load(Ordering::Relaxed) == generation)?;
-        let value = slot.value.swap(None)?;
+        let value = slot.end()?;
         slots.free.push(index);
         Some(value)
     }
@@ -182,7 +245,7 @@ impl<T> Table<T> {
         for index in 0..slots.next {
             let Some(slot) = self.slot(index) else { continue };
             if slot.value.load().as_deref().is_some_and(&doomed) {
-                ended.push(slot.value.swap(None));
+                ended.push(slot.end());
                 slots.free.push(index);
             }
         }
@@ -263,10 +326,39 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_a_thread_keeps_ends_with_its_handle_even_if_that_comes_back() {
+        static TABLE: Table<u64> = Table::new(Kind::Descriptor);
+        let first = *TABLE.insert(|handle| handle).unwrap();
+        assert_eq!(TABLE.look_again(first).map(|found| **found), Some(first));
+        assert_eq!(TABLE.look_again(first).map(|found| **found), Some(first));
+        TABLE.remove(first);
+        assert!(TABLE.look_again(first).is_none());
+        // Until the slot's generations begin anew.
+        let mut count = 0_u64;
+        loop {
+            let mut handle = 0;
+            let make = |made| {
+                handle = made;
+                count
+            };
+            TABLE.insert(make).unwrap();
+            if handle == first {
+                break;
+            }
+            TABLE.remove(handle);
+            count += 1;
+        }
+        assert_eq!(TABLE.look_again(first).map(|found| **found), Some(count));
+        TABLE.remove_where(|_| true);
+        assert!(TABLE.look_again(first).is_none());
+    }
+
     /// A handle must never give the object of another one, whoever makes and ends objects meanwhile.
     #[test]
     fn a_stale_handle_finds_nothing_while_others_come_and_go() {
-        let table = Table::new(Kind::Event);
+        static TABLE: Table<u64> = Table::new(Kind::Event);
+        let table = &TABLE;
         let newest = AtomicU64::new(0);
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -274,7 +366,7 @@ mod tests {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         let handle = newest.load(Ordering::Acquire);
-                        if let Some(found) = table.look(handle) {
+                        for found in [table.look(handle), table.look_again(handle)].into_iter().flatten() {
                             assert_eq!(**found, handle);
                         }
                     }

@@ -135,15 +135,17 @@ pub(crate) unsafe fn with_params<R>(
     for (index, (offset, size)) in function.info.params.iter().enumerate() {
         // SAFETY: the program gives one pointer for each parameter.
         let param = unsafe { params.add(index).read() }.cast_const().cast::<u8>();
-        require(!param.is_null())?;
-        let target = &mut buffer[*offset as usize..][..*size as usize];
-        // SAFETY: the program points to a value of the parameter's type, whose size the image gives. Most are of two sizes, for which a copy of any
-        // size takes much longer than one that the compiler knows.
+        let (at, len) = (*offset as usize, *size as usize);
+        // `param_bytes` is where the last one ends.
+        require(!param.is_null() && at + len <= buffer.len())?;
+        // SAFETY: the program points to a value of the parameter's type, whose size the image gives, and the buffer has room for it. Most are of two
+        // sizes, for which a copy of any size takes much longer than a number that is read and written.
         unsafe {
-            match target.len() {
-                8 => core::ptr::copy_nonoverlapping(param, target.as_mut_ptr(), 8),
-                4 => core::ptr::copy_nonoverlapping(param, target.as_mut_ptr(), 4),
-                len => core::ptr::copy_nonoverlapping(param, target.as_mut_ptr(), len),
+            let target = buffer.as_mut_ptr().add(at);
+            match len {
+                8 => target.cast::<u64>().write_unaligned(param.cast::<u64>().read_unaligned()),
+                4 => target.cast::<u32>().write_unaligned(param.cast::<u32>().read_unaligned()),
+                len => core::ptr::copy_nonoverlapping(param, target, len),
             }
         }
     }

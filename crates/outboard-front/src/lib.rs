@@ -52,6 +52,7 @@ pub mod proc_address;
 pub mod profile;
 pub mod profiler;
 mod ranges;
+mod recent;
 pub mod reference;
 mod refusals;
 mod state;

@@ -22,6 +22,7 @@ use crate::handles::{Kind, Live, Table};
 use crate::image::{self, Parts};
 use crate::jit;
 use crate::module::{self, Module};
+use crate::recent;
 
 /// An image and the contexts it is loaded into.
 pub(crate) struct Library {
@@ -161,7 +162,19 @@ pub(crate) fn in_current_context<D: Driver>(handle: u64) -> Result<Live<Function
 
 /// The function that the kernel of a handle is in a context.
 pub(crate) fn in_context<D: Driver>(handle: u64, here: &Here) -> Result<Live<Function>> {
-    KERNELS.look(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)
+    if let Some(function) = Live::<Function>::kept(handle)
+        && function.ctx == here.id
+    {
+        return Ok(function);
+    }
+    let kernel = KERNELS.sign(handle);
+    let function = KERNELS.look(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)?;
+    if let (Some(kernel), Some(own)) = (kernel, function::sign(function.handle))
+        && function::by_id(function.handle).is_ok()
+    {
+        recent::keep(handle, [kernel, own], Arc::clone(&function));
+    }
+    Ok(function)
 }
 
 fn library(library: CUlibrary) -> Result<Arc<Library>> {

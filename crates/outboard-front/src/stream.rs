@@ -92,7 +92,7 @@ pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
         }
         handle => {
             crate::state::ready()?;
-            let object = STREAMS.look(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            let object = STREAMS.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             let here = object.context.live()?;
             Ok((here, Stream::Created(ObjectId(handle))))
         }
@@ -184,7 +184,7 @@ fn facts(stream: CUstream) -> Result<(&'static Context, u32, i32)> {
     match stream as u64 {
         0 | LEGACY | PER_THREAD => Ok((context::current()?.named(), 0, 0)),
         handle => {
-            let object = STREAMS.look(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            let object = STREAMS.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             Ok((object.context, object.flags, object.priority.load(Ordering::Relaxed)))
         }
     }

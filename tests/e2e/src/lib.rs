@@ -3,9 +3,11 @@
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
 
 mod program;
+mod recording;
 mod server;
 
 pub use program::{Case, Outcome, Program, Running, suite};
+pub use recording::Recording;
 pub use server::{Server, is_alive, processes_below};
 
 use std::path::{Path, PathBuf};

@@ -29,9 +29,16 @@ impl Folder {
         self.0.join(name).to_str().expect("a plain path").to_owned()
     }
 
+    /// A file that only its user can read: it may be a key.
     fn write(&self, name: &str, text: &str) -> String {
         std::fs::write(self.0.join(name), text).expect("the file can be written");
+        self.allow(name, 0o600);
         self.path(name)
+    }
+
+    fn allow(&self, name: &str, mode: u32) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(self.0.join(name), mode).expect("it is the test's own");
     }
 }
 
@@ -53,7 +60,8 @@ fn said(output: &Output) -> String {
 
 /// A token, its name, and the fingerprint of the server that keeps its tokens in that folder.
 fn token(state: &str, flags: &[&str]) -> (String, String, String) {
-    let args = [&["token", "create", "--json", "--owner", "alice", "--state", state], flags].concat();
+    let owner: &[&str] = if flags.contains(&"--owner") { &[] } else { &["--owner", "alice"] };
+    let args = [&["token", "create", "--json", "--state", state], owner, flags].concat();
     let made = outboard(&args, &[]);
     assert!(made.status.success(), "{}", said(&made));
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
@@ -153,6 +161,29 @@ fn a_token_that_is_revoked_ends_its_sessions() {
     assert!(within(SOON, || running.has_ended()), "its program is told");
 }
 
+/// Who waits in the queue has shown a token that was good then.
+#[test]
+fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (first, _, fingerprint) = token(&state, &[]);
+    let (second, id, _) = token(&state, &["--owner", "bob"]);
+    let server = strict(&state, &["--max-sessions", "1", "--queue", "1"]);
+    let known = |program: Program| program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_LOG", "1");
+    let holder = known(Program::new("endless").arg("4")).env("OUTBOARD_TOKEN", &first);
+    let mut holder = holder.start_through(&server);
+    holder.wait_for_line("running");
+    let waits = known(Program::new("vector_add")).env("OUTBOARD_TOKEN", &second);
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| waits.through(&server));
+        assert!(within(SOON, || server.log().contains("a client waits")), "{}", server.log());
+        assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
+        holder.kill();
+        waiting.join().expect("it ends")
+    });
+    assert!(!waiting.status.success() && waiting.stderr.contains("OB0402"), "{}", waiting.stderr);
+}
+
 #[test]
 fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
     let folder = Folder::new();
@@ -186,13 +217,53 @@ fn who_encrypts_meets_who_does_not_and_is_told() {
     let (token, _, fingerprint) = token(&state, &[]);
     let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
     let server = strict(&state, &[]);
-    expect_code(&devices(&server, &[known[1]]), "OB0405");
+    expect_code(&devices(&server, &[]), "OB0405");
     expect_code(&devices(&server, &[known[0], known[1], ("OUTBOARD_TLS", "off")]), "OB0405");
     expect_code(&devices(&server, &[known[1], ("OUTBOARD_TLS", "on")]), "OB0404");
     expect_code(&devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", "sha256:5"), known[1]]), "OB0406");
-    let plain = Server::start_with(&["--driver", "cpu", "--tls", "off"], &[]);
+    let plain = Server::start_with(&["--driver", "cpu", "--tls", "off", "--state", &state], &[]);
     expect_code(&devices(&plain, &known[..1]), "OB0405");
     assert!(devices(&plain, &[]).status.success(), "on loopback nobody asks for more");
+    // Whoever has the port would have the token.
+    let text = expect_code(&devices(&plain, &[known[1]]), "OB0404");
+    assert!(text.contains("in the clear"), "{text}");
+    assert!(devices(&plain, &[known[1], ("OUTBOARD_TLS", "off")]).status.success(), "who says so in as many words");
+    let text = expect_code(&devices(&plain, &[("OUTBOARD_TLS", "yes")]), "OB0406");
+    assert!(text.contains("`yes`") && text.contains("auto, on or off"), "{text}");
+}
+
+/// Nobody but the server hears of a token, even if the server is not there and somebody else listens at its port.
+#[test]
+fn a_token_is_not_told_to_whoever_has_the_port() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let heard = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client comes");
+        stream.set_read_timeout(Some(SOON)).expect("a limit");
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    });
+    let token = format!("obt_{}", "5".repeat(64));
+    expect_code(&outboard(&["devices", "--server", &address], &[("OUTBOARD_TOKEN", &token)]), "OB0404");
+    assert_eq!(heard.join().expect("the listener goes on"), b"", "the client hangs up without a word");
+}
+
+#[test]
+fn a_key_that_others_can_read_is_none() {
+    let folder = Folder::new();
+    let [certificate, key] = Authority::new("ours").sign(&folder, "server", 2100);
+    folder.allow("server.key", 0o644);
+    let serve = ["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--tls-cert", &certificate];
+    let text = expect_code(&outboard(&[&serve[..], &["--tls-key", &key]].concat(), &[]), "OB0704");
+    assert!(text.contains("chmod 600"), "{text}");
+    // Half of the pair by a variable.
+    let half = [("OUTBOARD_SERVE_TLS_CERT", certificate.as_str())];
+    let text = expect_code(
+        &outboard(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none"], &half),
+        "OB07",
+    );
+    assert!(text.contains("--tls-key"), "{text}");
 }
 
 #[test]

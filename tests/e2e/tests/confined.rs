@@ -44,6 +44,25 @@ fn workers_are_in_their_sandbox_unless_told_otherwise() {
     }
 }
 
+/// A cache of code that all workers write is none for clients who are nothing to each other.
+#[test]
+fn workers_share_compiled_code_only_among_clients_that_are_one() {
+    let state = std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
+    let state = state.to_str().expect("the folder's name is text");
+    let is_off = |flags: &[&str]| {
+        let all = [&["--driver", "cpu", "--state", state], flags].concat();
+        let server = Server::start_with(&all, &[]);
+        let mut program = Program::new("endless").arg("4").start_through(&server);
+        program.wait_for_line("running");
+        let environment = fs::read(format!("/proc/{}/environ", server.only_worker())).expect("the worker runs");
+        program.kill();
+        environment.split(|byte| *byte == 0).any(|line| line == b"CUDA_CACHE_DISABLE=1")
+    };
+    assert!(!is_off(&[]) && is_off(&["--compute-cache", "off"]));
+    assert!(is_off(&["--socket-access", "all"]), "other users of this machine");
+    assert!(!is_off(&["--socket-access", "all", "--compute-cache", "shared"]), "unless told so");
+}
+
 /// Root's server can give its workers another user; anybody else's says that it cannot.
 #[test]
 fn workers_can_have_a_user_of_their_own() {

@@ -226,6 +226,8 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
     report.expect("access", "warn");
     let key = rcgen::KeyPair::generate().expect("a key can be made");
     std::fs::write(text("key.pem"), key.serialize_pem()).expect("it can be written");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(text("key.pem"), private).expect("it is the test's own");
     let certificate = |year: i32| {
         let mut params = rcgen::CertificateParams::new(["gpu1".to_owned()]).expect("a name");
         (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));

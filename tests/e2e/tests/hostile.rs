@@ -1,11 +1,9 @@
 //! Clients that send something else than they should: what a real program sent is recorded, changed and sent again.
 //! Each session ends in an error of its own; the server serves others all the while.
 
-use outboard_e2e::{Program, Server};
-use outboard_wire::handshake::{HELLO_LIMIT, Hello, Preamble, Purpose, VERSION};
+use outboard_e2e::{Program, Recording, Server};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// Sessions with changed bytes.
@@ -14,60 +12,6 @@ const SESSIONS: usize = 240;
 const BETWEEN: usize = 60;
 /// A session that gets nonsense, and then the end of the stream, ends within this time.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// What one connection of a program sent.
-type Sent = Arc<Mutex<Vec<Vec<u8>>>>;
-
-/// Passes connections on to the server and keeps what clients send. Returns its address.
-fn recorder(server: &str, sent: &Sent) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("its address").to_string();
-    let (server, sent) = (server.to_owned(), Arc::clone(sent));
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let upstream = TcpStream::connect(&server).expect("the server listens");
-            let index = {
-                let mut all = sent.lock().expect("no thread panics with it");
-                all.push(Vec::new());
-                all.len() - 1
-            };
-            let (mut from_server, mut to_client) =
-                (upstream.try_clone().expect("a clone"), client.try_clone().expect("a clone"));
-            std::thread::spawn(move || {
-                let _ = std::io::copy(&mut from_server, &mut to_client);
-                let _ = to_client.shutdown(Shutdown::Both);
-            });
-            let (sent, mut from_client, mut to_server) = (Arc::clone(&sent), client, upstream);
-            std::thread::spawn(move || {
-                let mut piece = [0; 65536];
-                while let Ok(count @ 1..) = from_client.read(&mut piece) {
-                    sent.lock().expect("no thread panics with it")[index].extend_from_slice(&piece[..count]);
-                    if to_server.write_all(&piece[..count]).is_err() {
-                        break;
-                    }
-                }
-                let _ = to_server.shutdown(Shutdown::Both);
-            });
-        }
-    });
-    address
-}
-
-/// All that a program sent on the connection that carries its commands, and the length of the hello before them.
-fn recording(server: &Server, program: &str) -> (Vec<u8>, usize) {
-    let sent = Sent::default();
-    let address = recorder(server.address(), &sent);
-    Program::new(program).through_list(&address).expect_success(program);
-    let connections = sent.lock().expect("no thread panics with it").clone();
-    let session = connections.into_iter().find_map(|bytes| {
-        let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>()?;
-        let preamble = Preamble::decode(head, HELLO_LIMIT).ok()?;
-        let hello = Hello::decode(&preamble, body.get(..preamble.len as usize)?, VERSION).ok()?;
-        matches!(hello.purpose, Purpose::Session { .. })
-            .then(|| (bytes.clone(), Preamble::SIZE + preamble.len as usize))
-    });
-    session.expect("the program opened a session")
-}
 
 /// Numbers without meaning, the same in every run (splitmix64).
 struct Random(u64);
@@ -134,12 +78,12 @@ fn send(server: &str, bytes: &[u8]) {
 fn changed_sessions_end_alone() {
     let server = Server::start();
     let recordings = ["vector_add", "streams_events", "symbols", "virtual_memory", "memory_pools"]
-        .map(|program| recording(&server, program));
+        .map(|program| Recording::of(&server, program));
     let mut neighbour = Program::new("endless").start_through(&server);
     neighbour.wait_for_line("running");
     let mut random = Random(2026);
     for session in 0..SESSIONS {
-        let (bytes, hello) = &recordings[session % recordings.len()];
+        let Recording { bytes, hello } = &recordings[session % recordings.len()];
         // One in ten changes the hello, too.
         let first = if session % 10 == 0 { 0 } else { *hello };
         send(server.address(), &change(bytes, first, &mut random));

@@ -114,6 +114,27 @@ fn commands_for_the_server_find_what_its_settings_say() {
     let output = outboard(&["token", "create", "--owner", "me", "--config", file.path()], &[]);
     assert!(output.status.success(), "{}", said(&output.stderr));
     assert!(state.is_dir(), "the token is where the server looks for it");
+    let fingerprint = |file: &Configuration| {
+        let output = outboard(&["token", "fingerprint", "--config", file.path()], &[]);
+        assert!(output.status.success(), "{}", said(&output.stderr));
+        said(&output.stdout)
+    };
+    let own = fingerprint(&file);
+    // Another certificate, as the one of an authority would be.
+    let other = state.join("other");
+    let other_file = Configuration::new("other", &format!("[serve]\nstate = \"{}\"\n", other.display()));
+    let theirs = fingerprint(&other_file);
+    let (certificate, key) = (other.join("server.crt"), other.join("server.key"));
+    let text = format!(
+        "[serve]\nstate = \"{}\"\ntls-cert = \"{}\"\ntls-key = \"{}\"\n",
+        state.display(),
+        certificate.display(),
+        key.display()
+    );
+    let named = Configuration::new("named", &text);
+    assert!(own != theirs && fingerprint(&named) == theirs, "it is the one that the server shows");
+    let output = outboard(&["token", "create", "--owner", "me", "--config", named.path()], &[]);
+    assert!(said(&output.stdout).contains(theirs.trim()), "{}", said(&output.stdout));
     let _ = std::fs::remove_dir_all(&state);
 }
 

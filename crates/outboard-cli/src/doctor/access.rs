@@ -40,7 +40,7 @@ pub(super) fn check(config: &auth::Config, address: SocketAddr) -> Vec<Finding> 
         }
         Ok(()) => findings.push(Finding::ok(CHECK, "clients show a token or a certificate, over TLS")),
     }
-    let files = config.certificate.iter().map(|(certificate, _)| certificate).chain(&config.client_ca);
+    let files = config.certificate.iter().chain(&config.client_ca);
     findings.extend(files.map(|file| expiry(file, now())));
     findings
 }

@@ -58,7 +58,7 @@ impl Args {
             TlsChoice::Off => Tls::Off,
         };
         let mut auth = outboard_server::auth::Config { tls, ..outboard_server::auth::Config::default() };
-        auth.certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        (auth.certificate, auth.key) = (self.tls_cert.clone(), self.tls_key.clone());
         auth.client_ca = self.client_ca.clone();
         auth.state = state_folder(self.state.clone());
         auth.allow_anonymous = self.allow_anonymous;

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     oversubscribe: bool,
     /// After how many seconds without a call a session is idle.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     idle: u64,
     /// The most memory of the host that suspended sessions may take. Without it, what is free there.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "off", value_name = "N|off")]
     queue: Queue,
     /// How many seconds each of them may wait.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     queue_time: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use outboard_server::supervisor::standing::{Folder, Program};
 pub(crate) struct Args {
     /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There are no new ones meanwhile; a second signal ends all
     /// at once.
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     drain: u64,
     /// Where the server notes what the next one at its address needs to go on with its sessions, should it be killed or replaced; `none`: sessions end
     /// with their server. Without it the folder outboard of $XDG_RUNTIME_DIR or /run.

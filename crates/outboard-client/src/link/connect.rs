@@ -91,6 +91,15 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// A token would be told to whoever listens there.
+    #[error(
+        "the token would go in the clear to whoever listens at {address}: set OUTBOARD_TLS_FINGERPRINT to what `outboard token fingerprint` prints on \
+         the server's machine, or OUTBOARD_TLS_CA; or, where only the server can listen, OUTBOARD_TLS=off"
+    )]
+    TokenInTheClear {
+        /// The address.
+        address: String,
+    },
     /// Whoever answered is not the server that is meant, or what the client has shown was refused by the rules of TLS.
     #[error("{address}: the connection cannot be trusted: {error}")]
     NotTrusted {
@@ -125,7 +134,7 @@ impl ConnectError {
             ConnectError::Refused { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
-            ConnectError::NothingToTrust { .. } => Code::NothingToTrust,
+            ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => Code::NothingToTrust,
             ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,
             ConnectError::NotEncrypted { .. } => Code::NotEncrypted,
             ConnectError::Security(_) => Code::BadCredentials,
@@ -226,10 +235,11 @@ pub fn open(
     mut turn: Turn<'_>,
 ) -> Result<Opened, ConnectError> {
     let mut hello = hello.clone();
-    if let Some(token) = security.token(&mut hello.purpose).map_err(ConnectError::Security)? {
+    let config = security.encryption(&*stream, address)?;
+    if let Some(token) = security.token_for(&mut hello.purpose, &*stream, address, config.is_some())? {
         hello.more.set(TOKEN, &token);
     }
-    let Some(config) = security.encryption(&*stream, address)? else {
+    let Some(config) = config else {
         let welcome = handshake_in_turn(&*stream, address, &hello, deadline, &mut turn)?;
         return Ok(Opened { stream, welcome, secured: None });
     };

@@ -33,6 +33,8 @@ pub enum Tls {
 pub struct Security {
     /// Whether the connection is encrypted. Environment: `OUTBOARD_TLS`, `auto`, `on` or `off`.
     pub tls: Tls,
+    /// What `OUTBOARD_TLS` says, if it is none of these: then there is no connection, as nobody knows what was meant.
+    pub unknown_tls: Option<String>,
     /// SHA-256 of the server's certificate. Environment: `OUTBOARD_TLS_FINGERPRINT`.
     pub fingerprint: Option<String>,
     /// Authorities that sign certificates of servers, in PEM. Environment: `OUTBOARD_TLS_CA`.
@@ -72,6 +74,9 @@ pub enum SecurityError {
     /// A certificate without key, or the other way round.
     #[error("OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY belong together: set both or neither")]
     Half,
+    /// Nobody knows whether to encrypt.
+    #[error("OUTBOARD_TLS is `{0}`; it can be auto, on or off")]
+    Mode(String),
     /// The fingerprint is none.
     #[error("OUTBOARD_TLS_FINGERPRINT: {0}")]
     Fingerprint(SetupError),
@@ -85,12 +90,15 @@ impl Security {
     pub fn from_env() -> Security {
         let text = |name| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
         let path = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let (tls, unknown_tls) = match text("OUTBOARD_TLS").as_deref().map(str::trim) {
+            None | Some("auto") => (Tls::Auto, None),
+            Some("on") => (Tls::On, None),
+            Some("off") => (Tls::Off, None),
+            Some(other) => (Tls::Auto, Some(other.to_owned())),
+        };
         Security {
-            tls: match text("OUTBOARD_TLS").as_deref().map(str::trim) {
-                Some("on") => Tls::On,
-                Some("off") => Tls::Off,
-                _ => Tls::Auto,
-            },
+            tls,
+            unknown_tls,
             fingerprint: text("OUTBOARD_TLS_FINGERPRINT"),
             authorities: path("OUTBOARD_TLS_CA"),
             certificate: path("OUTBOARD_TLS_CERT"),
@@ -106,6 +114,9 @@ impl Security {
         stream: &dyn Stream,
         address: &str,
     ) -> Result<Option<Arc<ClientConfig>>, ConnectError> {
+        if let Some(unknown) = &self.unknown_tls {
+            return Err(ConnectError::Security(SecurityError::Mode(unknown.clone())));
+        }
         let known = self.fingerprint.is_some() || self.authorities.is_some();
         let wanted = match self.tls {
             Tls::Off => false,
@@ -145,8 +156,25 @@ impl Security {
         }
     }
 
-    /// The token for a hello that starts something, if there is one.
-    pub(super) fn token(&self, purpose: &mut Purpose) -> Result<Option<Token>, SecurityError> {
+    /// The token for a hello that starts something, if there is one. It goes in the clear only where `OUTBOARD_TLS=off` says so, or to a socket of this
+    /// machine: any of its users may listen at a port while the server does not.
+    pub(super) fn token_for(
+        &self,
+        purpose: &mut Purpose,
+        stream: &dyn Stream,
+        address: &str,
+        encrypted: bool,
+    ) -> Result<Option<Token>, ConnectError> {
+        let token = self.token(purpose).map_err(ConnectError::Security)?;
+        let may_be_told = encrypted || self.tls == Tls::Off || !is_over_a_network(stream);
+        if token.is_some() && !may_be_told {
+            return Err(ConnectError::TokenInTheClear { address: address.to_owned() });
+        }
+        Ok(token)
+    }
+
+    /// The token, if there is one to be shown.
+    fn token(&self, purpose: &mut Purpose) -> Result<Option<Token>, SecurityError> {
         if purpose.keyed().is_some() {
             return Ok(None);
         }
@@ -177,6 +205,7 @@ fn certificates(variable: &'static str, path: &Path) -> Result<Vec<CertificateDe
     if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
 }
 
+/// Whether there is more between the two ends than the system.
 fn is_over_a_network(stream: &dyn Stream) -> bool {
     stream.transport() == "tcp"
 }

@@ -43,7 +43,7 @@ fn run(shared: &Shared) {
         let now = Instant::now();
         if pending == 0 {
             if now.duration_since(*idle_since.get_or_insert(now)) < shared.config.spin {
-                pause(now);
+                pause_until(now + LOOK);
                 continue;
             }
             burst = None;
@@ -58,7 +58,7 @@ fn run(shared: &Shared) {
             let _ = shared.flush();
             burst.sent(now);
         } else {
-            pause(now);
+            pause_until(burst.next_look(now));
         }
     }
 }
@@ -92,6 +92,12 @@ impl Burst {
         is_due && self.sent.is_none_or(|sent| now.duration_since(sent) >= GAP)
     }
 
+    /// When to look again: each look takes the queue's size from the processor of who posts, so not before anything can come of it.
+    fn next_look(&self, now: Instant) -> Instant {
+        let soon = now + LOOK;
+        self.sent.map_or(soon, |sent| soon.max(sent + GAP))
+    }
+
     fn sent(&mut self, now: Instant) {
         self.sent = Some(now);
         self.first_seen = None;
@@ -100,8 +106,8 @@ impl Burst {
 }
 
 /// Passes the time until the next look is due, and lets others have the processor.
-fn pause(since: Instant) {
-    while since.elapsed() < LOOK {
+fn pause_until(time: Instant) {
+    while Instant::now() < time {
         std::thread::yield_now();
     }
 }

@@ -7,7 +7,7 @@ use rcgen::{Certificate, CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::{AuthError, own_folder, write_secret};
+use super::{AuthError, lock, own_folder, read_secret, write_secret};
 
 /// Certificates from the server's own to that of an authority, and the key.
 pub(crate) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -45,9 +45,7 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
     let failed = |error: &dyn std::fmt::Display| AuthError::file("the folder", state, error);
     own_folder(state).map_err(|error| failed(&error))?;
     // A server and a command may be here at once.
-    let lock = std::fs::File::options().create(true).write(true).truncate(false).open(state.join("server.lock"));
-    let lock = lock.map_err(|error| failed(&error))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| failed(&error))?;
+    let _held = lock(&state.join("server.lock")).map_err(|error| failed(&error))?;
     if !is_there(state) {
         let (text, made) = make().map_err(|error| failed(&error)).map(|(made, key)| (made.pem(), key))?;
         write_secret(&key, made.serialize_pem().as_bytes()).map_err(|error| failed(&error))?;
@@ -78,8 +76,10 @@ pub fn expires(path: &Path) -> Result<i64, AuthError> {
 /// A chain and its key from two files in PEM.
 pub(crate) fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthError> {
     let chain = read_certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| AuthError::file("the key", key, error))?;
-    Ok((chain, key))
+    let failed = |error: &dyn std::fmt::Display| AuthError::file("the key", key, error);
+    let secret = read_secret(key).map_err(|error| failed(&error))?;
+    let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|error| failed(&error))?;
+    Ok((chain, secret))
 }
 
 /// A chain from what [`for_a_session`] has made.

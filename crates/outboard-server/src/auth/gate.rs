@@ -57,6 +57,10 @@ impl Gate {
     /// For a server that listens there.
     pub(crate) fn open(config: &Config, address: SocketAddr) -> Result<Gate, AuthError> {
         let public = !is_this_machine(address.ip());
+        if let Some(state) = config.state.as_deref().filter(|state| state.exists()) {
+            // Whoever can write there could put another key or other tokens in place.
+            super::own_folder(state).map_err(|error| AuthError::file("the folder", state, error))?;
+        }
         let tokens = config.state.as_deref().map(Known::open);
         if let Some((tokens, state)) = tokens.as_ref().zip(config.state.as_deref())
             && let Some(problem) = tokens.problem()
@@ -151,10 +155,12 @@ impl Gate {
 
 /// What encrypts with the server's certificate; the one of its own making is made only if it is `wanted`.
 fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthError> {
-    let (certificate, key) = match (&config.certificate, config.state.as_deref()) {
-        (Some(given), _) => given.clone(),
-        (None, Some(state)) if wanted || certificate::is_there(state) => certificate::own(state)?,
-        (None, _) => return Ok(None),
+    let (certificate, key) = match (&config.certificate, &config.key, config.state.as_deref()) {
+        (Some(certificate), Some(key), _) => (certificate.clone(), key.clone()),
+        (Some(_), None, _) => return Err(AuthError::Half { given: "--tls-cert" }),
+        (None, Some(_), _) => return Err(AuthError::Half { given: "--tls-key" }),
+        (None, None, Some(state)) if wanted || certificate::is_there(state) => certificate::own(state)?,
+        (None, None, _) => return Ok(None),
     };
     let clients = config.client_ca.as_deref().map(clients::verifier).transpose()?;
     let (chain, secret) = read_chain(&certificate, &key)?;
@@ -213,6 +219,25 @@ mod tests {
             open(&Config { allow_anonymous: true, ..Config::default() }, PUBLIC),
             Err(AuthError::NoCertificate)
         ));
+    }
+
+    #[test]
+    fn half_a_pair_and_a_folder_of_others_are_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let state = folder("half");
+        create(&state, "alice", None, Limits::default()).unwrap();
+        let config = Config { state: Some(state.clone()), ..Config::default() };
+        for address in [LOOPBACK, PUBLIC] {
+            let half = Config { certificate: Some("/x.crt".into()), ..config.clone() };
+            assert!(matches!(open(&half, address), Err(AuthError::Half { given: "--tls-cert" })));
+            let half = Config { key: Some("/x.key".into()), ..config.clone() };
+            assert!(matches!(open(&half, address), Err(AuthError::Half { given: "--tls-key" })));
+        }
+        assert!(open(&config, PUBLIC).is_ok());
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = open(&config, LOOPBACK).map(drop).unwrap_err().to_string();
+        assert!(error.contains("others than its user can write"), "{error}");
+        std::fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]

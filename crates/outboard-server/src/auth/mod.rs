@@ -7,7 +7,10 @@ mod clients;
 mod gate;
 pub mod tokens;
 
-use std::path::PathBuf;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use outboard_wire::Code;
 
@@ -30,8 +33,10 @@ pub enum Tls {
 pub struct Config {
     /// Whether connections are encrypted.
     pub tls: Tls,
-    /// The server's certificate and key, in PEM. Without them it has one of its own making in its folder.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The server's certificate, in PEM. Without it, the server has one of its own making in its folder.
+    pub certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    pub key: Option<PathBuf>,
     /// Authorities whose certificates clients may show, in PEM.
     pub client_ca: Option<PathBuf>,
     /// The folder where the server keeps its certificate and the tokens; without it, there are neither.
@@ -64,6 +69,12 @@ pub enum AuthError {
         /// What is wrong.
         reason: String,
     },
+    /// Only one of a pair is named.
+    #[error("--tls-cert and --tls-key belong together, and only {given} is set")]
+    Half {
+        /// The one that is.
+        given: &'static str,
+    },
     /// TLS is asked for, and there is no certificate.
     #[error("connections are to be encrypted, and there is neither a certificate nor a folder to keep one in")]
     NoCertificate,
@@ -74,6 +85,7 @@ impl AuthError {
     pub fn code(&self) -> Code {
         match self {
             AuthError::Open { .. } => Code::OpenToAll,
+            AuthError::Half { .. } => Code::BadUsage,
             AuthError::File { .. } | AuthError::NoCertificate => Code::FileUnusable,
         }
     }
@@ -104,25 +116,59 @@ pub fn usual_state_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>,
 }
 
 /// Makes a folder that only this user can look into, or checks that nobody else can change one that is there.
-pub(crate) fn own_folder(path: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+pub(crate) fn own_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let found = std::fs::metadata(path)?;
-    let own = rustix::process::geteuid().as_raw();
-    if (found.uid() != own && found.uid() != 0) || found.mode() & 0o022 != 0 {
-        return Err(std::io::Error::other("others than its user can write to the folder"));
+    is_own(&std::fs::metadata(path)?, "folder")
+}
+
+/// Checks that nobody but this user and root can change a file or folder.
+fn is_own(found: &Metadata, what: &str) -> io::Result<()> {
+    if !is_ours(found) || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("others than its user can write to the {what}")));
     }
     Ok(())
 }
 
+fn is_ours(found: &Metadata) -> bool {
+    found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// What is in a file that nobody else may change. What is looked at is what is read, whatever the path leads to a moment later.
+pub(crate) fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    is_own(&file.metadata()?, "file")?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What is in a file that nobody else may even read; a group may, if the file is root's: so systems give a key to a service.
+pub(crate) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let found = file.metadata()?;
+    let others = if found.uid() == 0 { 0o037 } else { 0o077 };
+    if !is_ours(&found) || found.mode() & others != 0 {
+        let sentence = "others than its user can read it, and a key is to be secret: `chmod 600` it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Holds what one at a time may do in a folder; until the file is dropped.
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).write(true).truncate(false).mode(0o600).open(path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
 /// Writes a file that only this user can read, all of it or nothing.
-pub(crate) fn write_secret(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+pub(crate) fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
     let write = || {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)
@@ -147,5 +193,33 @@ mod tests {
         assert_eq!(with(&all[2..], false), Some("/users/a/.local/state/outboard".into()));
         assert_eq!(with(&all[2..], true), Some("/var/lib/outboard".into()));
         assert_eq!(with(&[("XDG_STATE_HOME", "relative")], false), None);
+    }
+
+    #[test]
+    fn a_key_is_its_users_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("outboard-secret-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        write_secret(&path, b"key").unwrap();
+        assert_eq!(read_secret(&path).unwrap(), b"key");
+        let is_root = rustix::process::geteuid().is_root();
+        // A key of root's may be for a group.
+        for (mode, is_fine) in [(0o400, true), (0o640, is_root), (0o660, false), (0o604, false), (0o644, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_secret(&path).is_ok(), is_fine, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(read_own(&path).is_ok());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
+        assert!(read_own(&path).is_err());
+        if is_root {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(read_own(&path).is_err() && read_secret(&path).is_err(), "it is somebody else's");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let held = lock(&path).unwrap();
+        assert_eq!(held.metadata().unwrap().mode() & 0o777, 0o600);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -5,7 +5,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,13 +14,15 @@ use outboard_transport::random;
 use serde::{Deserialize, Serialize};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-use super::{own_folder, write_secret};
+use super::{lock, own_folder, read_own, write_secret};
 use crate::identity::{Identity, Limits};
 
 /// What tokens begin with, so that people and scanners recognise one.
 const PREFIX: &str = "obt_";
 /// Random bytes of a token.
 const BYTES: usize = 32;
+/// Random bytes of a token's public name.
+const ID_BYTES: usize = 4;
 
 /// A token as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +83,9 @@ pub enum TokenError {
         error: io::Error,
     },
     /// An owner cannot be called so.
-    #[error("`{0}` cannot be the name of an owner: it has 1 to 64 letters, digits, and any of . _ - @ +")]
+    #[error(
+        "`{0}` cannot be the name of an owner: it has 1 to 64 letters, digits, and any of . _ - @ +, and is not eight hexadecimal digits"
+    )]
     Owner(String),
     /// No token is called so.
     #[error("there is no token `{0}`")]
@@ -114,10 +117,12 @@ impl fmt::Display for State {
     }
 }
 
-/// Whether an owner can be called so. Names with a colon are those of users of the machine, one is everybody's.
+/// Whether an owner can be called so. Names with a colon are those of users of the machine, one is everybody's, and what looks like the name of a
+/// token is one.
 pub fn is_owner(name: &str) -> bool {
     let fine = |letter: char| letter.is_alphanumeric() || "._-@+".contains(letter);
-    name != Identity::ANONYMOUS && (1..=64).contains(&name.chars().count()) && name.chars().all(fine)
+    let is_id = name.len() == 2 * ID_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
+    name != Identity::ANONYMOUS && !is_id && (1..=64).contains(&name.chars().count()) && name.chars().all(fine)
 }
 
 fn hash(token: &str) -> [u8; 32] {
@@ -138,7 +143,7 @@ pub fn file(state: &Path) -> PathBuf {
 /// All tokens.
 pub fn list(state: &Path) -> Result<Vec<Record>, TokenError> {
     let path = file(state);
-    read(&path).map(|contents| contents.tokens).map_err(|error| TokenError::File { path, error })
+    read(&path).map(|contents| contents.unwrap_or_default().tokens).map_err(|error| TokenError::File { path, error })
 }
 
 /// Makes a token; its text, which is kept nowhere.
@@ -153,8 +158,12 @@ pub fn create(
     }
     change(state, |contents| {
         let token = format!("{PREFIX}{}", hexadecimal(&random::<BYTES>()?));
+        let mut id = hexadecimal(&random::<ID_BYTES>()?);
+        while contents.tokens.iter().any(|other| other.id == id) {
+            id = hexadecimal(&random::<ID_BYTES>()?);
+        }
         let record = Record {
-            id: hexadecimal(&random::<4>()?),
+            id,
             hash: hexadecimal(&hash(&token)),
             owner: owner.to_owned(),
             created: now(),
@@ -198,9 +207,8 @@ fn change<T>(state: &Path, change: impl FnOnce(&mut Contents) -> io::Result<T>) 
     let attempt = || {
         own_folder(state)?;
         // Two commands at once must not lose each other's change.
-        let lock = File::options().create(true).write(true).truncate(false).open(state.join("tokens.lock"))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-        let mut contents = read(&path)?;
+        let _held = lock(&state.join("tokens.lock"))?;
+        let mut contents = read(&path)?.unwrap_or_default();
         let before = contents.clone();
         let result = change(&mut contents)?;
         if contents != before {
@@ -213,21 +221,23 @@ fn change<T>(state: &Path, change: impl FnOnce(&mut Contents) -> io::Result<T>) 
     attempt().map_err(|error: io::Error| TokenError::File { path: path.clone(), error })
 }
 
-fn read(path: &Path) -> io::Result<Contents> {
-    let bytes = match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
+/// What is in the file; `None` if there is none.
+fn read(path: &Path) -> io::Result<Option<Contents>> {
+    let bytes = match read_own(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes?,
     };
-    let found = std::fs::metadata(path)?;
-    let own = rustix::process::geteuid().as_raw();
-    if (found.uid() != own && found.uid() != 0) || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other("others than its user can write to the file"));
-    }
     let contents: Contents = serde_json::from_slice(&bytes)?;
-    match contents.tokens.iter().find(|record| decoded(&record.hash).is_none()) {
-        Some(record) => Err(io::Error::other(format!("token {} has no hash", record.id))),
-        None => Ok(contents),
+    for (at, record) in contents.tokens.iter().enumerate() {
+        if decoded(&record.hash).is_none() {
+            return Err(io::Error::other(format!("token {} has no hash", record.id)));
+        }
+        // Revoking one would say the same of the other.
+        if contents.tokens[..at].iter().any(|other| other.id == record.id) {
+            return Err(io::Error::other(format!("two tokens are called {}", record.id)));
+        }
     }
+    Ok(Some(contents))
 }
 
 fn decoded(hash: &str) -> Option<[u8; 32]> {
@@ -257,6 +267,8 @@ struct Seen {
     tokens: Vec<([u8; 32], Record)>,
     /// What was wrong with it then.
     problem: Option<String>,
+    /// There has been a file: that it is gone does not mean that all tokens are revoked.
+    was_there: bool,
 }
 
 /// Changes whenever the file does: it is always replaced by another one.
@@ -294,6 +306,13 @@ impl Known {
         let mut seen = self.seen.borrow_mut();
         seen.stamp = stamp;
         self.changed.set(true);
+        let read = read.and_then(|contents| match contents {
+            None if seen.was_there => Err(io::Error::new(io::ErrorKind::NotFound, "the file is gone")),
+            contents => {
+                seen.was_there |= contents.is_some();
+                Ok(contents.unwrap_or_default())
+            }
+        });
         match read {
             Ok(contents) => {
                 let with_hash = |record: Record| Some((decoded(&record.hash)?, record));

@@ -13,9 +13,9 @@ use outboard_wire::handshake::{
     TraceParent, VERSION, Version, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::hellos::Seat;
 use super::sessions::{About, Kind, Unwelcome};
 use super::sharing::{Place, Request, Turned};
 use super::tally::Outcome;
@@ -52,30 +52,47 @@ fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
     Failure::Refused(Refusal { code, sentence: sentence.into() })
 }
 
+/// Who has said nothing is not waited for.
+const BRIEFLY: Duration = Duration::from_millis(100);
+
 /// Who has not shown who it is learns so after this time.
 const NOT_AUTHENTICATED_AFTER: Duration = Duration::from_millis(100);
 
-/// Reads the hello and does what it asks for. `permit` is held while the client is at its hello.
+/// Reads the hello and does what it asks for. `seat` is held until it is known who the client is, and while it is turned away.
 pub(super) async fn admit(
     supervisor: &Supervisor,
     mut stream: impl Connection,
     peer: Peer,
-    permit: OwnedSemaphorePermit,
+    seat: Seat,
     deadline: Instant,
 ) {
-    let hello = match timeout_at(deadline, read_hello(&mut stream)).await {
+    let hello = tokio::select! {
+        biased;
+        hello = timeout_at(deadline, read_hello(&mut stream)) => hello,
+        () = seat.is_wanted() => {
+            tracing::debug!(%peer, "a client that says nothing makes room for another");
+            let _ = timeout(BRIEFLY, stream.write_all(&super::too_many().encode(VERSION))).await;
+            return;
+        }
+    };
+    let hello = match hello {
         Ok(Ok(_)) if matches!(peer, Peer::Local { admitted: false, .. }) => Err(refuse(
             RefusalCode::NotAllowed,
             "this socket is for the server's own user and root; `outboard serve --socket-access` lets others in",
         )),
         Ok(hello) => hello,
-        Err(_) => Err(refuse(RefusalCode::BadHello, "the hello took too long")),
+        Err(_) => {
+            let refusal = Refusal { code: RefusalCode::BadHello, sentence: "the hello took too long".to_owned() };
+            note(supervisor, peer, &refusal);
+            let _ = timeout(BRIEFLY, stream.write_all(&refusal.encode(VERSION))).await;
+            return;
+        }
     };
     let heard = Instant::now();
-    drop(permit);
+    let mut seat = Some(seat);
     let is_session = hello.as_ref().is_ok_and(|hello| matches!(hello.purpose, Purpose::Session { .. }));
     let result = match hello {
-        Ok(hello) => go_on(supervisor, hello, &mut stream, peer).await,
+        Ok(hello) => go_on(supervisor, hello, &mut stream, peer, &mut seat).await,
         Err(failure) => Err(failure),
     };
     if is_session {
@@ -89,15 +106,44 @@ pub(super) async fn admit(
         Ok(()) => {}
         Err(Failure::Broken(error)) => tracing::debug!(%peer, %error, "a connection came to nothing"),
         Err(Failure::Refused(refusal) | Failure::Lost(refusal)) => {
-            supervisor.tally.refused(refusal.code);
-            tracing::info!(%peer, code = ?refusal.code, reason = refusal.sentence, "refused");
-            if refusal.code == RefusalCode::NotAuthenticated {
-                // Whatever was wrong, the answer comes at the same time.
-                sleep_until(heard + NOT_AUTHENTICATED_AFTER).await;
-            }
-            // The client may be gone; it was to be turned away in any case.
-            let _ = timeout(supervisor.config.hello_timeout, turn_away(&mut stream, &refusal)).await;
+            refuse_and_go(supervisor, stream, peer, seat, &refusal, heard).await;
         }
+    }
+}
+
+/// Notes that a client is refused.
+fn note(supervisor: &Supervisor, peer: Peer, refusal: &Refusal) {
+    supervisor.tally.refused(refusal.code);
+    tracing::info!(%peer, code = %refusal.error(), reason = refusal.sentence, "refused");
+}
+
+/// Tells a client whose hello was heard then that it is refused. Only as many as have seats are waited for, so that those who do not go are no more
+/// than that.
+pub(super) async fn refuse_and_go(
+    supervisor: &Supervisor,
+    mut stream: impl Connection,
+    peer: Peer,
+    seat: Option<Seat>,
+    refusal: &Refusal,
+    heard: Instant,
+) {
+    note(supervisor, peer, refusal);
+    let Some(seat) = seat.or_else(|| supervisor.hellos.enter(peer.origin())) else {
+        let _ = timeout(BRIEFLY, stream.write_all(&refusal.encode(VERSION))).await;
+        return;
+    };
+    let tell = async {
+        if refusal.code == RefusalCode::NotAuthenticated {
+            // Whatever was wrong, the answer comes at the same time.
+            sleep_until(heard + NOT_AUTHENTICATED_AFTER).await;
+        }
+        // The client may be gone; it was to be turned away in any case.
+        let _ = timeout(supervisor.config.hello_timeout, turn_away(&mut stream, refusal)).await;
+    };
+    tokio::select! {
+        biased;
+        () = tell => {}
+        () = seat.is_wanted() => tracing::debug!(%peer, "a client that was refused makes room for another"),
     }
 }
 
@@ -112,7 +158,7 @@ async fn read_hello(stream: &mut impl Connection) -> Result<Hello, Failure> {
 
 /// Sends the refusal and makes sure it arrives: closing a socket with unread bytes would reset the connection and
 /// throw away what was sent.
-pub(super) async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
+async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
     stream.write_all(&refusal.encode(VERSION)).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 4096];
@@ -125,6 +171,7 @@ async fn go_on(
     mut hello: Hello,
     stream: &mut impl Connection,
     peer: Peer,
+    seat: &mut Option<Seat>,
 ) -> Result<(), Failure> {
     if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
         return Err(Failure::Refused(refusal));
@@ -141,6 +188,8 @@ async fn go_on(
         Ok(Client { name, process, identity, parent })
     };
     let encrypted = matches!(way, Way::Secure { .. });
+    // Who is known is counted from here on: by the queue, among the sessions, or among those who ask.
+    let client = || client().inspect(|_| drop(seat.take()));
     let order = match purpose {
         Purpose::Lane { session, key } => {
             supervisor

@@ -7,6 +7,7 @@ mod admin;
 mod admit;
 mod adopt;
 mod drain;
+mod hellos;
 mod local;
 pub mod metrics;
 mod notify;
@@ -29,7 +30,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_wire::Code;
@@ -37,12 +37,12 @@ use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::auth::{self, AuthError, Gate, Way};
 use crate::cgroup::Cgroup;
 use drain::{Asked, Drain, Signals};
+use hellos::{Hellos, Origin, Seat};
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use records::Records;
@@ -75,7 +75,7 @@ pub struct Config {
     pub hello_timeout: Duration,
     /// How long a worker may take to welcome its client.
     pub start_timeout: Duration,
-    /// Clients that may be at their hello at once; more are refused.
+    /// Clients that may be at their hello at once, over TCP and by the socket each; those that have been silent the longest make room for more.
     pub max_hellos: usize,
     /// Sessions at once; more are refused.
     pub max_sessions: usize,
@@ -212,7 +212,7 @@ struct Supervisor {
     local: Option<Local>,
     sessions: Sessions,
     warm: std::rc::Rc<Warm>,
-    hellos: Arc<Semaphore>,
+    hellos: Hellos,
     drain: Drain,
     started: std::time::Instant,
     /// Who is let in, and who waits for that.
@@ -265,7 +265,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
-    let hellos = Arc::new(Semaphore::new(config.max_hellos));
+    let hellos = Hellos::new(config.max_hellos);
     let warm = std::rc::Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, coming, started) = (Drain::default(), Coming::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
@@ -471,6 +471,15 @@ enum Peer {
     },
 }
 
+impl Peer {
+    fn origin(self) -> Origin {
+        match self {
+            Peer::Remote(address) => Origin::Machine(address.ip().to_canonical()),
+            Peer::Local { user, .. } => Origin::User(user),
+        }
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -509,8 +518,8 @@ trait Newcomer: 'static {
     /// Writes what fits.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Finds out what it wants, and does it. `permit` is held while the client is at its hello.
-    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit);
+    /// Finds out what it wants, and does it. `seat` is held while the client is at its hello.
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat);
 }
 
 impl Newcomer for UnixStream {
@@ -518,24 +527,29 @@ impl Newcomer for UnixStream {
         self.try_write(bytes)
     }
 
-    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit) {
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat) {
         let deadline = Instant::now() + supervisor.config.hello_timeout;
-        admit::admit(supervisor, self, peer, permit, deadline).await;
+        admit::admit(supervisor, self, peer, seat, deadline).await;
     }
+}
+
+/// What a client is told for which there is no room.
+fn too_many() -> Refusal {
+    let sentence = "the server has too many clients connecting at once; try again".to_owned();
+    Refusal { code: RefusalCode::Busy, sentence }
 }
 
 /// Looks after one new connection, in a task of its own.
 fn accept(supervisor: &std::rc::Rc<Supervisor>, newcomer: impl Newcomer, peer: Peer) {
-    let Ok(permit) = Arc::clone(&supervisor.hellos).try_acquire_owned() else {
+    let Some(seat) = supervisor.hellos.enter(peer.origin()) else {
         tracing::warn!(%peer, "refused: too many clients are connecting");
-        let sentence = "the server has too many clients connecting at once; try again".to_owned();
         // Whether it fits into the empty socket buffer or not, nobody waits for it.
-        let _ = newcomer.write_now(&Refusal { code: RefusalCode::Busy, sentence }.encode(VERSION));
+        let _ = newcomer.write_now(&too_many().encode(VERSION));
         return;
     };
     let supervisor = std::rc::Rc::clone(supervisor);
     tokio::task::spawn_local(async move {
         let _coming = supervisor.coming.enter();
-        newcomer.admit(&supervisor, peer, permit).await;
+        newcomer.admit(&supervisor, peer, seat).await;
     });
 }

@@ -15,10 +15,10 @@ use outboard_wire::handshake::auth::{PROOF, Proof, Secure};
 use outboard_wire::handshake::{Hello, Refusal, RefusalCode, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
+use super::hellos::Seat;
 use super::{Connection, Newcomer, Peer, Supervisor, admit};
 use crate::auth::Way;
 
@@ -30,22 +30,34 @@ impl Newcomer for Unknown {
         self.0.try_write(bytes)
     }
 
-    async fn admit(self, supervisor: &Supervisor, peer: Peer, permit: OwnedSemaphorePermit) {
+    async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat) {
         let deadline = Instant::now() + supervisor.config.hello_timeout;
         let mut first = [0];
-        let looked = timeout_at(deadline, self.0.peek(&mut first)).await;
+        let looked = tokio::select! {
+            biased;
+            looked = timeout_at(deadline, self.0.peek(&mut first)) => looked,
+            () = seat.is_wanted() => {
+                tracing::debug!(%peer, "a client that says nothing makes room for another");
+                let _ = self.write_now(&super::too_many().encode(VERSION));
+                return;
+            }
+        };
         if !matches!(looked, Ok(Ok(1..))) || first[0] != FIRST_BYTE {
-            return admit::admit(supervisor, self.0, peer, permit, deadline).await;
+            return admit::admit(supervisor, self.0, peer, seat, deadline).await;
         }
         let Some(acceptor) = supervisor.gate.acceptor() else {
-            tracing::info!(%peer, "refused: the client encrypts, and this server does not");
             let refusal = not_encrypted("this server does not encrypt connections");
-            let mut stream = self.0;
-            let _ = timeout(supervisor.config.hello_timeout, admit::turn_away(&mut stream, &refusal)).await;
-            return;
+            return admit::refuse_and_go(supervisor, self.0, peer, Some(seat), &refusal, Instant::now()).await;
         };
-        match timeout_at(deadline, acceptor.accept(self.0)).await {
-            Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, permit, deadline).await,
+        // An encrypted connection takes a few round trips.
+        seat.has_spoken();
+        let accepted = tokio::select! {
+            biased;
+            accepted = timeout_at(deadline, acceptor.accept(self.0)) => accepted,
+            () = seat.is_wanted() => return,
+        };
+        match accepted {
+            Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, seat, deadline).await,
             Ok(Err(error)) => tracing::info!(%peer, %error, "refused: no encrypted connection came about"),
             Err(_) => tracing::info!(%peer, "refused: the client took too long to encrypt its connection"),
         }

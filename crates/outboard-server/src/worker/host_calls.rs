@@ -12,7 +12,7 @@ use super::Worker;
 use super::answer::Outcome;
 use super::copies::Copies;
 use super::io::Replier;
-use super::output::Output;
+use super::output::{Output, Printed};
 
 /// What stands for a function of the client's program.
 pub(crate) struct HostFunction {
@@ -66,7 +66,7 @@ impl HostFunction {
 
     /// The stream has come to it. What the device did before is told first.
     pub(crate) fn run(&self, status: CUresult) {
-        self.output.forward(&self.replier);
+        self.output.forward(&self.replier, Printed::Perhaps);
         self.copies.tell(&self.replier);
         if let Ok(asked) = self.replier.request(HOST_CALL, self.ctx, &self.body(status), 0) {
             // Whatever came of it, the stream goes on.

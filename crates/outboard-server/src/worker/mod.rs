@@ -61,7 +61,7 @@ use mapped::Mapped;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
-use output::Output;
+use output::{Output, Printed};
 use partitions::Partitions;
 use portion::Portion;
 use shares::Shared;
@@ -223,9 +223,9 @@ impl Worker {
     }
 
     /// What the client must know before the answer to a wait: what kernels have printed, which copies the device has done.
-    fn tell(&self) {
+    fn tell(&self, printed: Printed) {
         if let Some(replier) = &self.replier {
-            self.output.forward(replier);
+            self.output.forward(replier, printed);
             self.copies.tell(replier);
         }
     }

@@ -4,9 +4,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::io::Replier;
 
@@ -20,8 +23,51 @@ struct Caught {
     /// What tells the client which one it is.
     notice: u16,
     file: std::fs::File,
-    /// How much of it has been sent on. Held while sending, which keeps the pieces in order.
-    sent: Mutex<u64>,
+    /// Held while sending, which keeps the pieces in order.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// How much of the file has been sent on.
+    sent: u64,
+    /// The page with what will be written next.
+    page: Page,
+}
+
+/// A page of the file, which a byte that is written shows in. The file is longer than what has been written to it.
+struct Page {
+    memory: *const AtomicU8,
+    /// Where it begins in the file.
+    start: u64,
+}
+
+// SAFETY: memory that is only ever read, as atomics.
+unsafe impl Send for Page {}
+
+/// What is known of what kernels may have printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Printed {
+    /// Anything: to ask the system costs little, compared to what has happened.
+    Perhaps,
+    /// Most likely nothing: a look at memory decides. Only text that begins with a zero byte escapes it, until the next time.
+    Hardly,
+}
+
+impl Printed {
+    /// After a wait that took so long.
+    pub(crate) fn after(wait: Duration) -> Printed {
+        const SHORT: Duration = Duration::from_micros(50);
+        if wait < SHORT { Printed::Hardly } else { Printed::Perhaps }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+unsafe extern "C" {
+    /// C's standard output.
+    static stdout: *mut libc::FILE;
+    /// How many bytes a stream has in its buffer.
+    fn __fpending(stream: *mut libc::FILE) -> usize;
 }
 
 /// Sent in one notice.
@@ -38,32 +84,78 @@ impl Output {
     }
 
     /// Sends on what has been printed since the last time. Replies that follow arrive after it.
-    pub(crate) fn forward(&self, replier: &Replier) {
+    pub(crate) fn forward(&self, replier: &Replier, printed: Printed) {
+        // This is done for each wait, before its answer, and nearly always in vain.
+        if printed == Printed::Hardly && !self.shows_something() {
+            return;
+        }
         // SAFETY: null flushes all C streams; the driver prints through them.
         unsafe { libc::fflush(core::ptr::null_mut()) };
-        // This is done for each wait, before its answer, and nearly always in vain: so one cheap question each.
         for stream in &self.streams {
             stream.forward(replier);
         }
+    }
+
+    fn shows_something(&self) -> bool {
+        // SAFETY: standard output is there as long as the process; a stream that another thread is printing to may say either.
+        let buffered = unsafe { __fpending(stdout) };
+        buffered > 0 || self.streams.iter().any(Caught::shows_something)
+    }
+}
+
+impl Page {
+    /// The page of the byte at `at`. The file is made long enough.
+    fn of(file: &std::fs::File, at: u64) -> io::Result<Page> {
+        let start = at / PAGE * PAGE;
+        rustix::fs::fallocate(file, FallocateFlags::empty(), start, PAGE)?;
+        // SAFETY: a new mapping, wherever there is room; the file never gets shorter.
+        let memory =
+            unsafe { mmap(core::ptr::null_mut(), PAGE as usize, ProtFlags::READ, MapFlags::SHARED, file, start)? };
+        Ok(Page { memory: memory.cast(), start })
+    }
+
+    /// Whether the byte at `at` has been written, unless it is zero.
+    fn has(&self, at: u64) -> bool {
+        let offset = at.wrapping_sub(self.start);
+        // SAFETY: within the page, which is mapped while this lives.
+        offset >= PAGE || unsafe { (*self.memory.add(offset as usize)).load(Ordering::Relaxed) != 0 }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody looks at it any more.
+        let _ = unsafe { munmap(self.memory.cast_mut().cast(), PAGE as usize) };
     }
 }
 
 impl Caught {
     fn new(notice: u16) -> io::Result<Caught> {
         let file: OwnedFd = rustix::fs::memfd_create(c"device output", MemfdFlags::CLOEXEC)?;
-        // Whoever writes appends, whatever was read meanwhile.
-        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
-        Ok(Caught { notice, file: file.into(), sent: Mutex::new(0) })
+        let file = file.into();
+        let page = Page::of(&file, 0)?;
+        Ok(Caught { notice, file, state: Mutex::new(State { sent: 0, page }) })
+    }
+
+    fn shows_something(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.page.has(state.sent)
     }
 
     fn forward(&self, replier: &Replier) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { sent, page } = &mut *state;
         let mut piece = Vec::new();
         loop {
-            // Who appends moves the position of the open file, which is one for all that share it, to the end.
+            // Who writes moves the position of the open file, which is one for all that share it.
             let end = rustix::fs::tell(&self.file).unwrap_or(*sent);
-            let count = (end - *sent).min(PIECE as u64) as usize;
+            let count = end.saturating_sub(*sent).min(PIECE as u64) as usize;
             if count == 0 {
+                if *sent / PAGE * PAGE != page.start
+                    && let Ok(next) = Page::of(&self.file, *sent)
+                {
+                    *page = next;
+                }
                 return;
             }
             piece.resize(count, 0);
@@ -73,7 +165,7 @@ impl Caught {
             if replier.notice(self.notice, |writer| writer.fixed(&piece)).is_err() {
                 return;
             }
-            // Gives the memory back; the length stays, since writers append to it.
+            // Gives the memory back; the length stays.
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(self.file.as_fd(), punch, *sent, count as u64);
             *sent += count as u64;

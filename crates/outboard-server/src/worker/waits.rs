@@ -14,10 +14,11 @@ use outboard_wire::messages::Call;
 
 use super::answer::{Answer, Outcome};
 use super::objects::{Context, Handle, current};
+use super::output::Printed;
 use super::{Again, Worker, spans};
 
-/// Streams of a context that are looked at one by one; with more of them in use, a helper waits for the context.
-const MOST_STREAMS: usize = 4;
+/// Streams of a context that are looked at one by one, each until it is done; with more of them in use, a helper waits for the context.
+const MOST_STREAMS: usize = 64;
 
 /// What has lasted for some time is looked at again after this part of that time, and in between the processor is free.
 const PART_OF_TIME: u32 = 128;
@@ -32,9 +33,9 @@ pub(crate) enum Wait {
     Event(Handle<outboard_abi::CUevent_st>),
 }
 
-/// A wait is over.
-fn waited(kind: &str, begun: Instant) {
-    crate::meter::page().waited(begun.elapsed());
+/// A wait is over, after so long.
+fn waited(kind: &str, begun: Instant, time: Duration) {
+    crate::meter::page().waited(time);
     if spans::on() {
         spans::record("wait", begun, vec![spans::text("outboard.for", kind)]);
     }
@@ -394,10 +395,11 @@ impl Worker {
         // Only a wait makes the driver give back what pools have freed, not a question; and of a context as a whole it has no question.
         let blocks = !watched.passed && (self.stream_ordered || matches!(watched.wait, Wait::Context));
         let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
-        self.tell();
         let (kind, begun) = (watched.wait.name(), watched.since);
+        let time = begun.elapsed();
+        self.tell(if outcome.is_ok() { Printed::after(time) } else { Printed::Perhaps });
         (watched.finish)(outcome);
-        waited(kind, begun);
+        waited(kind, begun, time);
     }
 
     /// An event is about to be recorded anew, or destroyed.
@@ -427,11 +429,11 @@ impl Worker {
             });
             drop(parts);
             if let Some(replier) = &replier {
-                output.forward(replier);
+                output.forward(replier, Printed::Perhaps);
                 copies.tell(replier);
             }
             // Who has the answer may look at the meter next.
-            waited(wait.name(), since);
+            waited(wait.name(), since, since.elapsed());
             finish(outcome);
         });
     }

@@ -5,6 +5,7 @@
 mod copies;
 mod device;
 mod parts;
+mod peers;
 mod scenarios;
 mod secure;
 mod shared;
@@ -47,6 +48,7 @@ fn run(args: &[String]) -> ExitCode {
         .chain(shared::ALL)
         .chain(secure::ALL)
         .chain(standing::ALL)
+        .chain(peers::ALL)
     {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
             let result = catch_unwind(*scenario);

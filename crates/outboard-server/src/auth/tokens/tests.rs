@@ -92,17 +92,52 @@ fn a_damaged_file_lets_nobody_in_and_ends_nothing() {
         assert!(known.check(&token, now()).is_err(), "{damaged}");
         assert!(!known.is_over(&alice));
     }
-    std::fs::remove_file(file(&folder.0)).unwrap();
-    assert!(known.take_changed() && known.is_over(&alice), "without the file there are no tokens");
-    assert!(!record.id.is_empty());
+    revoke_is_noticed_after_damage(&folder, &known, &alice, &record);
+}
+
+fn revoke_is_noticed_after_damage(folder: &Folder, known: &Known, alice: &Identity, record: &Record) {
+    let kept = Contents { tokens: vec![record.clone()] };
+    std::fs::write(file(&folder.0), serde_json::to_vec(&kept).unwrap()).unwrap();
+    revoke(&folder.0, &record.id).unwrap();
+    assert!(known.take_changed() && known.is_over(alice));
+}
+
+#[test]
+fn a_file_that_is_gone_lets_nobody_in_and_ends_nothing() {
+    let folder = Folder::new("gone");
+    let known = Known::open(&folder.0);
+    assert!(known.problem().is_none() && !known.any(), "there need not be one");
+    let (token, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    assert!(known.take_changed());
+    let alice = known.check(&token, now()).unwrap();
+    let moved = folder.0.join("moved");
+    std::fs::rename(file(&folder.0), &moved).unwrap();
+    assert!(known.take_changed() && known.problem().is_some(), "it is told");
+    assert!(known.check(&token, now()).is_err() && !known.may_start(&alice, now()));
+    assert!(!known.is_over(&alice), "nobody has revoked it");
+    std::fs::rename(&moved, file(&folder.0)).unwrap();
+    known.refresh();
+    assert!(known.problem().is_none() && known.check(&token, now()).is_ok() && !known.is_over(&alice));
+    assert_eq!(list(&folder.0).unwrap(), [record]);
+}
+
+#[test]
+fn a_tokens_name_is_its_own() {
+    let folder = Folder::new("names");
+    let (_, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    assert!(matches!(create(&folder.0, &record.id, None, Limits::default()), Err(TokenError::Owner(_))));
+    let twice = Contents { tokens: vec![record.clone(), Record { owner: "bob".into(), ..record.clone() }] };
+    std::fs::write(file(&folder.0), serde_json::to_vec(&twice).unwrap()).unwrap();
+    assert!(list(&folder.0).unwrap_err().to_string().contains(&record.id));
+    assert!(Known::open(&folder.0).problem().is_some());
 }
 
 #[test]
 fn owners_have_plain_names_of_their_own() {
-    for name in ["alice", "a.b_c-d@example.org", "Zoë", "7"] {
+    for name in ["alice", "a.b_c-d@example.org", "Zoë", "7", "deadbee", "deadbeefs"] {
         assert!(is_owner(name), "{name}");
     }
-    for name in ["", "anonymous", "user:0", "a b", "a/b", "..\n", &"x".repeat(65)] {
+    for name in ["", "anonymous", "user:0", "deadbeef", "a b", "a/b", "..\n", &"x".repeat(65)] {
         assert!(!is_owner(name), "{name}");
     }
     let folder = Folder::new("owner");

@@ -196,3 +196,49 @@ impl Queue {
         Some(place)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(holder: &str, memory: u64) -> Request {
+        Request {
+            holder: holder.to_owned(),
+            owner: holder.to_owned(),
+            owner_sessions: None,
+            devices: vec![0],
+            memory,
+            client: String::new(),
+        }
+    }
+
+    /// Asks to be let in, without being willing to wait.
+    async fn comes(queue: &Queue, holder: &str, memory: u64) -> Option<Rc<Place>> {
+        let (mut stream, _other) = tokio::io::duplex(64);
+        queue.enter(request(holder, memory), &mut stream, false, || None).await.ok()
+    }
+
+    #[test]
+    fn few_places_are_kept_for_a_while_and_for_what_they_were_asked_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let queue = Queue::new(&Config { sessions: Some(3), ..Config::default() }, true);
+            let mut places = Vec::new();
+            for _ in 0..3 {
+                places.push(comes(&queue, "a", 5).await.expect("there is room"));
+            }
+            places.into_iter().for_each(|place| queue.keep(&request("a", 5), place));
+            // The first of three was given up for the third.
+            assert_eq!(queue.0.kept.borrow().len(), MOST_KEPT);
+            let other = comes(&queue, "b", 5).await.expect("one place is free");
+            assert!(comes(&queue, "b", 5).await.is_none(), "those that are kept are not for others");
+            assert!(comes(&queue, "a", 6).await.is_none(), "nor for more than was asked for");
+            let own = comes(&queue, "a", 5).await.expect("its own");
+            sleep(KEPT + Duration::from_secs(1)).await;
+            assert!(queue.0.kept.borrow().is_empty(), "who does not come back loses it");
+            let third = comes(&queue, "b", 5).await.expect("it is free again");
+            assert!(comes(&queue, "c", 5).await.is_none());
+            drop((other, own, third));
+        });
+    }
+}

@@ -30,6 +30,7 @@ use outboard_wire::messages::Call;
 use super::Worker;
 use super::answer::Answer;
 use super::objects::{Context, Handle, current};
+use super::output::Printed;
 use super::waits::Wait;
 
 impl Worker {
@@ -48,7 +49,7 @@ impl Worker {
         self.helpers.run(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
             if let Some(replier) = &replier {
-                output.forward(replier);
+                output.forward(replier, Printed::Perhaps);
                 copies.tell(replier);
             }
             finish(answer, outcome);

@@ -14,7 +14,7 @@ use crate::worker::Worker;
 use crate::worker::answer::Outcome;
 use crate::worker::copies::Copies;
 use crate::worker::io::Replier;
-use crate::worker::output::Output;
+use crate::worker::output::{Output, Printed};
 
 /// Most page-locked memory for one copy of a graph.
 const MOST: u64 = 4 << 30;
@@ -70,7 +70,7 @@ impl HostPart {
 
     fn run(&self) {
         // What the device did before must be there for the client.
-        self.output.forward(&self.replier);
+        self.output.forward(&self.replier, Printed::Perhaps);
         self.copies.tell(&self.replier);
         match &self.task {
             Task::Nothing => {}
