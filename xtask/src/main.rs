@@ -14,6 +14,7 @@ mod latency;
 mod packaging;
 mod programs;
 mod server;
+mod soak;
 mod stage;
 mod test;
 #[cfg(test)]
@@ -57,6 +58,8 @@ enum Command {
     Counts(counts::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
+    /// Use a server in every way for a while, and see whether it or its clients hold more and more.
+    Soak(soak::Args),
     /// Set up all that is needed and run the whole test suite.
     Test(test::Args),
 }
@@ -75,6 +78,7 @@ fn main() -> std::process::ExitCode {
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Latency(args) => latency::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
     };
     match result {

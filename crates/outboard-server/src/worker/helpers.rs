@@ -1,36 +1,56 @@
 //! Threads that wait for the device, so that the dispatcher need not.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool that grows by a thread whenever all are busy: each job waits for something, perhaps for another job's end.
+/// A thread that has had nothing to do for so long ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps for another job's end; and shrinks when they are idle.
 #[derive(Clone)]
 pub(crate) struct Helpers {
-    idle: Arc<Mutex<Vec<Sender<Job>>>>,
+    idle: Arc<Mutex<Idle>>,
+    patience: Duration,
+}
+
+/// Ways to idle threads, by the numbers of these. The last one is used first, so that those that are not needed stay idle.
+#[derive(Default)]
+struct Idle {
+    threads: Vec<(u64, Sender<Job>)>,
+    started: u64,
+}
+
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Helpers {
     pub(crate) fn new() -> Helpers {
-        Helpers { idle: Arc::default() }
+        Helpers { idle: Arc::default(), patience: PATIENCE }
     }
 
     /// Runs a job on a thread of its own, an idle one if there is one.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut job: Job = Box::new(job);
-        loop {
-            let thread = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(thread) = thread else { break };
+        let number = loop {
+            let mut idle = lock(&self.idle);
+            let Some((_, thread)) = idle.threads.pop() else {
+                idle.started += 1;
+                break idle.started;
+            };
+            drop(idle);
             match thread.send(job) {
                 Ok(()) => return,
                 Err(returned) => job = returned.0,
             }
-        }
-        let (sender, receiver) = channel::<Job>();
-        let idle = Arc::clone(&self.idle);
-        let spawned =
-            std::thread::Builder::new().name("waiter".into()).spawn(move || wait(&idle, &sender, &receiver, job));
+        };
+        let (sender, jobs) = channel::<Job>();
+        let (idle, patience) = (Arc::clone(&self.idle), self.patience);
+        let helper = Helper { number, idle, sender, jobs, patience };
+        let spawned = std::thread::Builder::new().name("waiter".into()).spawn(move || helper.work(job));
         if let Err(error) = spawned {
             // The job's answer is dropped with it, which answers with an error.
             tracing::error!(%error, "no thread to wait for the device");
@@ -38,13 +58,104 @@ impl Helpers {
     }
 }
 
-fn wait(idle: &Mutex<Vec<Sender<Job>>>, own: &Sender<Job>, jobs: &Receiver<Job>, first: Job) {
-    first();
-    loop {
-        idle.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
-        match jobs.recv() {
-            Ok(job) => job(),
-            Err(_) => return,
+/// One thread.
+struct Helper {
+    number: u64,
+    idle: Arc<Mutex<Idle>>,
+    sender: Sender<Job>,
+    jobs: Receiver<Job>,
+    patience: Duration,
+}
+
+impl Helper {
+    fn work(self, first: Job) {
+        first();
+        loop {
+            lock(&self.idle).threads.push((self.number, self.sender.clone()));
+            match self.next() {
+                Some(job) => job(),
+                None => return,
+            }
+        }
+    }
+
+    /// The next job; `None` if none came for long.
+    fn next(&self) -> Option<Job> {
+        match self.jobs.recv_timeout(self.patience) {
+            Ok(job) => return Some(job),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let mut idle = lock(&self.idle);
+        if let Some(place) = idle.threads.iter().position(|(number, _)| *number == self.number) {
+            idle.threads.remove(place);
+            return None;
+        }
+        drop(idle);
+        // Somebody has just taken this thread, and its job is about to come.
+        self.jobs.recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Runs so many jobs at once; each says which thread it is, and waits for the others.
+    fn at_once(helpers: &Helpers, count: usize) -> Vec<std::thread::ThreadId> {
+        let all = Arc::new(std::sync::Barrier::new(count));
+        let (said, names): (Sender<_>, _) = channel();
+        for _ in 0..count {
+            let (all, said) = (Arc::clone(&all), said.clone());
+            helpers.run(move || {
+                said.send(std::thread::current().id()).unwrap();
+                all.wait();
+            });
+        }
+        (0..count).map(|_| names.recv().unwrap()).collect()
+    }
+
+    #[test]
+    fn there_are_as_many_threads_as_jobs_and_idle_ones_end() {
+        let helpers = Helpers { patience: Duration::from_millis(50), ..Helpers::new() };
+        let first = at_once(&helpers, 20);
+        assert_eq!(first.iter().collect::<std::collections::HashSet<_>>().len(), 20);
+        let wait_for = |count: usize| {
+            let started = Instant::now();
+            while lock(&helpers.idle).threads.len() != count {
+                assert!(started.elapsed() < Duration::from_secs(60), "{} idle", lock(&helpers.idle).threads.len());
+                std::thread::yield_now();
+            }
+        };
+        wait_for(0);
+        // Each of them has ended: none is used again.
+        assert!(at_once(&helpers, 20).iter().all(|thread| !first.contains(thread)));
+    }
+
+    #[test]
+    fn an_idle_thread_is_used_again() {
+        let helpers = Helpers { patience: Duration::from_secs(3600), ..Helpers::new() };
+        let first = at_once(&helpers, 1);
+        while lock(&helpers.idle).threads.is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(at_once(&helpers, 1), first);
+    }
+
+    #[test]
+    fn no_job_is_lost_between_waiting_and_ending() {
+        let helpers = Helpers { patience: Duration::from_micros(20), ..Helpers::new() };
+        let (said, heard) = channel();
+        for round in 0..5000 {
+            let said = said.clone();
+            helpers.run(move || said.send(round).unwrap());
+            assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(round));
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(round % 40));
+            }
         }
     }
 }
