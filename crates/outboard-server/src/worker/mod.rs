@@ -9,6 +9,7 @@ mod boxes;
 mod budget;
 mod commands;
 mod copies;
+mod counted;
 mod graphs;
 mod helpers;
 mod holdings;
@@ -70,6 +71,7 @@ use staging::{Pool, SharedStaging, Watcher};
 use waits::Waits;
 use warm::Kept;
 
+pub use counted::Counted;
 pub use io::{Again, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
 pub use prepared::{Prepared, Setup};
 
