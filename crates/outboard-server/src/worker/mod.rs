@@ -113,6 +113,8 @@ pub struct Worker {
     shows_memory: bool,
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
+    /// Whether any kernel may print.
+    prints: bool,
     budget: budget::Budget,
     /// Bytes of each device, by ordinal, that the supervisor has granted, if memory is lent.
     granted: Option<HashMap<u32, u64>>,
@@ -183,6 +185,7 @@ impl Worker {
             management,
             shows_memory,
             stream_ordered: false,
+            prints: false,
             budget,
             granted: start.lends.then(HashMap::new),
             ended_pools: Vec::new(),
