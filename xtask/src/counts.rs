@@ -2,7 +2,7 @@
 //! an idle one. More than a twentieth above what `tests/counts.toml` says is an error; `--update` writes that file anew, on purpose.
 //!
 //! Counted is what calls cost the program's thread in the release build of the client library: questions that it answers itself, and commands that
-//! it encodes and queues. What the server does behind it is not counted.
+//! it encodes and queues; and what a worker does for a command: decoding, looking up and checking, up to a driver that does nothing.
 
 mod callgrind;
 
@@ -46,6 +46,9 @@ const LOCAL: [&str; 11] = [
 ];
 /// Calls that are posted.
 const POSTED: [&str; 4] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"];
+/// Commands that a worker carries out, and the function that does.
+const COMMANDS: [&str; 6] = ["Launch", "EventRecord", "StreamWaitEvent", "Fill", "CopyIn", "StreamSynchronize"];
+const TAKE: &str = "outboard_server::worker::counted::Counted::take";
 /// What `call_cost` calls some of them.
 const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
 
@@ -100,6 +103,7 @@ fn count() -> Result<Counts> {
     ensure_valgrind()?;
     build(&["--release", "--package", "outboard-libcuda"])?;
     build(&["--release", "--package", "outboard-driver", "--example", "call_cost"])?;
+    build(&["--release", "--package", "outboard-server", "--example", "dispatch_cost"])?;
     build(&["--package", "outboard-cpu", "--package", "outboard-cli"])?;
     let dir = target_dir().join("counts");
     let _ = fs::remove_dir_all(&dir);
@@ -120,7 +124,20 @@ fn count() -> Result<Counts> {
         let (calls, total) = (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
         counts.insert((*name).to_owned(), total as f64 / calls.max(1) as f64);
     }
+    for command in COMMANDS {
+        let [few, many] = [commands(&dir, command, CALLS[0])?, commands(&dir, command, CALLS[1])?];
+        counts.insert(format!("worker: {command}"), many.saturating_sub(few) as f64 / (CALLS[1] - CALLS[0]) as f64);
+    }
     Ok(counts)
+}
+
+/// The instructions that a worker takes for so many commands, and for a few before them.
+fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
+    let file = dir.join(format!("{command}.{count}"));
+    let mut worker = callgrind::command(&file);
+    worker.arg(target_dir().join("release/examples/dispatch_cost")).args([command, &count.to_string()]);
+    util::run(&mut worker)?;
+    Ok(Costs::read(&file)?.of(TAKE)?.total)
 }
 
 /// Makes the calls of some cases in one session, counted.

@@ -125,6 +125,11 @@ impl Copies {
         }
     }
 
+    /// Whether any download is under way.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.state().downloads.iter().any(|copy| !copy.is_over())
+    }
+
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<u64>) -> bool {
         let overlaps = |copy: &Copy| copy.host.start < host.end && host.start < copy.host.end;

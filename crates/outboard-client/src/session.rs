@@ -197,6 +197,11 @@ impl Session {
         }
     }
 
+    /// Whether bytes of copies may be on their way, which a wait must wait for.
+    pub(crate) fn copies_under_way(&self) -> bool {
+        self.copies.are_under_way()
+    }
+
     /// What is known to be done.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress

@@ -26,6 +26,7 @@ mod linkable;
 mod locate;
 mod memory;
 mod narrow;
+mod prints;
 mod ptx;
 
 pub use error::Error;
@@ -39,4 +40,5 @@ pub use linkable::{archive_members, is_archive, linked_image, linked_texts, obje
 pub use locate::{Extent, Format, Located, MAX_IMAGE, MAX_PTX, WRAPPER_MAGIC, format_of, locate};
 pub use memory::Memory;
 pub use narrow::{Narrowed, narrowed};
+pub use prints::may_print;
 pub use ptx::kernels as ptx_kernels;

@@ -201,6 +201,11 @@ impl Page {
         }
     }
 
+    /// How often the client was told of errors, of whatever kind.
+    pub(crate) fn failures(&self) -> u64 {
+        self.errors.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     /// Writes down what the session is about.
     #[allow(dead_code, reason = "for sessions that are not always served")]
     pub(crate) fn set_state(&self, state: State) {

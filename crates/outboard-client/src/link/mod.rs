@@ -135,6 +135,12 @@ impl Link {
         Ok(reply)
     }
 
+    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits are worth spinning for. Whether it was seen; then
+    /// everything has been taken in that the worker had said by then.
+    pub fn look_for(&self, sign: impl Fn() -> bool) -> bool {
+        profile::waited(|| self.shared.look_for(sign))
+    }
+
     /// Sends everything posted so far, without waiting for any reply.
     pub fn flush(&self) -> Result<(), LinkError> {
         self.shared.flush()

@@ -98,6 +98,31 @@ impl Shared {
         }
     }
 
+    /// As of [`Link::look_for`](super::Link::look_for).
+    pub(super) fn look_for(&self, sign: impl Fn() -> bool) -> bool {
+        if self.flush().is_err() {
+            return false;
+        }
+        let mut spin = Spin::new(&*self.stream, self.patience.window());
+        while !sign() {
+            if self.is_lost() || !spin.again() {
+                return false;
+            }
+        }
+        // Whoever else reads has more to wait for than this.
+        let Some(mut incoming) = try_lock(&self.read) else { return false };
+        let read = loop {
+            match self.read_some(&mut incoming) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(incoming);
+        self.pass_leadership();
+        read.inspect_err(|error| self.lose_to(error)).is_ok()
+    }
+
     /// Reads for all until the leader's own reply has come.
     fn lead(&self, incoming: &mut Incoming, own: &Slot, spin: &mut Spin) -> io::Result<()> {
         while !own.is_answered() {

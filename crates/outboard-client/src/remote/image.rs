@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Image, JitLog, ObjectId, Result};
-use outboard_image::{ImageHash, Narrowed, narrowed};
+use outboard_image::{ImageHash, Narrowed, may_print, narrowed};
 use outboard_wire::messages as msg;
 use outboard_wire::types::{ImageName, JitOptions};
 
@@ -57,6 +57,9 @@ fn parts<'a>(image: &Image<'a>) -> Vec<Part<'a>> {
 impl Remote {
     pub(super) fn load_image(&self, ctx: ContextId, id: ObjectId, image: &Image<'_>, log: &mut JitLog) -> Result<()> {
         let session = self.session()?;
+        if !matches!(image.parts, [whole] if !may_print(whole, image.sm)) {
+            self.seen.never();
+        }
         let parts = parts(image);
         if session.images().not_kept.load(Ordering::Relaxed) {
             return self.load_sent(ctx, id, image, &parts, log);

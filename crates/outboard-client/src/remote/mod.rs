@@ -14,6 +14,7 @@ mod peer;
 mod pinned;
 mod pool;
 mod reference;
+mod seen;
 mod stream;
 mod tensormap;
 mod vmm;
@@ -38,6 +39,7 @@ use crate::session::Session;
 use crate::slabs::Slabs;
 use managed::HostCopy;
 pub(crate) use managed::with_shared_memory;
+use seen::{SMALL, Seen};
 
 /// The remote devices. One server serves the process, from its first `cuInit` on.
 pub struct Remote {
@@ -50,6 +52,7 @@ pub struct Remote {
     slabs: Mutex<Slabs>,
     /// Managed variables, by module.
     variables: Mutex<BTreeMap<u64, Vec<Range<u64>>>>,
+    seen: Seen,
 }
 
 static REMOTE: Remote = Remote {
@@ -59,6 +62,7 @@ static REMOTE: Remote = Remote {
     mapping: Mutex::new(()),
     slabs: Mutex::new(Slabs::new()),
     variables: Mutex::new(BTreeMap::new()),
+    seen: Seen::new(),
 };
 
 /// The name of a stream on the wire.
@@ -215,6 +219,7 @@ impl Backend for Remote {
     }
 
     fn context_close(&self, ctx: ContextId) -> Result<()> {
+        self.seen.context_ends(ctx);
         self.end_shared_memory(ctx);
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));
@@ -341,6 +346,16 @@ impl Backend for Remote {
         // SAFETY: by the contract of this method.
         let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
         if !self.pager.is_active() {
+            if bytes <= SMALL && mode != CopyMode::Pinned {
+                let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
+                let queue = |slot: seen::Slot| self.post_copy(ctx, slot.bytes(), src, rect, stream);
+                if let Some(slot) = self.seen(ctx, stream, queue)? {
+                    // SAFETY: the slot is this thread's, and the device is done with it; the other by the contract of this method.
+                    unsafe { core::ptr::copy_nonoverlapping(slot.bytes() as *const u8, dst, bytes as usize) };
+                    return Ok(());
+                }
+                return self.unseen(plain());
+            }
             return plain();
         }
         let (device, host) = (src, dst as u64);
@@ -388,11 +403,15 @@ impl Backend for Remote {
     }
 
     fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
-        let stream = wire(stream);
-        self.waited(Done::Stream((ctx.0, stream)), || {
-            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
-            let message = msg::StreamSynchronize { stream };
-            self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, stream, seq))
+        let name = wire(stream);
+        self.waited(Done::Stream((ctx.0, name)), || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, name);
+            if !idle(self.session()?.progress()) && self.seen(ctx, stream, |_| Ok(()))?.is_some() {
+                return Ok(());
+            }
+            let message = msg::StreamSynchronize { stream: name };
+            let waited = self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, name, seq));
+            self.unseen(waited)
         })
     }
 

@@ -9,6 +9,7 @@ mod boxes;
 mod budget;
 mod commands;
 mod copies;
+mod counted;
 mod graphs;
 mod helpers;
 mod holdings;
@@ -70,6 +71,7 @@ use staging::{Pool, SharedStaging, Watcher};
 use waits::Waits;
 use warm::Kept;
 
+pub use counted::Counted;
 pub use io::{Again, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
 pub use prepared::{Prepared, Setup};
 
@@ -111,6 +113,8 @@ pub struct Worker {
     shows_memory: bool,
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
+    /// Whether any kernel may print.
+    prints: bool,
     budget: budget::Budget,
     /// Bytes of each device, by ordinal, that the supervisor has granted, if memory is lent.
     granted: Option<HashMap<u32, u64>>,
@@ -181,6 +185,7 @@ impl Worker {
             management,
             shows_memory,
             stream_ordered: false,
+            prints: false,
             budget,
             granted: start.lends.then(HashMap::new),
             ended_pools: Vec::new(),

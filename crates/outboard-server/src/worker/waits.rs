@@ -392,12 +392,18 @@ impl Worker {
         if watched.is_slow() {
             self.waits.patience.waited(watched.since.elapsed());
         }
-        // Only a wait makes the driver give back what pools have freed, not a question; and of a context as a whole it has no question.
-        let blocks = !watched.passed && (self.stream_ordered || matches!(watched.wait, Wait::Context));
+        // Only a wait makes the driver print what kernels have printed and give back what pools have freed, not a question; and of a context as a
+        // whole it has no question.
+        let needed = self.prints || self.stream_ordered || matches!(watched.wait, Wait::Context);
+        let blocks = !watched.passed && needed;
         let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
-        self.tell(if outcome.is_ok() { Printed::after(time) } else { Printed::Perhaps });
+        self.tell(match outcome {
+            Ok(()) if !self.prints => Printed::Hardly,
+            Ok(()) => Printed::after(time),
+            Err(_) => Printed::Perhaps,
+        });
         (watched.finish)(outcome);
         waited(kind, begun, time);
     }

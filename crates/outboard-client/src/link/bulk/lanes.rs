@@ -25,18 +25,24 @@ pub(super) struct Lane {
 /// How far opening the lanes has come.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    begun: bool,
-    /// Lanes that could not be opened.
+    /// Lanes that were begun with.
+    begun: usize,
+    /// Of these, the ones that could not be opened.
     failed: usize,
 }
 
-/// Has each lane opened by the thread that reads from it, so that none waits for another. The first time only.
+/// Begins with as many lanes as are wanted by now, beside those that were begun with before. Each is opened by the thread that reads from it, so
+/// that none waits for another.
 pub(super) fn begin(shared: &Arc<Shared>) {
     let bulk = &shared.bulk;
-    if std::mem::replace(&mut lock(&bulk.opening).begun, true) {
-        return;
-    }
-    for number in 0..bulk.lanes.len() {
+    let numbers = {
+        let wanted = lock(&bulk.count).wanted();
+        let mut opening = lock(&bulk.opening);
+        let begun = opening.begun;
+        opening.begun = begun.max(wanted);
+        begun..opening.begun
+    };
+    for number in numbers {
         let lane = Arc::clone(shared);
         let started = thread::start(format!("outboard-in{number}"), move || match dial(&lane, number) {
             Ok(()) => end_with(&lane, read(&lane, number)),
@@ -89,7 +95,7 @@ fn failed(shared: &Shared, error: &io::Error) {
     let bulk = &shared.bulk;
     let mut opening = lock(&bulk.opening);
     opening.failed += 1;
-    let all = opening.failed == bulk.lanes.len();
+    let all = opening.failed == opening.begun;
     drop(opening);
     if all {
         shared.lose(&format!("no connection for bulk data can be opened: {error}"));
@@ -185,7 +191,7 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 }
 
 /// Reads what the worker sends on one lane, until the link is lost.
-fn read(shared: &Shared, number: usize) -> io::Result<()> {
+fn read(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
     let Some(lane) = bulk.lanes[number].get() else { return Ok(()) };
     let stream = &*lane.stream;
@@ -226,7 +232,9 @@ fn read(shared: &Shared, number: usize) -> io::Result<()> {
                 table.take_measured()
             };
             bulk.changed.notify_all();
-            bulk.learn(&measured);
+            if bulk.learn(&measured) {
+                begin(shared);
+            }
         }
     }
 }

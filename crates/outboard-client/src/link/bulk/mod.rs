@@ -4,6 +4,7 @@
 //! the lanes. Lane threads read and write straight from and to the application's memory. An application's thread that
 //! waits for its upload writes chunks itself: a small copy needs no other thread.
 
+mod count;
 mod lanes;
 mod place;
 mod table;
@@ -20,6 +21,7 @@ use outboard_transport::{Bell, Stream};
 use super::LinkError;
 use super::shared::{Shared, lock};
 use super::staged::Staged;
+use count::Count;
 use lanes::Lane;
 pub use place::Place;
 use table::{End, Measured, Outcome, Table};
@@ -33,6 +35,8 @@ pub(super) struct Bulk {
     dial: Option<Dial>,
     /// The lanes; those that are open are there.
     lanes: Box<[OnceLock<Lane>]>,
+    /// How many lanes there are to be.
+    count: Mutex<Count>,
     opening: Mutex<lanes::Opening>,
     /// Told when a lane is open, or will not be.
     opened: Condvar,
@@ -91,9 +95,11 @@ pub struct Ticket {
 
 impl Bulk {
     pub(super) fn new(dial: Option<Dial>, lanes: usize) -> Bulk {
+        let lanes = lanes.clamp(1, outboard_wire::limits::MAX_LANES);
         Bulk {
             dial,
-            lanes: (0..lanes.clamp(1, outboard_wire::limits::MAX_LANES)).map(|_| OnceLock::new()).collect(),
+            lanes: (0..lanes).map(|_| OnceLock::new()).collect(),
+            count: Mutex::new(Count::new(lanes)),
             opening: Mutex::default(),
             opened: Condvar::new(),
             tuners: Default::default(),
@@ -142,11 +148,15 @@ impl Bulk {
         self.eager.store(table.downloads_pending(), Ordering::Relaxed);
     }
 
-    /// Takes in what transfers that have ended say of the link.
-    fn learn(&self, measured: &[Measured]) {
+    /// Takes in what transfers that have ended say of the link. Whether it is to have more lanes.
+    fn learn(&self, measured: &[Measured]) -> bool {
+        let mut more = false;
         for one in measured {
-            lock(&self.tuners[one.direction as usize]).took(one.cut.len(), one.cut.chunk(), one.time);
+            let (direction, len) = (one.direction as usize, one.cut.len());
+            lock(&self.tuners[direction]).took(len, one.cut.chunk(), one.time);
+            more |= lock(&self.count).took(direction, self.open_lanes().count(), len, one.time);
         }
+        more
     }
 }
 

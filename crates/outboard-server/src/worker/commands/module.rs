@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
 use outboard_driver::call;
+use outboard_image::may_print;
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
@@ -28,6 +29,8 @@ impl Worker {
     ) -> Result<modules::Loaded, CUresult> {
         let context = self.enter()?;
         self.objects.modules.check_new(module)?;
+        let sm = self.architecture(context.device);
+        self.prints = self.prints || !matches!(parts, [part] if !may_print(part.borrow().bytes(), sm));
         // To compile may take seconds, which other threads' waits shall not.
         self.stop_looking();
         let loaded = self.load_counted(module, context.device as u32, parts, options);
@@ -35,7 +38,6 @@ impl Worker {
             self.objects.modules.insert(module, self.ctx, handle);
             self.tell_kernels(module, handle.handle());
             if Layouts::are_needed(self.table) {
-                let sm = self.architecture(context.device);
                 self.layouts.learn(module, parts, sm);
             }
         }

@@ -63,6 +63,12 @@ impl Replier {
         Replier { replies: Arc::new(replies), bulk, registry, memory: memory.map(Arc::new), gathers: true }
     }
 
+    /// One that nobody listens to: what it is asked for goes to the stream, and to no supervisor.
+    pub(crate) fn to(stream: Arc<dyn Stream>) -> io::Result<Replier> {
+        let nobody = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+        Ok(Replier::new(stream, Bulk::new(None), Registry::new(Arc::new(nobody), false), None))
+    }
+
     /// Answers command `seq` with a CUresult and what it returns.
     ///
     /// If the payload is too long for a frame, nothing is sent: reply something else.

@@ -1,0 +1,182 @@
+//! Short waits of a client on the server's machine: the device itself says how far it has come.
+//!
+//! Behind what is waited for the device writes a number to page-locked memory that this process has too. The one who waits looks for it: no thread
+//! of the worker has to notice and to answer, and a small copy to the host comes the same way. If the number does not come soon, or never will, as after
+//! a fault, the wait is made as any other.
+//!
+//! That number says that the device is done, and no more. What else comes with a worker's answer must not be missing: what kernels have printed
+//! (so this ends with the first image that can print), what pools have freed (with the first allocation in a stream's order), bytes of
+//! copies that are under way. Failures of posted commands are told before the device gets to the number, and are read when it has.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_wire::messages as msg;
+
+use super::{Remote, wire};
+
+/// Threads that can wait like this at once.
+const SLOTS: usize = 16;
+/// A slot has its number, alone in its cache line and the one that processors fetch along, and bytes behind it.
+const NUMBER: usize = 128;
+/// Copies of up to this many bytes come like this.
+pub(super) const SMALL: u64 = 4096;
+const SLOT: usize = NUMBER + SMALL as usize;
+/// The first waits of a process are made as any other: a program that makes few does without the memory.
+const FIRST: u32 = 16;
+
+/// There is no memory yet, or there is not to be any. Else its address.
+const NONE: u64 = 0;
+const NEVER: u64 = 1;
+
+/// The memory, and whose it is.
+pub(super) struct Seen {
+    base: AtomicU64,
+    ctx: AtomicU32,
+    waits: AtomicU32,
+    making: Mutex<()>,
+}
+
+/// A thread's place in that memory.
+#[derive(Clone, Copy)]
+pub(super) struct Slot(u64);
+
+/// Slots that no thread has.
+static FREE: Mutex<[bool; SLOTS]> = Mutex::new([true; SLOTS]);
+
+/// A thread's number among those, until the thread ends.
+struct Own(Cell<Option<usize>>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(number) = self.0.get() {
+            FREE.lock().unwrap_or_else(PoisonError::into_inner)[number] = true;
+        }
+    }
+}
+
+thread_local! {
+    static OWN: Own = const { Own(Cell::new(None)) };
+}
+
+/// This thread's number, if there is one left.
+fn own() -> Option<usize> {
+    let number = OWN.try_with(|own| {
+        if own.0.get().is_none() {
+            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = free.iter().position(|free| *free)?;
+            free[number] = false;
+            own.0.set(Some(number));
+        }
+        own.0.get()
+    });
+    number.ok().flatten()
+}
+
+impl Slot {
+    fn number(&self) -> &AtomicU32 {
+        // SAFETY: within the memory, which is never unmapped; only ever accessed as an atomic, or by the device.
+        unsafe { AtomicU32::from_ptr(self.0 as *mut u32) }
+    }
+
+    /// Where the bytes are that come with the number, for the device and for this process.
+    pub(super) fn bytes(self) -> u64 {
+        self.0 + NUMBER as u64
+    }
+}
+
+impl Seen {
+    pub(super) const fn new() -> Seen {
+        Seen { base: AtomicU64::new(NONE), ctx: AtomicU32::new(0), waits: AtomicU32::new(0), making: Mutex::new(()) }
+    }
+
+    /// From now on an answer of the worker's says more than the device can.
+    pub(super) fn never(&self) {
+        if self.base.load(Ordering::Relaxed) != NEVER {
+            self.base.store(NEVER, Ordering::Release);
+        }
+    }
+
+    /// A context is about to end, perhaps the one whose memory this is.
+    pub(super) fn context_ends(&self, ctx: ContextId) {
+        if self.ctx.load(Ordering::Relaxed) == ctx.0 {
+            self.never();
+        }
+    }
+
+    #[inline]
+    fn slot(&self, remote: &Remote, ctx: ContextId) -> Option<Slot> {
+        match self.base.load(Ordering::Acquire) {
+            NEVER => None,
+            NONE => {
+                self.begin(remote, ctx);
+                None
+            }
+            base if self.ctx.load(Ordering::Relaxed) == ctx.0 => Some(Slot(base + (own()? * SLOT) as u64)),
+            _ => None,
+        }
+    }
+
+    /// Makes the memory, if it is time.
+    #[cold]
+    fn begin(&self, remote: &Remote, ctx: ContextId) {
+        if self.waits.fetch_add(1, Ordering::Relaxed) < FIRST {
+            return;
+        }
+        let _one = match self.making.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if self.base.load(Ordering::Acquire) != NONE {
+            return;
+        }
+        self.ctx.store(ctx.0, Ordering::Relaxed);
+        let memory = remote.alloc_host(ctx, SLOTS * SLOT);
+        // It is for the device only if the worker has it, too.
+        let made = memory.ok().map(|memory| memory as u64);
+        let base = made.filter(|base| remote.host.is_shared(*base, (SLOTS * SLOT) as u64)).unwrap_or(NEVER);
+        // What is not to be any more meanwhile stays so.
+        let _ = self.base.compare_exchange(NONE, base, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+impl Remote {
+    /// Waits until the device has done all that was queued in a stream, if it says so soon and nothing else needs to be known. `before` queues what
+    /// comes with it.
+    pub(super) fn seen(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        before: impl FnOnce(Slot) -> Result<()>,
+    ) -> Result<Option<Slot>> {
+        let session = self.session()?;
+        let link = session.link();
+        if link.memory().is_none() || session.copies_under_way() {
+            return Ok(None);
+        }
+        let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
+        before(slot)?;
+        // Nobody else writes there: the device has come to what was queued before, or this is not reached again.
+        let number = slot.number().load(Ordering::Relaxed).wrapping_add(1);
+        let stream = wire(stream);
+        let write = msg::StreamWriteValue { stream, address: slot.0, value: number.into(), wide: false, flags: 0 };
+        let seq = session.post_numbered(ctx, &write)?;
+        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number) {
+            return Ok(None);
+        }
+        session.wait_for_nothing()?;
+        session.progress().stream_done(ctx, stream, seq);
+        Ok(Some(slot))
+    }
+
+    /// What a wait has come to that was made behind [`Remote::seen`]: if it failed, the device may never get to the number, or do so later.
+    pub(super) fn unseen<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_err() {
+            self.seen.never();
+        }
+        outcome
+    }
+}
