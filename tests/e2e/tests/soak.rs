@@ -2,6 +2,8 @@
 //!
 //! `OUTBOARD_SOAK_SECONDS` says for how long; `cargo xtask soak --minutes N` sets it and shows what was seen.
 
+#![allow(clippy::print_stdout)]
+
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -82,9 +84,9 @@ impl Steady {
 
 /// The worker of the session that started last, by the server's log.
 fn last_worker(log: &str) -> Option<u32> {
-    let entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let starts = entries.map(|entry| entry["fields"].clone()).filter(|fields| fields["message"] == "session starts");
-    starts.last()?["worker"].as_u64()?.try_into().ok()
+    let mut entries = log.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let start = entries.find(|entry| entry["fields"]["message"] == "session starts")?;
+    start["fields"]["worker"].as_u64()?.try_into().ok()
 }
 
 /// Shows how a process has grown; what grew too much.
