@@ -3,6 +3,7 @@
 //! The Container Device Interface is a file that says what a device is to a container: mounts and variables. Docker, Podman, containerd and CRI-O read
 //! it. Nothing runs when a container starts: the loader finds the libraries by `LD_LIBRARY_PATH`, whatever the image's own cache of libraries has.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, Result};
@@ -13,12 +14,14 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::probe::{self, Offer};
-use crate::{install, output};
+use crate::{credentials, install, output};
 
 /// The oldest version of the specification that has all that is used: names of devices that begin with a digit.
 const VERSION: &str = "0.5.0";
 /// Where the installation is in the container.
 const PREFIX: &str = "/opt/outboard";
+/// Where files are by which programs there recognise the server and show who they are.
+const CREDENTIALS: &str = "/opt/outboard/credentials";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +46,10 @@ struct GenerateArgs {
     /// More folders in which programs in the container look for libraries: those that its image sets LD_LIBRARY_PATH to, which is replaced.
     #[arg(long, default_value = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64", value_name = "FOLDERS")]
     library_path: String,
+    /// What programs in containers recognise the server by goes into the specification, wherever it is set. What they show themselves with does so only
+    /// if it is named here: whoever may start a container with the device has it then.
+    #[command(flatten)]
+    credentials: credentials::Args,
     /// Leave PYTHONPATH as the image has it. JAX then does not look for a GPU.
     #[arg(long)]
     without_python: bool,
@@ -100,6 +107,7 @@ impl Mount {
 
 pub(crate) fn cdi(args: Args) -> Result<()> {
     let Action::Generate(args) = args.action;
+    args.credentials.set();
     let server = probe::server(args.server.clone())?;
     let specification = specification(&args, server)?;
     let text = serde_json::to_string_pretty(&specification).into_diagnostic()? + "\n";
@@ -119,6 +127,7 @@ pub(crate) fn cdi(args: Args) -> Result<()> {
 fn specification(args: &GenerateArgs, server: Target) -> Result<Specification> {
     let (address, offer) = reach(&server)?;
     let mut edits = Edits { env: environment(args), mounts: installation(args)? };
+    trust(&args.credentials, |name| std::env::var_os(name), &mut edits)?;
     if let Endpoint::Unix(path) = &address {
         // The folder, as the socket is made anew when the server starts.
         let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
@@ -193,6 +202,38 @@ fn installation(args: &GenerateArgs) -> Result<Vec<Mount>> {
         mounts.push(Mount::new(&folder, format!("{PREFIX}/lib/outboard/python"))?);
     }
     Ok(mounts)
+}
+
+/// By what programs in the container recognise the server, and what they show. The specification itself holds no secret: everybody may read it.
+fn trust(
+    given: &credentials::Args,
+    variable: impl Fn(&str) -> Option<OsString>,
+    edits: &mut Edits,
+) -> Result<(), Failure> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    for name in ["OUTBOARD_TLS_FINGERPRINT", "OUTBOARD_TLS"] {
+        edits.env.extend(variable(name).map(|value| format!("{name}={}", value.to_string_lossy())));
+    }
+    let mut file = |name: &str, host: &Path, inside: &str| {
+        let inside = format!("{CREDENTIALS}/{inside}");
+        edits.env.push(format!("{name}={inside}"));
+        Mount::new(host, inside).map(|mount| edits.mounts.push(mount))
+    };
+    if let Some(authorities) = variable("OUTBOARD_TLS_CA") {
+        file("OUTBOARD_TLS_CA", Path::new(&authorities), "authorities.pem")?;
+    }
+    if let Some((certificate, key)) = given.own() {
+        file("OUTBOARD_TLS_CERT", certificate, "client.crt")?;
+        file("OUTBOARD_TLS_KEY", key, "client.key")?;
+    }
+    match given.token_file() {
+        Some(token) => file("OUTBOARD_TOKEN_FILE", token, "token")?,
+        None if ["OUTBOARD_TOKEN", "OUTBOARD_TOKEN_FILE"].into_iter().any(|name| variable(name).is_some()) => {
+            eprintln!("containers get no token: name its file with --token-file, if whoever starts one may have it");
+        }
+        None => {}
+    }
+    Ok(())
 }
 
 /// Checks the name of a kind of device as the specification has it.

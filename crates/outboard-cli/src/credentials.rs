@@ -1,7 +1,7 @@
 //! Flags by which a client recognises its server and shows who it is: each stands for a variable, which programs inherit.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -30,6 +30,16 @@ pub(crate) struct Args {
 type Change = (&'static str, Option<OsString>);
 
 impl Args {
+    /// The file with the token, if it was named here.
+    pub(crate) fn token_file(&self) -> Option<&Path> {
+        self.token_file.as_deref()
+    }
+
+    /// The client's own certificate and key, if they were named here.
+    pub(crate) fn own(&self) -> Option<(&Path, &Path)> {
+        self.tls_cert.as_deref().zip(self.tls_key.as_deref())
+    }
+
     /// Sets the variables, for this process and the program that it becomes.
     pub(crate) fn set(&self) {
         for (name, value) in self.changes() {

@@ -13,7 +13,7 @@ pub use recording::Recording;
 pub use server::{Server, is_alive, processes_below};
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// No single run of a program takes longer, on the slowest machine meant.
@@ -51,13 +51,17 @@ pub fn dist() -> PathBuf {
     prepared("OUTBOARD_TEST_DIST", "dist", "cargo xtask stage")
 }
 
-/// Runs the command, which is told of no server but by its arguments.
+/// The command, told of no server and no configuration but by its arguments, or by what a test adds.
+pub fn command() -> Command {
+    let mut command = Command::new(dist().join("bin/outboard"));
+    command.env_remove("OUTBOARD_SERVER").env_remove("OUTBOARD_TRANSPORT").env("OUTBOARD_CONFIG", "none");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs it.
 pub fn outboard(args: &[&str]) -> Output {
-    Command::new(dist().join("bin/outboard"))
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .output()
-        .expect("outboard starts")
+    command().args(args).output().expect("outboard starts")
 }
 
 /// The folder of compiled programs, filled by `cargo xtask programs`.

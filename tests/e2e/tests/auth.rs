@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, dist, within};
+use outboard_e2e::{Driver, Program, Server, command, dist, within};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 /// How long a session may go on after its token was revoked, on a machine that is busy.
@@ -49,9 +49,7 @@ impl Drop for Folder {
 }
 
 fn outboard(args: &[&str], env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(dist().join("bin/outboard"));
-    command.args(args).env("OUTBOARD_CONFIG", "none").envs(env.iter().copied()).stdin(Stdio::null());
-    command.output().expect("the command runs")
+    command().args(args).envs(env.iter().copied()).output().expect("outboard starts")
 }
 
 fn said(output: &Output) -> String {
@@ -195,10 +193,9 @@ fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
     }
     expect_code(&outboard(&[&serve[..], &["--tls", "off"]].concat(), &[]), "OB0407");
     // Told so in as many words, it does.
-    let mut server = Command::new(dist().join("bin/outboard"))
+    let mut server = command()
         .args(serve)
         .args(["--allow-anonymous", "--warm", "0"])
-        .env("OUTBOARD_CONFIG", "none")
         .stderr(Stdio::piped())
         .spawn()
         .expect("the server starts");
@@ -247,6 +244,41 @@ fn a_token_is_not_told_to_whoever_has_the_port() {
     let token = format!("obt_{}", "5".repeat(64));
     expect_code(&outboard(&["devices", "--server", &address], &[("OUTBOARD_TOKEN", &token)]), "OB0404");
     assert_eq!(heard.join().expect("the listener goes on"), b"", "the client hangs up without a word");
+}
+
+/// As clusters put secrets into containers: everybody might write there, if the mount let anybody.
+#[test]
+fn a_folder_that_nobody_can_write_to_will_do() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    token(&state, &[]);
+    folder.allow("state", 0o1777);
+    let outboard = dist().join("bin/outboard");
+    let access = |mount: &str| {
+        let doctor = format!(
+            "{mount} exec {} doctor serve --driver cpu --listen 0.0.0.0:0 --socket none --image-cache off --state {state}",
+            outboard.display()
+        );
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--map-root-user", "sh", "-c", &doctor]).env("OUTBOARD_CONFIG", "none");
+        let said = said(&unshare.output().expect("unshare starts"));
+        said.lines().find(|line| line.contains(" access ")).map(str::to_owned).ok_or(said)
+    };
+    match access("") {
+        Err(said) => {
+            // There are no namespaces here; then at least the other half.
+            assert!(said.contains("unshare"), "{said}");
+            expect_code(
+                &self::outboard(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--state", &state], &[]),
+                "OB0704",
+            );
+        }
+        Ok(line) => {
+            assert!(line.starts_with("FAIL"), "{line}");
+            let line = access(&format!("mount --bind {state} {state} && mount -o remount,ro,bind {state} &&"));
+            assert!(line.as_ref().is_ok_and(|line| line.starts_with("ok")), "{line:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,16 +1,11 @@
 //! `outboard bench` on the software device: whether it measures, not how fast anything is.
 
-use outboard_e2e::dist;
+use outboard_e2e::command;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(dist().join("bin/outboard"))
-        .arg("bench")
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .output()
-        .expect("outboard starts")
+    command().arg("bench").args(args).output().expect("outboard starts")
 }
 
 fn folder(test: &str) -> PathBuf {

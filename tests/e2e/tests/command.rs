@@ -1,6 +1,6 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and stops.
 
-use outboard_e2e::{Server, dist, outboard, programs};
+use outboard_e2e::{Server, command, dist, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -46,7 +46,7 @@ fn nothing_listens() {
 #[test]
 fn a_transport_that_cannot_be_had_is_explained() {
     let run = |server: &str, transport: &str| {
-        let mut command = Command::new(dist().join("bin/outboard"));
+        let mut command = command();
         let output = command
             .args(["run", "--server", server, "--", "true"])
             .env("OUTBOARD_TRANSPORT", transport)
@@ -224,7 +224,7 @@ fn stats_of_a_program_that_a_signal_ends() {
     assert_eq!(output.status.code(), Some(128 + 9));
     assert!(String::from_utf8_lossy(&output.stderr).contains("No process used the device"));
     // A signal for this process alone reaches the program.
-    let mut child = Command::new(dist().join("bin/outboard"))
+    let mut child = command()
         .args([
             "run",
             "--stats",

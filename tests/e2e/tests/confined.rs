@@ -1,9 +1,8 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
 
-use outboard_e2e::{Program, Server, dist, within};
+use outboard_e2e::{Program, Server, command, within};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// A line of a thread's status.
@@ -71,8 +70,7 @@ fn workers_can_have_a_user_of_their_own() {
     let text = cache.to_str().expect("the folder's name is text");
     let arguments = ["--driver", "cpu", "--sandbox", "strict", "--worker-user", "nobody", "--image-cache", text];
     if field(&own_status(), "Uid:").split_whitespace().nth(1) != Some("0") {
-        let failed =
-            Command::new(dist().join("bin/outboard")).arg("serve").args(arguments).output().expect("it starts");
+        let failed = command().arg("serve").args(arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&failed.stderr);
         assert!(!failed.status.success() && said.contains("OB0307"), "{said}");
         return;

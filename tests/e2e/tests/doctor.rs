@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use outboard_e2e::{Server, dist};
+use outboard_e2e::{Server, command, dist};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
@@ -33,9 +33,8 @@ impl Report {
 }
 
 fn doctor(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Report {
-    let mut command = Command::new(dist().join("bin/outboard"));
-    command.args(["doctor", "--json", "--config", "none"]).args(args);
-    command.env_remove("OUTBOARD_SERVER").env_remove("OUTBOARD_TRANSPORT");
+    let mut command = command();
+    command.args(["doctor", "--json"]).args(args);
     prepare(&mut command);
     let output = command.output().expect("outboard starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -90,6 +89,31 @@ fn a_closed_port_an_unknown_name_and_a_stranger_are_told_apart() {
     assert_eq!(code(&refuses(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "server"), "OB0106");
     let old = Refusal { code: RefusalCode::ClientTooOld, sentence: "the client is too old".into() };
     assert_eq!(code(&refuses(old.encode(VERSION)), "server"), "OB0201");
+}
+
+/// Where connections are neither taken nor declined, a firewall may be at it.
+#[test]
+fn packets_that_vanish_are_told() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, listen, socket};
+    let local: std::net::SocketAddrV4 = "127.0.0.1:0".parse().expect("an address");
+    let new = || socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let listener = new();
+    bind(&listener, &local).and_then(|()| listen(&listener, 0)).expect("it can listen");
+    let address = std::net::SocketAddrV4::try_from(getsockname(&listener).expect("its address")).expect("of version 4");
+    // Those who wait to be accepted fill it; the system drops what comes then.
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let one = new();
+            rustix::io::ioctl_fionbio(&one, true).expect("it need not wait");
+            let _ = connect(&one, &address);
+            one
+        })
+        .collect();
+    let report = doctor(&["--server", &address.to_string()], |_| {});
+    let server = report.expect("server", "fail");
+    assert_eq!(server["code"], "OB0102", "{}", report.text);
+    assert!(server["mend"].as_str().is_some_and(|mend| mend.contains("firewall")), "{server}");
+    drop(waiting);
 }
 
 #[test]
@@ -249,9 +273,7 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
 
 #[test]
 fn people_get_a_table() {
-    let output = Command::new(dist().join("bin/outboard"))
-        .args(["doctor", "--config", "none", "--server", "127.0.0.1:1"])
-        .output();
+    let output = command().args(["doctor", "--server", "127.0.0.1:1"]).output();
     let text = String::from_utf8_lossy(&output.expect("outboard starts").stdout).into_owned();
     assert!(text.contains("FAIL  server") && text.contains("[OB0101]") && text.contains("→ start a server"), "{text}");
 }

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use outboard_e2e::{Server, dist};
+use outboard_e2e::{Server, command, dist};
 
 fn run(server: &Server, program: &[&str], given: &[(&str, &str)]) -> String {
-    let mut command = Command::new(dist().join("bin/outboard"));
+    let mut command = command();
     command.args(["run", "--server", server.address(), "--"]).args(program);
     for name in ["LD_LIBRARY_PATH", "PYTHONPATH", "TRITON_LIBCUDA_PATH"] {
         command.env_remove(name);

@@ -1,10 +1,10 @@
 //! What a session may have of a server, and what it sees of it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, dist, programs, within};
+use outboard_e2e::{Driver, Program, Server, command, programs, within};
 
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
@@ -27,7 +27,7 @@ fn a_session_sees_a_device_of_the_size_that_it_may_have() {
 /// `outboard run` for a program, with everything that it says.
 fn run(address: &str, args: &[&str], program: &[&str]) -> Child {
     let path = programs().join(program[0]);
-    Command::new(dist().join("bin/outboard"))
+    command()
         .args(["run", "--server", address])
         .args(args)
         .arg("--")
@@ -103,8 +103,7 @@ fn what_does_not_fit_is_refused_at_once_without_a_queue() {
     assert!(!well && said.contains("anonymous has as many sessions as it may have (1): memory_limit"), "{said}");
     assert!(said.contains("OB0501"), "{said}");
     // Questions are no sessions.
-    let devices = Command::new(dist().join("bin/outboard")).args(["devices", "--server", server.address()]).output();
-    assert!(devices.expect("outboard devices starts").status.success());
+    assert!(outboard_e2e::outboard(&["devices", "--server", server.address()]).status.success());
     holder.kill();
     assert!(
         within(Duration::from_secs(20), || finish(run(server.address(), &[], &["devices"])).0),
@@ -176,7 +175,7 @@ struct Keeper {
 
 impl Keeper {
     fn start(server: &Server, bytes: u64) -> Keeper {
-        let mut command = Command::new(dist().join("bin/outboard"));
+        let mut command = command();
         command.args(["run", "--server", server.address(), "--"]).arg(programs().join("memory_limit"));
         command.args(["keep", &bytes.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("outboard run starts");

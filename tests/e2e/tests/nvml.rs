@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, dist, programs, within};
+use outboard_e2e::{Driver, Program, Server, command, dist, programs, within};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
 
 /// nvml.py with the devices of a list.
 fn python(list: &str, what: &str) -> Command {
-    let mut command = Command::new(dist().join("bin/outboard"));
+    let mut command = command();
     command.args(["run", "--server", list, "--"]);
     command.arg(root().join(".venv/bin/python3")).arg(root().join("tests/e2e/tests/nvml.py"));
     command.args([what, Driver::chosen().name()]);
@@ -47,7 +47,7 @@ fn nvidia_smi_lists_the_devices() {
     let Some(native) = native.ok().filter(|_| Driver::chosen() == Driver::Nvidia) else { return };
     let server = Server::start();
     let through = |arguments: &[&str]| {
-        let mut command = Command::new(dist().join("bin/outboard"));
+        let mut command = command();
         command.args(["run", "--server", server.address(), "--", "nvidia-smi"]).args(arguments);
         finish(command)
     };

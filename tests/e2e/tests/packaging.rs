@@ -4,14 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use outboard_e2e::{Server, dist, programs};
+use outboard_e2e::{Server, command, outboard, programs};
 use serde_json::Value;
-
-fn outboard(args: &[&str]) -> Output {
-    let mut command = Command::new(dist().join("bin/outboard"));
-    command.args(args).env("OUTBOARD_CONFIG", "none").env_remove("OUTBOARD_SERVER");
-    command.output().expect("outboard starts")
-}
 
 fn said(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -157,6 +151,91 @@ fn a_container_gets_the_client() {
         Command::new(&program).envs(variables).output().expect("the program starts")
     };
     assert!(said(&output).starts_with("vector_add: "), "{output:?}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Files by which programs recognise the server and show who they are come into the container; what is secret stays out of the specification.
+#[test]
+fn a_container_shows_the_token_that_it_was_given() {
+    let folder = folder("cdi-token");
+    let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
+    let (socket, state, token, authorities) = (text("x.sock"), text("state"), text("token"), text("ca.pem"));
+    let made = outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
+    let made: Value = serde_json::from_str(&said(&made)).expect("JSON");
+    let secret = made["token"].as_str().expect("a token");
+    std::fs::write(&token, secret).expect("it can be written");
+    std::fs::copy(Path::new(&state).join("server.crt"), &authorities).expect("it can be copied");
+    let server = Server::start_with(&["--driver", "cpu", "--socket", &socket, "--state", &state], &[]);
+    let generate = |flags: &[&str], env: &[(&str, &str)]| {
+        let local = format!("unix:{socket}");
+        let mut command = command();
+        command.args(["cdi", "generate", "--server", &local]).args(flags).envs(env.iter().copied());
+        command.output().expect("outboard starts")
+    };
+    let output = generate(&["--token-file", &token, "--tls-ca", &authorities], &[]);
+    let specification: Value = serde_json::from_str(&said(&output)).expect("JSON");
+    assert!(!specification.to_string().contains(secret));
+    let (mounts, mut variables) = checked(&specification, "all");
+    for name in ["OUTBOARD_TOKEN_FILE", "OUTBOARD_TLS_CA"] {
+        let inside = variables[name].clone();
+        let (host, _) = mounts.iter().find(|(_, path)| *path == inside).expect("what a variable names is mounted");
+        variables.insert(name.to_owned(), host.clone());
+    }
+    // With the mounts' own paths, as no container can be made everywhere.
+    said(&command().arg("devices").envs(&variables).output().expect("outboard starts"));
+    let log = || server.log();
+    let seen = outboard_e2e::within(std::time::Duration::from_secs(20), || log().contains("\"owner\":\"alice\""));
+    assert!(seen, "{}", log());
+
+    // A token of whoever generates it is not given away without a word.
+    let output = generate(&[], &[("OUTBOARD_TOKEN_FILE", token.as_str()), ("OUTBOARD_TLS_FINGERPRINT", "sha256:0")]);
+    let note = String::from_utf8_lossy(&output.stderr).into_owned();
+    let specification: Value = serde_json::from_str(&said(&output)).expect("JSON");
+    let (mounts, variables) = checked(&specification, "all");
+    assert!(note.contains("no token") && !variables.contains_key("OUTBOARD_TOKEN_FILE"), "{note}");
+    assert!(variables["OUTBOARD_TLS_FINGERPRINT"] == "sha256:0" && mounts.iter().all(|(host, _)| *host != token));
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// The manifest for clusters says to the server what it understands, and what it is told elsewhere fits.
+#[test]
+fn a_cluster_is_told_what_the_server_understands() {
+    let page = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes").join(name);
+        std::fs::read_to_string(path).expect("the manifest is there")
+    };
+    let (server, client) = (page("server.yaml"), page("client.yaml"));
+    let settings =
+        server.split("outboard.toml: |\n").nth(1).and_then(|rest| rest.split("\n---").next()).expect("settings");
+    let settings: String =
+        settings.lines().map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned() + "\n").collect();
+    let folder = folder("cluster");
+    let file = folder.join("outboard.toml");
+    std::fs::write(&file, &settings).expect("it can be written");
+    said(&outboard(&["config", "check", file.to_str().expect("a plain path")]));
+    let number = |text: &str, before: &str| {
+        let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("no {before}"));
+        let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().expect("a number")
+    };
+    assert!(number(&settings, "drain =") < number(&server, "terminationGracePeriodSeconds:"));
+    assert_eq!(
+        number(&settings, "listen = \"0.0.0.0:"),
+        number(&server, "name: sessions\n              containerPort:")
+    );
+    assert_eq!(
+        number(&settings, "metrics = \"0.0.0.0:"),
+        number(&server, "name: metrics\n              containerPort:")
+    );
+    let release = said(&outboard(&["--version"])).trim().trim_start_matches("outboard ").to_owned();
+    assert!(server.contains(&format!("image: outboard-server:{release}\n")), "{release}");
+    assert!(client.contains(&format!("image: outboard-client:{release}\n")), "{release}");
+    // Each variable of the client's is one that there is.
+    let shown = said(&outboard(&["config", "show"])) + &said(&outboard(&["config", "reference"]));
+    for line in client.lines().filter_map(|line| line.split("name: OUTBOARD_").nth(1)) {
+        let name = format!("OUTBOARD_{}", line.split([',', '}']).next().unwrap_or_default().trim());
+        assert!(shown.contains(&name), "{name}");
+    }
     let _ = std::fs::remove_dir_all(&folder);
 }
 

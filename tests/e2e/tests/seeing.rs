@@ -1,8 +1,7 @@
 //! What administrators see of a server, and how they end sessions.
 
-use outboard_e2e::{Program, Running, Server, dist, outboard, within};
+use outboard_e2e::{Program, Running, Server, command, outboard, within};
 use serde_json::Value;
-use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -179,7 +178,7 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
         let side = std::fs::OpenOptions::new().read(true).write(true).open(&name).expect("its other side opens");
         let before = rustix::termios::tcgetattr(&side).expect("settings");
         let stdio = || std::process::Stdio::from(side.try_clone().expect("descriptors"));
-        let mut child = Command::new(dist().join("bin/outboard"))
+        let mut child = command()
             .args(["top", "--interval", "0.2", "--server", server.address()])
             .env("TERM", "xterm-256color")
             .stdin(stdio())

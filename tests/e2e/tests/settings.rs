@@ -1,9 +1,9 @@
 //! Settings: a flag, else the environment, else the configuration file, else the default.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use outboard_e2e::{Server, dist};
+use outboard_e2e::{Server, command};
 
 /// A configuration file of a test; gone when dropped.
 struct Configuration(PathBuf);
@@ -27,12 +27,8 @@ impl Drop for Configuration {
 }
 
 fn outboard(args: &[&str], env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(dist().join("bin/outboard"));
-    command
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .env_remove("OUTBOARD_CONFIG")
-        .env("XDG_CONFIG_HOME", "/nonexistent");
+    let mut command = command();
+    command.args(args).env_remove("OUTBOARD_CONFIG").env("XDG_CONFIG_HOME", "/nonexistent");
     command.envs(env.iter().copied()).output().expect("outboard starts")
 }
 

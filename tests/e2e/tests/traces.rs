@@ -1,10 +1,9 @@
 //! Traces of sessions: taken by an administrator, and sent to a collector, which is a small one of the test's own.
 
-use outboard_e2e::{Program, Running, Server, dist, within};
+use outboard_e2e::{Program, Running, Server, outboard, within};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,14 +192,6 @@ fn endless(server: &Server) -> Running {
     let mut running = Program::new("endless").arg("1").start_through(server);
     running.wait_for_line("running");
     running
-}
-
-fn outboard(args: &[&str]) -> std::process::Output {
-    Command::new(dist().join("bin/outboard"))
-        .args(args)
-        .env_remove("OUTBOARD_SERVER")
-        .output()
-        .expect("outboard starts")
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Which devices a program sees: those of the server in the order asked for, then `CUDA_VISIBLE_DEVICES`.
 
-use outboard_e2e::{Program, Server, dist};
-use std::process::Command;
+use outboard_e2e::{Program, Server, command};
 
 fn three_devices() -> Server {
     Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "3")])
@@ -9,7 +8,7 @@ fn three_devices() -> Server {
 
 /// The UUIDs of the server's devices, as `GPU-…`.
 fn uuids(server: &Server) -> Vec<String> {
-    let mut command = Command::new(dist().join("bin/outboard"));
+    let mut command = command();
     let output = command.args(["devices", "--json", "--server", server.address()]).output().expect("outboard starts");
     let listing: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let devices = listing["devices"].as_array().expect("a list of devices").clone();

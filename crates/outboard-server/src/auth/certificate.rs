@@ -44,6 +44,10 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
     let (certificate, key) = paths(state);
     let failed = |error: &dyn std::fmt::Display| AuthError::file("the folder", state, error);
     own_folder(state).map_err(|error| failed(&error))?;
+    // Each is there whole or not at all, and where they are nothing need be writable.
+    if is_there(state) {
+        return Ok((certificate, key));
+    }
     // A server and a command may be here at once.
     let _held = lock(&state.join("server.lock")).map_err(|error| failed(&error))?;
     if !is_there(state) {

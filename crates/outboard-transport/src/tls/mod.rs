@@ -4,6 +4,7 @@
 
 mod config;
 mod record;
+mod sealed;
 mod stream;
 
 use std::io;

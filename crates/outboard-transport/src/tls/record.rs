@@ -6,6 +6,8 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
+use super::sealed::{OVERHEAD, RECORD, Sealed};
+
 /// Which side of the connection this is.
 pub(super) enum Side {
     Client(UnbufferedClientConnection),
@@ -43,12 +45,6 @@ pub(super) enum Step {
 const ROOM: usize = 32 << 10;
 /// ... up to this.
 const MOST_ROOM: usize = 512 << 10;
-/// Bytes of a record's header, the last two of which are the length of the rest.
-const HEADER: usize = 5;
-/// The most plaintext in a record.
-pub(super) const RECORD: usize = 16 << 10;
-/// What a record takes beyond its plaintext: header, type, tag.
-const OVERHEAD: usize = HEADER + 1 + 16;
 /// Plaintext that is encrypted for one write.
 const BATCH: usize = 16 * RECORD;
 
@@ -79,78 +75,6 @@ impl Place<'_> {
 struct Sealing<'a> {
     plain: &'a [u8],
     to: &'a mut Sealed,
-}
-
-/// Records that are to be written.
-#[derive(Default)]
-pub(super) struct Sealed {
-    bytes: Vec<u8>,
-    /// How many of the bytes have been written.
-    written: usize,
-    /// Ends of records that are not written whole, each with the plaintext in it.
-    marks: std::collections::VecDeque<(usize, usize)>,
-    /// Plaintext in those that whoever wrote it has not been told of.
-    pub(super) untold: usize,
-}
-
-impl Sealed {
-    pub(super) fn is_empty(&self) -> bool {
-        self.written == self.bytes.len()
-    }
-
-    /// What is to be written.
-    pub(super) fn rest(&self) -> &[u8] {
-        &self.bytes[self.written..]
-    }
-
-    /// So many more bytes were written; the plaintext of the records that are out now.
-    pub(super) fn advance(&mut self, count: usize) -> usize {
-        self.written += count;
-        let mut plain = 0;
-        while let Some((end, bytes)) = self.marks.front().copied()
-            && end <= self.written
-        {
-            plain += bytes;
-            self.marks.pop_front();
-        }
-        if self.is_empty() {
-            self.bytes.clear();
-            self.written = 0;
-        }
-        self.untold -= plain;
-        plain
-    }
-
-    fn append(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.marks.push_back((self.bytes.len(), 0));
-    }
-
-    /// Has `fill` write behind what is there, into at least `room` bytes; again with more if it wants more.
-    fn extend<E>(
-        &mut self,
-        mut room: usize,
-        mut fill: impl FnMut(&mut [u8]) -> Result<usize, E>,
-        wants: impl Fn(&E) -> Option<usize>,
-    ) -> Result<usize, E> {
-        let before = self.bytes.len();
-        loop {
-            self.bytes.resize(before + room, 0);
-            match fill(&mut self.bytes[before..]) {
-                Ok(count) => {
-                    self.bytes.truncate(before + count);
-                    return Ok(count);
-                }
-                Err(error) => match wants(&error) {
-                    Some(wanted) if wanted > room => room = wanted,
-                    _ => {
-                        self.bytes.truncate(before);
-                        return Err(error);
-                    }
-                },
-            }
-        }
-    }
 }
 
 /// Does what rustls wants done. How many incoming bytes are used up, and what came of it.
@@ -184,20 +108,12 @@ fn handle<D>(
         Ok(ConnectionState::WriteTraffic(mut traffic)) => match sealing {
             None => Ok(Step::Open),
             Some(Sealing { plain, to }) => {
-                let records = plain.len().div_ceil(RECORD);
                 let wants = |error: &EncryptError| match error {
                     EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
                     EncryptError::EncryptExhausted => None,
                 };
-                let before = to.bytes.len();
-                let sealed = to.extend(plain.len() + records * OVERHEAD, |room| traffic.encrypt(plain, room), wants);
-                match sealed {
-                    Ok(count) => {
-                        to.mark(before, count, plain.len());
-                        Ok(Step::Open)
-                    }
-                    Err(error) => Err(io::Error::other(error)),
-                }
+                let sealed = to.seal(plain.len(), |room| traffic.encrypt(plain, room), wants);
+                sealed.map(|()| Step::Open).map_err(io::Error::other)
             }
         },
         Ok(ConnectionState::PeerClosed) => {
@@ -231,22 +147,6 @@ fn encode(control: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usi
                 control.truncate(before);
                 return Err(io::Error::other(error));
             }
-        }
-    }
-}
-
-impl Sealed {
-    /// Notes where the records of so much plaintext end. What rustls puts in front of them counts for the first.
-    fn mark(&mut self, before: usize, count: usize, plain: usize) {
-        self.untold += plain;
-        let records = plain.div_ceil(RECORD);
-        let in_front = count.saturating_sub(plain + records * OVERHEAD);
-        let (mut end, mut left) = (before + in_front, plain);
-        while left > 0 {
-            let part = left.min(RECORD);
-            end += part + OVERHEAD;
-            self.marks.push_back((end, part));
-            left -= part;
         }
     }
 }

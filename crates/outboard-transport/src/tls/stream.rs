@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::record::{Records, Sealed, Side, Step};
+use super::record::{Records, Side, Step};
+use super::sealed::Sealed;
 use crate::descriptor::wait_for;
 use crate::{Capabilities, Interest, Readiness, Stream, Waker};
 
