@@ -547,13 +547,15 @@ mod tests {
     /// Supervisors and workers of different releases say these to each other.
     #[test]
     fn what_releases_say_to_each_other_stays_as_it_is() {
-        let to_workers: [(ToWorker, &[u8]); 7] = [
+        let to_workers: [(ToWorker, &[u8]); 9] = [
             (ToWorker::Lane { secure: true }, &[1, 1]),
             (ToWorker::Memory, &[4]),
             (ToWorker::Answer { request: 0x0102, payload: None }, &[3, 2, 1, 0, 0, 0, 0, 0, 0, 0]),
             (ToWorker::Answer { request: 1, payload: Some(vec![7]) }, &[3, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 7]),
             (ToWorker::Home { outlive: Some(5) }, &[32, 1, 5, 0, 0, 0, 0, 0, 0, 0]),
             (ToWorker::Keep { tag: 3 }, &[33, 3]),
+            (ToWorker::Suspend, &[50]),
+            (ToWorker::Resume, &[51]),
             (ToWorker::Unknown(200), &[200]),
         ];
         for (message, wanted) in to_workers {
@@ -568,13 +570,18 @@ mod tests {
         share.extend([9, 1, 0, 0, 0, 7]);
         find[0] = 4;
         find.push(9);
-        let to_supervisors: [(ToSupervisor, &[u8]); 6] = [
+        let room = [52, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1];
+        let to_supervisors: [(ToSupervisor, &[u8]); 10] = [
             (ToSupervisor::Share { request: 1, token, kind: 9, payload: vec![7] }, &share),
             (ToSupervisor::Find { request: 1, token, kind: 9 }, &find),
             (ToSupervisor::Unshare { token }, &unshare),
             (ToSupervisor::Orphan, &[32]),
             (ToSupervisor::Kept { tag: 3 }, &[33, 3]),
             (ToSupervisor::Told, &[34]),
+            (ToSupervisor::Quiet { quiet: true }, &[50, 1]),
+            (ToSupervisor::Wake, &[51]),
+            (ToSupervisor::Room { request: 1, device: 2, bytes: 3, failed: true }, &room),
+            (ToSupervisor::Holds { device: 2, bytes: 3 }, &[53, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
         ];
         for (message, wanted) in to_supervisors {
             assert_eq!(bytes(&message), wanted, "{message:?}");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use outboard_abi::{CUcheckpointLockArgs, CUresult};
+use outboard_abi::{CUcheckpointLockArgs, CUprocessState, CUresult};
 use outboard_driver::{Library, Table, call};
 
 /// How long a worker's queued work may take to end before it is left alone, in milliseconds.
@@ -63,8 +63,16 @@ pub unsafe fn run(driver: &Path, action: Action, process: u32) -> Result<(), Str
                 failed("checkpoint")(error)
             })
         }
+        // A server that was killed may have left it anywhere between.
         Action::Resume => {
-            call!(table, cuCheckpointProcessRestore(process, core::ptr::null_mut())).map_err(failed("restore"))?;
+            let mut state = CUprocessState::CU_PROCESS_STATE_RUNNING;
+            let asked = call!(table, cuCheckpointProcessGetState(process, &raw mut state));
+            if asked.is_ok() && state == CUprocessState::CU_PROCESS_STATE_RUNNING {
+                return Ok(());
+            }
+            if asked.is_err() || state != CUprocessState::CU_PROCESS_STATE_LOCKED {
+                call!(table, cuCheckpointProcessRestore(process, core::ptr::null_mut())).map_err(failed("restore"))?;
+            }
             call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut())).map_err(failed("unlock"))
         }
     }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, command, programs, within};
+use outboard_e2e::{Driver, PATIENCE, Program, Server, command, programs, within};
 
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
@@ -226,6 +226,37 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
     let large = Program::new("memory_limit").arg("hold").arg(&(400_u64 << 20).to_string()).through(&server);
     assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
     assert_eq!(suspended(), 5);
+}
+
+#[test]
+fn suspended_sessions_go_on_with_the_next_server() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    const BYTES: u64 = 160 << 20;
+    let mut server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let mut first = Keeper::start(&server, BYTES);
+    let mut second = Keeper::start(&server, BYTES);
+    assert!(server.log().contains("an idle session is suspended"), "{}", server.log());
+    // Killed while the first one is suspended; the next one knows who holds what, and they take turns.
+    server.kill();
+    server.start_again();
+    first.ask();
+    assert!(server.log().contains("a suspended session goes on"), "{}", server.log());
+    second.ask();
+    // A call that finds its session suspended and no server waits for the next one.
+    server.kill();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| first.ask());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!asking.is_finished(), "there is nobody to resume it");
+        server.start_again();
+        asking.join().expect("it has its memory back");
+    });
+    server.ask_to_upgrade();
+    assert!(within(PATIENCE, || server.upgrades() == 1), "{}", server.log());
+    second.ask();
+    first.ask();
 }
 
 #[test]

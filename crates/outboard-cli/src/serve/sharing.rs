@@ -85,14 +85,14 @@ impl Args {
             sessions: Some(self.max_sessions as usize),
             queue: self.queue.0,
             patience: self.queue_time.map(Duration::from_secs),
-            oversubscribe: self.oversubscribe.then(|| {
-                let helper = [OsString::from("suspend-helper"), "--driver".into(), driver.into()];
-                Oversubscribe {
-                    idle: Duration::from_secs(self.idle),
-                    host_memory: self.suspended_memory,
-                    helper: WorkerCommand::this_program(helper),
-                }
-            }),
+            oversubscribe: self
+                .oversubscribe
+                .then(|| Oversubscribe { idle: Duration::from_secs(self.idle), host_memory: self.suspended_memory }),
+            helper: Some(WorkerCommand::this_program([
+                OsString::from("suspend-helper"),
+                "--driver".into(),
+                driver.into(),
+            ])),
         };
         if self.oversubscribe {
             // The software device lets itself be suspended only then.

@@ -3,6 +3,7 @@
 //! Their workers wait at sockets that [`Records`] lists. Each tells what it was given to keep and what its session shares; whose session it is, and
 //! what it may have, was noted by the earlier supervisor and is not asked of the worker.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -25,6 +26,9 @@ const MOST_SHARED: usize = 1 << 16;
 /// Descriptors that a worker is given to keep, at most.
 const MOST_KEPT: usize = 16;
 
+/// Devices of which a session may hold memory, at most.
+const MOST_DEVICES: usize = 1 << 10;
+
 /// A session that goes on.
 pub(super) struct Orphan {
     pub(super) session: u64,
@@ -33,6 +37,10 @@ pub(super) struct Orphan {
     /// Descriptors, by what they are.
     pub(super) kept: Vec<(u8, OwnedFd)>,
     pub(super) shared: Vec<Shared>,
+    /// Bytes of devices' memory, where memory is lent.
+    pub(super) held: HashMap<u32, u64>,
+    /// Whether its driver is suspended, or may be.
+    pub(super) suspended: bool,
 }
 
 /// Something that a session shares with others.
@@ -91,7 +99,8 @@ pub(super) async fn collect(records: &Rc<Records>, known: impl Fn(u64) -> bool) 
 async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orphan> {
     // Whoever answers was alive before, and so was it when its process was opened: the number means the same process.
     let worker = Worker::adopt(record.worker, records.connect(session)?)?;
-    let mut orphan = Orphan { session, record, worker, kept: Vec::new(), shared: Vec::new() };
+    let (kept, shared, held) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut orphan = Orphan { session, record, worker, kept, shared, held, suspended: false };
     let unexpected = || io::Error::new(io::ErrorKind::InvalidData, "it says what it should not");
     match orphan.worker.receive().await? {
         Some((ToSupervisor::Orphan, _)) => {}
@@ -108,6 +117,10 @@ async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orph
             {
                 orphan.shared.push(Shared { token, kind, payload, descriptor });
             }
+            Some((ToSupervisor::Holds { device, bytes }, _)) if orphan.held.len() < MOST_DEVICES => {
+                orphan.held.insert(device, bytes);
+            }
+            Some((ToSupervisor::Quiet { quiet }, _)) => orphan.suspended = quiet,
             Some((ToSupervisor::Told, _)) => return Ok(orphan),
             Some((ToSupervisor::Unknown(_), _)) => {}
             Some(_) => return Err(unexpected()),

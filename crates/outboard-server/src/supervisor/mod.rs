@@ -356,7 +356,7 @@ async fn sessions(
     let same = orphans.iter_mut().filter(|orphan| orphan.record.board == layout);
     let board = same.filter_map(|orphan| orphan.take_kept(tags::BOARD)).next();
     let sessions = {
-        let lending = sharing::Lending::new(config.sharing.oversubscribe.clone(), config.sharing.memory);
+        let lending = sharing::Lending::new(&config.sharing);
         Sessions::new(
             config.max_sessions,
             Heritage { records, outlive: standing.outlive, board },
@@ -409,10 +409,6 @@ impl Doors {
         if supervisor.sessions.records().is_none() && supervisor.sessions.len() > 0 {
             return "sessions would be lost, as they are not noted (--records none)".to_owned();
         }
-        if supervisor.config.sharing.oversubscribe.is_some() && supervisor.sessions.len() > 0 {
-            return "sessions that lend their memory cannot be taken over yet; ask again when there are none"
-                .to_owned();
-        }
         if let Err(reason) = self.accept_while(supervisor, upgrade::check(program)).await {
             return reason;
         }
@@ -421,6 +417,7 @@ impl Doors {
         // Who connects from now on waits until the new program accepts.
         supervisor.coming.settle().await;
         supervisor.warm.stop().await;
+        let _settled = supervisor.sessions.hold_lending().await;
         let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(self.door.as_ref().map(Door::as_fd)).collect();
         let error = upgrade::become_program(program, upgrades, &sockets);
         supervisor.drain.pause(false);

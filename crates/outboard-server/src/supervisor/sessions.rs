@@ -283,7 +283,7 @@ impl Sessions {
             Meter::take_over(memory).inspect_err(|error| tracing::warn!(%error, "a session is no longer counted")).ok()
         });
         let meter = left.map_or_else(Meter::create, Ok)?;
-        let Orphan { session, record, worker, shared, .. } = orphan;
+        let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
         for adopt::Shared { token, kind, payload, descriptor } in shared {
             self.table.shares.add(session, token, kind, payload, descriptor);
         }
@@ -294,6 +294,7 @@ impl Sessions {
         let place = record.place.clone().map(|request| queue.take_over(request));
         let about = record.about(place);
         self.attend(worker, session, Noted { record, about, meter, phase: Phase::Serving }, welcome);
+        self.table.lending.take_over(session, held, suspended);
         Ok(())
     }
 
@@ -441,6 +442,11 @@ impl Sessions {
             *session
         };
         ended.map(stop).collect()
+    }
+
+    /// Waits until no session is being suspended or resumed, and holds that up as long as the result lives.
+    pub(super) async fn hold_lending(&self) -> impl Drop + '_ {
+        self.table.lending.hold().await
     }
 
     /// What all sessions have done, by owner, those that have ended included.

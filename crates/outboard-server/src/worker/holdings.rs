@@ -122,7 +122,7 @@ impl Worker {
     ) -> Result<T, CUresult> {
         const FULL: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let mut outcome = attempt(self);
-        if !matches!(outcome, Err(FULL)) || (self.budget.limit().is_none() && self.granted.is_none()) {
+        if !matches!(outcome, Err(FULL)) || (self.budget.limit().is_none() && !self.lends()) {
             return outcome;
         }
         for settle in [false, true] {
@@ -145,41 +145,34 @@ impl Worker {
         outcome
     }
 
+    /// Whether sessions lend each other their memory.
+    fn lends(&self) -> bool {
+        self.replier.as_ref().is_some_and(|replier| replier.registry().lends())
+    }
+
     /// Asks for room for so many more bytes of a device, if memory is lent. `failed`: the driver has just refused them.
     fn ask_for_room(&mut self, device: u32, more: u64, failed: bool) -> Outcome {
         let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let Some(granted) = self.granted.as_ref().map(|granted| granted.get(&device).copied().unwrap_or(0)) else {
+        let registry = self.replier.as_ref().map(|replier| replier.registry());
+        let Some((registry, granted)) = registry.and_then(|registry| Some((registry, registry.granted()?))) else {
             return if failed { full } else { Ok(()) };
         };
+        let granted = granted.get(&device).copied().unwrap_or(0);
         let wanted = self.held(device).saturating_add(more);
         if !failed && wanted <= granted {
             return Ok(());
         }
         let bytes = wanted.checked_next_multiple_of(STEP).unwrap_or(u64::MAX).max(granted);
-        let Some(replier) = &self.replier else { return full };
-        if !replier.registry().room(device, bytes, failed).unwrap_or(false) {
-            return full;
-        }
-        if let Some(all) = &mut self.granted {
-            all.insert(device, bytes);
-        }
-        Ok(())
+        if registry.room(device, bytes, failed).unwrap_or(false) { Ok(()) } else { full }
     }
 
     /// Tells the supervisor of memory that is not needed any more.
     pub(super) fn give_back_grants(&mut self) {
-        let Some(granted) = self.granted.as_ref().filter(|_| self.budget.is_changed()) else { return };
-        let held = |device: &u32| self.held(*device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
-        let less: Vec<(u32, u64)> = granted
-            .iter()
-            .map(|(device, granted)| (*device, held(device), *granted))
-            .filter(|(_, held, granted)| held < granted)
-            .map(|(device, held, _)| (device, held))
-            .collect();
-        for (device, bytes) in less {
-            if let (Some(granted), Some(replier)) = (&mut self.granted, &self.replier) {
-                granted.insert(device, bytes);
-                let _ = replier.registry().holds(device, bytes);
+        let Some(replier) = self.replier.as_ref().filter(|_| self.budget.is_changed()) else { return };
+        for (device, granted) in replier.registry().granted().into_iter().flatten() {
+            let held = self.held(device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+            if held < granted {
+                replier.registry().holds(device, held);
             }
         }
     }
@@ -193,7 +186,7 @@ impl Worker {
     ) -> Result<T, CUresult> {
         self.ask_for_room(device, bytes, false)?;
         match allocate(self) {
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.granted.is_some() => {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.lends() => {
                 self.ask_for_room(device, bytes, true)?;
                 allocate(self)
             }
@@ -228,7 +221,7 @@ impl Worker {
     ) -> Result<u64, CUresult> {
         self.budget.changed();
         let limit = self.budget.limit().unwrap_or(u64::MAX);
-        if limit == u64::MAX && self.granted.is_none() {
+        if limit == u64::MAX && !self.lends() {
             return allocate(self);
         }
         if bytes > limit {

@@ -116,8 +116,6 @@ pub struct Worker {
     /// Whether any kernel may print.
     prints: bool,
     budget: budget::Budget,
-    /// Bytes of each device, by ordinal, that the supervisor has granted, if memory is lent.
-    granted: Option<HashMap<u32, u64>>,
     /// Pools that the client has ended while there was memory in them, with the ordinals of their devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
@@ -187,7 +185,6 @@ impl Worker {
             stream_ordered: false,
             prints: false,
             budget,
-            granted: start.lends.then(HashMap::new),
             ended_pools: Vec::new(),
             current: 0,
             entered: None,

@@ -10,8 +10,9 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::Oversubscribe;
+use super::{Config, Oversubscribe};
 use crate::control::ToWorker;
+use crate::supervisor::WorkerCommand;
 use crate::suspend::Action;
 
 /// How often somebody who needs room looks again.
@@ -46,6 +47,8 @@ struct Loan {
 /// The memory of all sessions.
 pub(in crate::supervisor) struct Lending {
     settings: Option<Oversubscribe>,
+    /// Suspends and resumes. An earlier server may have left suspended sessions to one that suspends none.
+    helper: Option<WorkerCommand>,
     /// Bytes of each device for all sessions together.
     memory: Option<u64>,
     loans: RefCell<HashMap<u64, Loan>>,
@@ -57,8 +60,19 @@ pub(in crate::supervisor) struct Lending {
 pub(in crate::supervisor) type Idle<'a> = &'a dyn Fn(u64) -> Option<Duration>;
 
 impl Lending {
-    pub(in crate::supervisor) fn new(settings: Option<Oversubscribe>, memory: Option<u64>) -> Lending {
-        Lending { settings, memory, loans: RefCell::default(), turn: tokio::sync::Mutex::new(()) }
+    pub(in crate::supervisor) fn new(config: &Config) -> Lending {
+        let (settings, helper, memory) = (config.oversubscribe.clone(), config.helper.clone(), config.memory);
+        Lending { settings, helper, memory, loans: RefCell::default(), turn: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Waits until no session is being suspended or resumed, and holds that up as long as the result lives.
+    pub(in crate::supervisor) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// A session has been taken over, that holds so much of each device. One that may be suspended counts as if it were: to resume one that is not does no harm.
+    pub(in crate::supervisor) fn take_over(&self, session: u64, held: HashMap<u32, u64>, suspended: bool) {
+        self.with(session, |loan| (loan.held, loan.suspended) = (held, suspended));
     }
 
     /// A session begins. What is to be told to its worker goes to `orders`.
@@ -263,10 +277,10 @@ impl Lending {
 
     /// Has the helper do something to a worker.
     async fn help(&self, action: Action, worker: u32) -> Result<(), String> {
-        let Some(settings) = &self.settings else { return Err("no memory is lent".to_owned()) };
-        let mut command = Command::new(&settings.helper.program);
-        command.args(&settings.helper.args).args([action.name(), &worker.to_string()]).kill_on_drop(true);
-        command.envs(settings.helper.env.iter().map(|(name, value)| (name, value)));
+        let Some(helper) = &self.helper else { return Err("there is no program that does it".to_owned()) };
+        let mut command = Command::new(&helper.program);
+        command.args(&helper.args).args([action.name(), &worker.to_string()]).kill_on_drop(true);
+        command.envs(helper.env.iter().map(|(name, value)| (name, value)));
         command.stdin(std::process::Stdio::null());
         let output = timeout(LONGEST, command.output()).await.map_err(|_| "the driver took too long".to_owned())?;
         let output = output.map_err(|error| error.to_string())?;

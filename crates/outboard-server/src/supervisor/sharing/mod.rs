@@ -49,6 +49,8 @@ pub struct Config {
     pub patience: Option<Duration>,
     /// Whether idle sessions lend their memory.
     pub oversubscribe: Option<Oversubscribe>,
+    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added. Needed as soon as any session may be suspended.
+    pub helper: Option<super::WorkerCommand>,
 }
 
 /// How idle sessions lend their memory.
@@ -58,8 +60,6 @@ pub struct Oversubscribe {
     pub idle: Duration,
     /// Bytes of the host's memory that suspended sessions may take; what is free there unless this says so.
     pub host_memory: Option<u64>,
-    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added.
-    pub helper: super::WorkerCommand,
 }
 
 impl std::str::FromStr for Mode {

@@ -12,6 +12,14 @@ enum State {
     Busy,
     Idle,
     Closed,
+    /// Closed, and a command waits.
+    Awaited,
+}
+
+impl State {
+    fn is_closed(self) -> bool {
+        matches!(self, State::Closed | State::Awaited)
+    }
 }
 
 /// The gate.
@@ -33,9 +41,10 @@ impl Gate {
     /// Commands have come. If the gate is closed, says so by `wake`, and waits.
     pub(super) fn enter(&self, wake: impl FnOnce()) {
         let mut state = self.lock();
-        if *state == State::Closed {
+        if state.is_closed() {
+            *state = State::Awaited;
             wake();
-            while *state == State::Closed {
+            while state.is_closed() {
                 state = self.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
@@ -57,13 +66,23 @@ impl Gate {
             *state = State::Closed;
             meter::page().set_state(Shown::Suspended);
         }
-        *state == State::Closed
+        state.is_closed()
+    }
+
+    /// Whether it is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed()
+    }
+
+    /// Whether it is closed and a command waits.
+    pub(super) fn is_awaited(&self) -> bool {
+        *self.lock() == State::Awaited
     }
 
     /// Opens it again.
     pub(super) fn open(&self) {
         let mut state = self.lock();
-        if *state == State::Closed {
+        if state.is_closed() {
             *state = State::Idle;
             meter::page().set_state(Shown::Serving);
             self.opened.notify_all();
@@ -83,14 +102,20 @@ mod tests {
         gate.leave();
         assert!(gate.close() && gate.close());
         gate.leave();
+        assert!(gate.is_closed() && !gate.is_awaited());
         let (asked, asked_for) = channel();
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| gate.enter(|| asked.send(()).unwrap()));
             asked_for.recv().unwrap();
-            assert!(!inside.is_finished());
+            assert!(!inside.is_finished() && gate.close());
+            // As soon as the command has let go of the gate.
+            while !gate.is_awaited() {
+                std::thread::yield_now();
+            }
             gate.open();
             inside.join().unwrap();
         });
+        assert!(!gate.is_closed() && !gate.is_awaited());
         assert!(!gate.close(), "the command is being carried out");
         gate.enter(|| panic!("it is open"));
     }

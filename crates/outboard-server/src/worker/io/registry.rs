@@ -1,6 +1,6 @@
 //! What this session shares with others of the server, and what others share with it. The supervisor keeps both.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -35,6 +35,8 @@ struct Waiting {
     requests: HashMap<u64, Request>,
     /// What this session shares, by its tokens, for the next supervisor.
     shared: HashMap<u128, Shared>,
+    /// Bytes of devices' memory that the supervisor has granted, where memory is lent.
+    granted: BTreeMap<u32, u64>,
 }
 
 /// A request that has not been answered.
@@ -58,8 +60,8 @@ pub(super) type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 impl Registry {
     pub(super) fn new(control: Arc<OwnedFd>, lends: bool) -> Registry {
         let gate = lends.then(Gate::new);
-        let (requests, shared) = (HashMap::new(), HashMap::new());
-        Registry(Arc::new(Inner { waiting: Mutex::new(Waiting { control, last: 0, requests, shared }), gate }))
+        let (requests, shared, granted) = (HashMap::new(), HashMap::new(), BTreeMap::new());
+        Registry(Arc::new(Inner { waiting: Mutex::new(Waiting { control, last: 0, requests, shared, granted }), gate }))
     }
 
     /// Shares something under a token; an error if the session shares too much already.
@@ -97,12 +99,27 @@ impl Registry {
     /// Whether this session may hold so many bytes of a device in all; others may have to make room. `failed`: the driver has just refused it.
     pub(crate) fn room(&self, device: u32, bytes: u64, failed: bool) -> io::Result<bool> {
         let room = |request| ToSupervisor::Room { request, device, bytes, failed };
-        Ok(self.ask(room, None, ROOM_PATIENCE)?.is_some())
+        let granted = self.ask(room, None, ROOM_PATIENCE)?.is_some();
+        if granted {
+            self.waiting().granted.insert(device, bytes);
+        }
+        Ok(granted)
     }
 
     /// This session needs no more of a device than that.
-    pub(crate) fn holds(&self, device: u32, bytes: u64) -> io::Result<()> {
-        control::send(self.waiting().control.as_fd(), &ToSupervisor::Holds { device, bytes }, None)
+    pub(crate) fn holds(&self, device: u32, bytes: u64) {
+        self.waiting().granted.insert(device, bytes);
+        self.say(&ToSupervisor::Holds { device, bytes });
+    }
+
+    /// Whether sessions lend each other their memory.
+    pub(crate) fn lends(&self) -> bool {
+        self.gate().is_some()
+    }
+
+    /// How much of each device the session may hold, by what was granted; `None` if memory is not lent.
+    pub(crate) fn granted(&self) -> Option<BTreeMap<u32, u64>> {
+        self.gate().map(|_| self.waiting().granted.clone())
     }
 
     /// Where commands wait while the driver is suspended, if it can be.
@@ -122,7 +139,7 @@ impl Registry {
     }
 
     fn say(&self, message: &ToSupervisor) {
-        // Without a supervisor, nobody needs to hear it.
+        // Without a supervisor, nobody needs to hear it; the next one is told what still matters.
         let _ = control::send(self.waiting().control.as_fd(), message, None);
     }
 
@@ -136,6 +153,8 @@ impl Registry {
 
     /// Goes on with the next supervisor: tells it what is shared, and what has not been answered.
     pub(super) fn go_on(&self, control: &Arc<OwnedFd>) -> io::Result<()> {
+        // Only the thread that is here closes and opens it.
+        let closed = self.gate().is_some_and(Gate::is_closed);
         let mut waiting = self.waiting();
         let send = |message: &ToSupervisor, descriptor: &Option<OwnedFd>| {
             control::send_patiently(control.as_fd(), message, descriptor.as_ref().map(AsFd::as_fd), PATIENCE)
@@ -144,11 +163,22 @@ impl Registry {
             let share = ToSupervisor::Share { request: 0, token: *token, kind: *kind, payload: payload.clone() };
             send(&share, descriptor)?;
         }
+        for (device, bytes) in &waiting.granted {
+            send(&ToSupervisor::Holds { device: *device, bytes: *bytes }, &None)?;
+        }
+        if closed {
+            send(&ToSupervisor::Quiet { quiet: true }, &None)?;
+        }
         send(&ToSupervisor::Told, &None)?;
         for request in waiting.requests.values() {
             send(&request.message, &request.descriptor)?;
         }
         waiting.control = Arc::clone(control);
+        drop(waiting);
+        // A command that has come meanwhile may have told the old supervisor. To be told twice does no harm.
+        if self.gate().is_some_and(Gate::is_awaited) {
+            self.wake();
+        }
         Ok(())
     }
 
@@ -245,5 +275,47 @@ mod tests {
         // What comes next goes to the new one.
         registry.unshare(2).unwrap();
         assert_eq!(told(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
+    }
+
+    #[test]
+    fn the_next_supervisor_is_told_what_a_suspended_session_holds_and_whether_it_is_wanted() {
+        let (first, ours) = control::pair().unwrap();
+        let registry = Registry::new(Arc::new(ours), true);
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| registry.room(1, 64, false));
+            let (ToSupervisor::Room { request, device: 1, bytes: 64, failed: false }, _) =
+                control::receive(first.as_fd()).unwrap().unwrap()
+            else {
+                panic!("not a request for room")
+            };
+            registry.answered(request, Some((Vec::new(), None)));
+            assert!(asked.join().unwrap().unwrap());
+        });
+        registry.holds(1, 32);
+        registry.gate().unwrap().leave();
+        registry.suspend();
+        drop(first);
+
+        let (second, ours) = control::pair().unwrap();
+        let (holds, quiet) = (ToSupervisor::Holds { device: 1, bytes: 32 }, ToSupervisor::Quiet { quiet: true });
+        registry.go_on(&Arc::new(ours)).unwrap();
+        assert_eq!(told(&second), [(holds.clone(), false), (quiet.clone(), false), (ToSupervisor::Told, false)]);
+        drop(second);
+
+        // A command comes while there is no supervisor.
+        let (third, ours) = control::pair().unwrap();
+        let gate = registry.gate().unwrap();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(|| gate.enter(|| registry.wake()));
+            while !gate.is_awaited() {
+                std::thread::yield_now();
+            }
+            registry.go_on(&Arc::new(ours)).unwrap();
+            let said: Vec<_> = told(&third).into_iter().map(|(message, _)| message).collect();
+            assert_eq!(said, [holds, quiet, ToSupervisor::Told, ToSupervisor::Wake]);
+            gate.open();
+            inside.join().unwrap();
+        });
+        assert_eq!(registry.granted().unwrap()[&1], 32);
     }
 }
