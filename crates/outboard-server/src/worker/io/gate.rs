@@ -5,7 +5,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::meter::{self, State as Shown};
+use crate::meter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -55,7 +55,7 @@ impl Gate {
         let mut state = self.lock();
         if *state == State::Idle {
             *state = State::Closed;
-            meter::page().set_state(Shown::Suspended);
+            meter::page().set_suspended(true);
         }
         *state == State::Closed
     }
@@ -65,7 +65,7 @@ impl Gate {
         let mut state = self.lock();
         if *state == State::Closed {
             *state = State::Idle;
-            meter::page().set_state(Shown::Serving);
+            meter::page().set_suspended(false);
             self.opened.notify_all();
         }
     }
