@@ -4,6 +4,7 @@ pub(crate) mod auth;
 mod compute_cache;
 mod confinement;
 mod observe;
+mod resume;
 mod sharing;
 mod standing;
 
@@ -72,6 +73,8 @@ pub(crate) struct Args {
     standing: standing::Args,
     #[command(flatten)]
     sharing: sharing::Args,
+    #[command(flatten)]
+    resume: resume::Args,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -169,6 +172,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config, Path::new(&driver));
     args.compute_cache.apply(&mut config, &confinement);
+    args.resume.apply(&mut config);
     if args.standing.only_checks() {
         return Ok(());
     }

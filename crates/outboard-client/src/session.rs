@@ -332,7 +332,7 @@ impl Session {
     /// Sends the bytes of a transfer that has been announced. What is returned is to be waited for when all of the copy has been sent.
     ///
     /// # Safety
-    /// The bytes are readable until this returns, or until `finish_copies` if they are page-locked.
+    /// The bytes are readable until this returns and what it returns is dropped, or until `finish_copies` if they are page-locked.
     pub(crate) unsafe fn send(
         &self,
         upload: Upload<'_>,
@@ -345,9 +345,16 @@ impl Session {
             self.copies.upload(host, unsafe { upload.send_in_background(from) });
             return Ok(None);
         }
+        if mode == CopyMode::Synchronous {
+            // SAFETY: by the contract above; what is returned is dropped when the device has the bytes, or after a failure.
+            let sent = profile::stalled(|| unsafe { upload.send_and_keep(from) }).map_err(|error| failed(&error))?;
+            return Ok(Some(sent));
+        }
         // SAFETY: by the contract above.
         let sent = profile::stalled(|| unsafe { upload.send(from) }).map_err(|error| failed(&error))?;
-        Ok((mode == CopyMode::Synchronous).then_some(sent))
+        // The device need not have them.
+        drop(sent);
+        Ok(None)
     }
 
     /// Waits until the device has taken the last transfer of a copy, if somebody waits for it. Those before it are in the same stream.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
     Backend, ContextId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, Stream,
 };
@@ -166,11 +166,17 @@ impl GreenContexts for Cpu {
 
     fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
         self.stream_create(ctx, stream, flags, priority)?;
+        self.scheduler.join(Lane::Created(stream), green, false)?;
         let mut greens = self.shares.greens.lock();
         let green = greens.get_mut(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         green.gates.retain(|gate| !self.scheduler.is_done(*gate));
         green.streams.push(stream);
         wait_for(ctx, Lane::Created(stream), &green.gates)
+    }
+
+    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+        self.green_stream(ctx, green, stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0, 0)?;
+        self.scheduler.join(Lane::Created(stream), green, true)
     }
 
     fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {

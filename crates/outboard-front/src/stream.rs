@@ -113,7 +113,16 @@ fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
     let Some(green) = here.green() else { return Ok(None) };
     let mut known = green.default_stream.lock();
     if known.is_none() {
-        *known = Some(create::<D>(here, NON_BLOCKING, 0)?);
+        let make = |handle| {
+            let priority = AtomicI32::new(0);
+            Object { handle, context: here.named(), id: here.id, flags: NON_BLOCKING, priority }
+        };
+        let handle = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
+        if let Err(error) = D::get().green_default_stream(here.id, green.id(), ObjectId(handle)) {
+            STREAMS.remove(handle);
+            return here.note(Err(error));
+        }
+        *known = Some(handle);
     }
     Ok(*known)
 }

@@ -10,6 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use outboard_wire::codec::decode_all;
+use outboard_wire::handshake::resume::{Point, Terms};
 use outboard_wire::handshake::{Local, Process, RefusalCode};
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,8 +38,10 @@ pub(crate) enum ToWorker {
     Trace { on: bool, root: u64 },
     /// The session is to end now; the client is told this.
     End { sentence: String },
-    /// The connection that comes along is one more lane of the session; if `secure`, it is encrypted.
-    Lane { secure: bool },
+    /// The connection that comes along is one more lane of the session, or takes the place of one; if `secure`, it is encrypted.
+    Lane { secure: bool, point: Option<Point> },
+    /// The session's commands go on over the connection that comes along.
+    GoOn { secure: bool, point: Point },
     /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
     Memory,
     /// Take up no command, if none is at hand: the driver is to be suspended.
@@ -104,6 +107,17 @@ pub struct Start {
     pub local: Option<Local>,
     /// What the platform is known to be, for a session that needs no more than that: no driver is started for it.
     pub platform: Option<Vec<u8>>,
+    /// How long the session is kept without a connection, if its client can take it up again.
+    pub grace: Option<Grace>,
+}
+
+/// How long a session is kept that has lost its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// If nothing is heard of the client any more.
+    pub silent: Duration,
+    /// If the connection was closed, as it is when the client's process was killed.
+    pub closed: Duration,
 }
 
 /// A certificate of the session's own, and its key, in DER.
@@ -273,10 +287,21 @@ impl Encode for ToWorker {
                 writer.u32(start.supervisor);
                 writer.put(&start.local);
                 writer.put(&start.platform);
+                writer.put(&start.grace);
             }
-            ToWorker::Lane { secure } => {
+            ToWorker::GoOn { secure, point } => {
+                writer.u8(20);
+                writer.put(secure);
+                writer.put(point);
+            }
+            ToWorker::Lane { secure, point: None } => {
                 writer.u8(1);
                 writer.put(secure);
+            }
+            ToWorker::Lane { secure, point: Some(point) } => {
+                writer.u8(21);
+                writer.put(secure);
+                writer.put(point);
             }
             ToWorker::Board => writer.u8(2),
             ToWorker::Memory => writer.u8(4),
@@ -333,8 +358,11 @@ impl<'a> Decode<'a> for ToWorker {
                 supervisor: reader.u32()?,
                 local: reader.get()?,
                 platform: reader.get()?,
+                grace: reader.get()?,
             }))),
-            1 => Ok(ToWorker::Lane { secure: reader.get()? }),
+            1 => Ok(ToWorker::Lane { secure: reader.get()?, point: None }),
+            21 => Ok(ToWorker::Lane { secure: reader.get()?, point: Some(reader.get()?) }),
+            20 => Ok(ToWorker::GoOn { secure: reader.get()?, point: reader.get()? }),
             2 => Ok(ToWorker::Board),
             4 => Ok(ToWorker::Memory),
             50 => Ok(ToWorker::Suspend),
@@ -351,6 +379,20 @@ impl<'a> Decode<'a> for ToWorker {
                 Ok(ToWorker::Unknown(number))
             }
         }
+    }
+}
+
+impl Encode for Grace {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&Terms { grace: self.silent });
+        writer.put(&Terms { grace: self.closed });
+    }
+}
+
+impl<'a> Decode<'a> for Grace {
+    fn decode(reader: &mut Reader<'a>) -> Result<Grace, DecodeError> {
+        let (silent, closed): (Terms, Terms) = (reader.get()?, reader.get()?);
+        Ok(Grace { silent: silent.grace, closed: closed.grace })
     }
 }
 
@@ -477,9 +519,18 @@ mod tests {
             supervisor: 5,
             local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
             platform: Some(vec![8, 9]),
+            grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),
         };
         send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
-        send(here.as_fd(), &ToWorker::Lane { secure: true }, None).unwrap();
+        let point = Point { lane: 1, attempt: 2, received: 3 };
+        let lanes = [
+            ToWorker::Lane { secure: true, point: None },
+            ToWorker::Lane { secure: false, point: Some(point) },
+            ToWorker::GoOn { secure: true, point },
+        ];
+        for lane in &lanes {
+            send(here.as_fd(), lane, None).unwrap();
+        }
         let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
         send(here.as_fd(), &warm, None).unwrap();
         let end = ToWorker::End { sentence: "enough".into() };
@@ -488,8 +539,10 @@ mod tests {
         assert_eq!(message, ToWorker::Start(Box::new(start)));
         let descriptor = descriptor.expect("a descriptor came along");
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
-        assert_eq!((message, descriptor.is_none()), (ToWorker::Lane { secure: true }, true));
+        for lane in lanes {
+            let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
+            assert_eq!((message, descriptor.is_none()), (lane, true));
+        }
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, warm);
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, end);
 
@@ -529,7 +582,7 @@ mod tests {
     #[test]
     fn what_was_sent_before_an_end_arrives_even_if_that_end_left_messages_unread() {
         let (here, there) = pair().unwrap();
-        send(here.as_fd(), &ToWorker::Lane { secure: false }, None).unwrap();
+        send(here.as_fd(), &ToWorker::Lane { secure: false, point: None }, None).unwrap();
         send(there.as_fd(), &ToSupervisor::Welcomed, None).unwrap();
         send(there.as_fd(), &ToSupervisor::Told, None).unwrap();
         drop(there);
@@ -547,8 +600,14 @@ mod tests {
     /// Supervisors and workers of different releases say these to each other.
     #[test]
     fn what_releases_say_to_each_other_stays_as_it_is() {
-        let to_workers: [(ToWorker, &[u8]); 9] = [
-            (ToWorker::Lane { secure: true }, &[1, 1]),
+        let point = Point { lane: 2, attempt: 3, received: 4 };
+        let lane = [21, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+        let mut back = lane;
+        back[0] = 20;
+        let to_workers: [(ToWorker, &[u8]); 11] = [
+            (ToWorker::Lane { secure: true, point: None }, &[1, 1]),
+            (ToWorker::Lane { secure: true, point: Some(point) }, &lane),
+            (ToWorker::GoOn { secure: true, point }, &back),
             (ToWorker::Memory, &[4]),
             (ToWorker::Answer { request: 0x0102, payload: None }, &[3, 2, 1, 0, 0, 0, 0, 0, 0, 0]),
             (ToWorker::Answer { request: 1, payload: Some(vec![7]) }, &[3, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 7]),

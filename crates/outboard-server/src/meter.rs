@@ -9,7 +9,7 @@ mod reading;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
@@ -67,7 +67,6 @@ pub(crate) enum ErrorKind {
 
 /// What a session is about. Others than its worker add those of their own, such as waiting for its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "written by what keeps sessions without a client, or without their memory")]
 pub(crate) enum State {
     Serving,
     /// It waits for its client to come back.
@@ -118,6 +117,9 @@ const BYTES: usize = 4096;
 static NOWHERE: Page = Page::new();
 /// This worker's page.
 static PAGE: OnceLock<&'static Page> = OnceLock::new();
+/// What this worker's session is about, both of which may be so at once.
+static DISCONNECTED: AtomicBool = AtomicBool::new(false);
+static SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// This worker's page.
 #[inline]
@@ -206,10 +208,26 @@ impl Page {
         self.errors.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Writes down what the session is about.
-    #[allow(dead_code, reason = "for sessions that are not always served")]
-    pub(crate) fn set_state(&self, state: State) {
-        self.state.store(state as u32, Ordering::Relaxed);
+    /// Writes down whether the session's memory is elsewhere.
+    pub(crate) fn set_suspended(&self, suspended: bool) {
+        self.change_state(&SUSPENDED, suspended);
+    }
+
+    /// Writes down whether the session waits for its client to come back.
+    pub(crate) fn set_disconnected(&self, disconnected: bool) {
+        self.change_state(&DISCONNECTED, disconnected);
+    }
+
+    fn change_state(&self, what: &AtomicBool, is_so: bool) {
+        // Two threads that change both at once: the later one sees both.
+        what.store(is_so, Ordering::SeqCst);
+        let state = match (DISCONNECTED.load(Ordering::SeqCst), SUSPENDED.load(Ordering::SeqCst)) {
+            // What has its client back soon, or ends, says more.
+            (true, _) => State::Disconnected,
+            (false, true) => State::Suspended,
+            (false, false) => State::Serving,
+        };
+        self.state.store(state as u32, Ordering::SeqCst);
     }
 
     /// Writes down how commands travel.
@@ -357,7 +375,14 @@ mod tests {
         page.set_transport("tcp+tls");
         assert_eq!(meter.read().transport(), "tls");
         page.set_transport("shm");
-        page.set_state(State::Suspended);
+        page.set_suspended(true);
+        assert_eq!(meter.read().state(), "suspended");
+        page.set_disconnected(true);
+        assert_eq!(meter.read().state(), "disconnected");
+        page.set_suspended(false);
+        page.set_disconnected(false);
+        assert_eq!(meter.read().state(), "serving");
+        page.set_suspended(true);
         let seen = meter.read();
         assert_eq!(seen.commands[Class::Launch as usize], 2);
         assert_eq!(seen.bytes, [[100, 7, 0, 0], [9, 0, 0, 0]]);

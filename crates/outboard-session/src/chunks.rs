@@ -153,6 +153,13 @@ impl Expected {
         Ok(self.cut.offset(index))
     }
 
+    /// A chunk that began will not come whole: it may begin once more.
+    pub fn broke_off(&mut self, index: u32) {
+        if let Some(word) = self.begun.get_mut(index as usize / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
     /// A chunk that began has come whole; whether it was the last.
     pub fn finish(&mut self) -> bool {
         self.finished += 1;
@@ -216,6 +223,8 @@ mod tests {
         assert_eq!(expected.begin(3, CHUNK), Err(ChunkError::Length { index: 3, found: CHUNK, expected: 5 }));
         assert_eq!(expected.begin(3, 5), Ok(3 * u64::from(CHUNK)));
         assert_eq!(expected.begin(3, 5), Err(ChunkError::Twice { index: 3 }));
+        expected.broke_off(3);
+        assert_eq!(expected.begin(3, 5), Ok(3 * u64::from(CHUNK)));
     }
 
     #[test]

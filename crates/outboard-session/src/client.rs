@@ -1,7 +1,7 @@
 //! The client's halves: commands out, replies and notices in.
 
 use outboard_wire::Writer;
-use outboard_wire::frame::{CommandHeader, OP_ACKNOWLEDGE, ReplyHeader, ReplyKind, flags, widen};
+use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
 use rustc_hash::FxHashMap;
 
 use crate::buffer::ReceiveBuffer;
@@ -54,7 +54,7 @@ impl Outgoing {
     /// [`resume`](Self::resume).
     pub fn new(retain: bool) -> Outgoing {
         Outgoing {
-            window: Window::new(Layout { header: CommandHeader::SIZE, seq_at: 12, unnumbered: OP_ACKNOWLEDGE }, retain),
+            window: Window::new(Layout { header: CommandHeader::SIZE, seq_at: 12, unnumbered: LINK_OPS }, retain),
         }
     }
 
@@ -74,6 +74,14 @@ impl Outgoing {
         };
         let fits = self.window.push(false, header, |writer| writer.u64(received));
         debug_assert!(fits.is_ok(), "eight bytes fit into a frame");
+    }
+
+    /// Says that this process is ending, so that the worker need not keep the session when the connection closes.
+    pub fn goodbye(&mut self) {
+        let header =
+            |writer: &mut Writer, seq| CommandHeader { len: 0, op: OP_GOODBYE, flags: 0, ctx: 0, seq }.encode(writer);
+        let fits = self.window.push(false, header, |_| ());
+        debug_assert!(fits.is_ok(), "no bytes fit into a frame");
     }
 
     /// Bytes appended and not yet [`take`](Self::take)n.

@@ -1,6 +1,6 @@
 //! The worker's halves: commands in, replies and notices out.
 
-use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, ReplyHeader, ReplyKind, flags, widen};
+use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
 use outboard_wire::{Reader, Writer};
 
 use crate::buffer::ReceiveBuffer;
@@ -35,6 +35,7 @@ pub struct Incoming {
     buffer: ReceiveBuffer,
     taken: u64,
     acknowledged: u64,
+    leaving: bool,
 }
 
 /// Makes the bytes of replies and notices.
@@ -53,7 +54,7 @@ impl Default for Incoming {
 impl Incoming {
     /// A half that has received nothing.
     pub const fn new() -> Incoming {
-        Incoming { buffer: ReceiveBuffer::new(), taken: 0, acknowledged: 0 }
+        Incoming { buffer: ReceiveBuffer::new(), taken: 0, acknowledged: 0, leaving: false }
     }
 
     /// Where received bytes go.
@@ -71,9 +72,15 @@ impl Incoming {
         self.acknowledged
     }
 
-    /// After a cut: forgets the frame that was cut in two.
-    pub fn resume(&mut self) {
+    /// The client has said goodbye.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// After a cut: forgets the frame that was cut in two, and whatever came after command `taken`, which the client sends again.
+    pub fn resume(&mut self, taken: u64) {
         self.buffer = ReceiveBuffer::new();
+        self.taken = taken.min(self.taken);
     }
 
     /// The header of the next command, if all of it is there.
@@ -95,10 +102,11 @@ impl Incoming {
             if header.op >= LINK_OPS {
                 self.buffer.consume(CommandHeader::SIZE);
                 let mut reader = Reader::new(self.buffer.take(len).unwrap_or_default());
-                if header.op != OP_ACKNOWLEDGE {
-                    return Err(ProtocolError::LinkCommand { op: header.op });
+                match header.op {
+                    OP_ACKNOWLEDGE => self.acknowledged = self.acknowledged.max(reader.u64()?),
+                    OP_GOODBYE => self.leaving = true,
+                    op => return Err(ProtocolError::LinkCommand { op }),
                 }
-                self.acknowledged = self.acknowledged.max(reader.u64()?);
                 reader.finish()?;
                 continue;
             }
@@ -172,6 +180,11 @@ impl Outgoing {
     /// Bytes appended and not yet [`take`](Self::take)n.
     pub fn pending_bytes(&self) -> usize {
         self.window.pending_bytes()
+    }
+
+    /// Bytes written and kept for a resume.
+    pub fn retained_bytes(&self) -> usize {
+        self.window.kept_bytes()
     }
 
     /// Everything pending, to be written next. Return it with [`done`](Self::done).

@@ -31,7 +31,7 @@ impl Batch {
 pub(crate) struct Layout {
     pub(crate) header: usize,
     pub(crate) seq_at: usize,
-    /// The second field (`u16` after the length) of frames that have no number.
+    /// The second field (`u16` after the length) of frames that have no number is at least this.
     pub(crate) unnumbered: u16,
 }
 
@@ -49,11 +49,13 @@ pub(crate) struct Window {
     /// Batches written and not taken over yet, oldest first.
     kept: VecDeque<Batch>,
     kept_bytes: usize,
-    /// An empty buffer to use next.
-    spare: Vec<u8>,
+    /// Empty buffers to use next. Of frames that are kept, many are taken over at once.
+    spare: Vec<Vec<u8>>,
+    /// Bytes they can hold.
+    spare_bytes: usize,
 }
 
-/// A spare buffer larger than this is given back, in bytes.
+/// Spare buffers beyond this are given back, in bytes.
 const KEEP_SPARE: usize = 1 << 20;
 
 impl Window {
@@ -67,6 +69,7 @@ impl Window {
             kept: VecDeque::new(),
             kept_bytes: 0,
             spare: Vec::new(),
+            spare_bytes: 0,
         }
     }
 
@@ -118,7 +121,8 @@ impl Window {
         if self.pending.is_empty() {
             return None;
         }
-        let spare = core::mem::take(&mut self.spare);
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= spare.capacity();
         let bytes = core::mem::replace(&mut self.pending, Writer::append_to(spare)).into_vec();
         Some(Batch { bytes, last: self.last })
     }
@@ -159,9 +163,10 @@ impl Window {
 
     fn recycle(&mut self, batch: Batch) {
         let mut bytes = batch.bytes;
-        if bytes.capacity() <= KEEP_SPARE && bytes.capacity() > self.spare.capacity() {
+        if self.spare_bytes + bytes.capacity() <= KEEP_SPARE {
             bytes.clear();
-            self.spare = bytes;
+            self.spare_bytes += bytes.capacity();
+            self.spare.push(bytes);
         }
     }
 }
@@ -175,7 +180,7 @@ impl Layout {
         while let (Some(len), Some(seq)) = (word(at), word(at + self.seq_at)) {
             let end = at + self.header + len as usize;
             let Some(frame) = bytes.get(at..end) else { break };
-            let numbered = frame[4..6] != self.unnumbered.to_le_bytes();
+            let numbered = u16::from_le_bytes([frame[4], frame[5]]) < self.unnumbered;
             if numbered && outboard_wire::frame::widen(seq, taken) > taken {
                 out.extend_from_slice(frame);
             }

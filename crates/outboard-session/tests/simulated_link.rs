@@ -133,7 +133,8 @@ impl World {
                 if let Some(batch) = self.replies.take() {
                     self.replies.done(batch);
                 }
-                self.commands.resume();
+                let taken = self.commands.taken();
+                self.commands.resume(taken);
                 self.back.resume();
                 self.out.resume(self.commands.taken()).unwrap();
                 self.replies.resume(self.back.received()).unwrap();

@@ -1,7 +1,7 @@
 //! What streams over a socket have in common.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -49,13 +49,7 @@ impl Socket {
     /// Puts something harmless in the descriptor's place. Closing it would leave a number that other code may be
     /// given next, and that this value would close again.
     pub(crate) fn abandon(&self) -> io::Result<()> {
-        let harmless = eventfd(0, EventfdFlags::CLOEXEC)?;
-        // SAFETY: both numbers are open descriptors that this process owns, and `fd` stays one: dup3 only changes
-        // what it refers to.
-        match unsafe { libc::dup3(harmless.as_raw_fd(), self.fd.as_raw_fd(), libc::O_CLOEXEC) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        abandon(self.fd.as_raw_fd())
     }
 
     pub(crate) fn wait(
@@ -106,6 +100,19 @@ pub(crate) fn wait_for(
         woken,
     };
     Ok((ready, rung))
+}
+
+/// As [`Stream::abandon`](crate::Stream::abandon), for a stream's descriptor of which only the number is known. Negative numbers are none.
+pub fn abandon(descriptor: RawFd) -> io::Result<()> {
+    if descriptor < 0 {
+        return Ok(());
+    }
+    let harmless = eventfd(0, EventfdFlags::CLOEXEC)?;
+    // SAFETY: both numbers are open descriptors that this process owns, and `descriptor` stays one: dup3 only changes what it refers to.
+    match unsafe { libc::dup3(harmless.as_raw_fd(), descriptor, libc::O_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type whose field `socket` it is.

@@ -8,7 +8,12 @@ use crate::{Interest, Stream, block};
 
 /// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. `keep_looking` is asked
 /// before each time the thread would block; while it says yes, it looks again instead.
-pub fn read_header(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool) -> io::Result<LaneHeader> {
+pub fn read_header(stream: &dyn Stream, keep_looking: impl FnMut() -> bool) -> io::Result<LaneHeader> {
+    Ok(read_numbered(stream, keep_looking)?.0)
+}
+
+/// The same with how many frames the other side has received: the low half of the number.
+pub fn read_numbered(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool) -> io::Result<(LaneHeader, u32)> {
     let mut bytes = [0; LaneHeader::SIZE];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -25,12 +30,18 @@ pub fn read_header(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool) 
             Err(error) => return Err(error),
         }
     }
-    LaneHeader::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    let header = LaneHeader::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok((header, LaneHeader::received(&bytes)))
 }
 
 /// Writes a header and the bytes that belong to it, straight from where they are.
 pub fn write_frame(stream: &dyn Stream, header: &LaneHeader, body: &[u8]) -> io::Result<()> {
-    let head = header.encode();
+    write_numbered(stream, header, 0, body)
+}
+
+/// The same from a side that has received so many frames.
+pub fn write_numbered(stream: &dyn Stream, header: &LaneHeader, received: u64, body: &[u8]) -> io::Result<()> {
+    let head = header.encode_with(received);
     let mut buffers = [IoSlice::new(&head), IoSlice::new(body)];
     let mut left = &mut buffers[..];
     // Also drops an empty body.

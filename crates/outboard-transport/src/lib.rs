@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
 pub use any::Any;
 pub use bell::Bell;
+pub use descriptor::abandon;
 pub use memory::Memory;
 pub use random::random;
 pub use spin::{Patience, Spin, SpinLimits};
@@ -89,12 +90,27 @@ pub trait Stream: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether bytes are under way that the peer's system has not acknowledged: only then can [`check_peer`](Self::check_peer) tell anything.
+    fn is_unanswered(&self) -> bool {
+        false
+    }
+
+    /// Why the stream has failed, if it has, and the system says so; asking takes it away.
+    fn error(&self) -> Option<io::Error> {
+        None
+    }
+
     /// What this stream can do beyond moving bytes.
     fn capabilities(&self) -> Capabilities;
 
     /// The descriptor under it, if there is one, to hand it to another process.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// The socket at the bottom of it, if there is one, whatever is in between.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor()
     }
 
     /// Which transport, for tables.

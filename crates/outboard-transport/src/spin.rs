@@ -20,7 +20,12 @@ const QUICK_TURNS: u32 = 32;
 impl Spin {
     /// Spins for so long on that stream.
     pub fn new(stream: &dyn Stream, budget: Duration) -> Spin {
-        Spin { budget, quick: stream.capabilities().quick, turns: 0, end: None }
+        Spin::when(stream.capabilities().quick, budget)
+    }
+
+    /// The same where it is known whether a look costs next to nothing.
+    pub fn when(quick: bool, budget: Duration) -> Spin {
+        Spin { budget, quick, turns: 0, end: None }
     }
 
     /// Begins anew.

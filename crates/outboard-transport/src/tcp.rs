@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
@@ -26,15 +27,43 @@ struct TcpConnection {
     peer: String,
 }
 
-/// A connection on which nothing moves is probed after this time, then at [`PROBE_INTERVAL`]; [`PROBES`] unanswered
-/// ones end it.
-const PROBE_AFTER: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
+/// A peer that does not answer for so long is taken for gone, unless this process says otherwise.
+pub const USUAL_KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Bytes under way that were sent again this often without any answer mean that the peer is gone: about 25 seconds
-/// from the first, as each attempt waits twice as long as the one before.
-const RETRANSMISSIONS: u8 = 7;
+/// Seconds after which a silent peer is gone.
+static KEEPALIVE: AtomicU32 = AtomicU32::new(USUAL_KEEPALIVE.as_secs() as u32);
+
+/// The environment variable that says so, in seconds.
+pub const KEEPALIVE_VARIABLE: &str = "OUTBOARD_KEEPALIVE";
+
+/// From now on, this process's connections take a peer for gone that has not answered for so long: at least 3 seconds, at most an hour.
+pub fn set_keepalive(time: Duration) {
+    KEEPALIVE.store(time.as_secs().clamp(3, 3600) as u32, Ordering::Relaxed);
+}
+
+/// As [`set_keepalive`], if the environment says so.
+pub fn keepalive_from_env() {
+    let set = std::env::var(KEEPALIVE_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
+    if let Some(seconds) = set {
+        set_keepalive(Duration::from_secs(seconds));
+    }
+}
+
+/// How idle connections are probed: after a first time, then at an interval, so often. Together it is the time.
+fn probes() -> (Duration, Duration, u32) {
+    let seconds = KEEPALIVE.load(Ordering::Relaxed);
+    let interval = (seconds / 5).max(1);
+    let after = seconds.saturating_sub(3 * interval).max(1);
+    let count = (seconds - after).div_ceil(interval).max(1);
+    (Duration::from_secs(after.into()), Duration::from_secs(interval.into()), count)
+}
+
+/// Bytes under way that were sent again this often without any answer mean that the peer is gone. Each attempt waits twice as long as the one
+/// before, the first 200 ms in a local network: six of them take 12.6 seconds, and somebody looks every two.
+fn retransmissions() -> u8 {
+    let milliseconds = u64::from(KEEPALIVE.load(Ordering::Relaxed)) * 1000;
+    (1..15).take_while(|count| 200 * ((1 << count) - 1) < milliseconds).last().unwrap_or(3).max(3)
+}
 
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
@@ -71,9 +100,10 @@ impl Transport for Tcp {
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     sockopt::set_tcp_nodelay(&fd, true)?;
     sockopt::set_socket_keepalive(&fd, true)?;
-    sockopt::set_tcp_keepidle(&fd, PROBE_AFTER)?;
-    sockopt::set_tcp_keepintvl(&fd, PROBE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(&fd, PROBES)?;
+    let (after, interval, count) = probes();
+    sockopt::set_tcp_keepidle(&fd, after)?;
+    sockopt::set_tcp_keepintvl(&fd, interval)?;
+    sockopt::set_tcp_keepcnt(&fd, count)?;
     let peer = match rustix::net::getpeername(&fd) {
         Ok(Some(address)) => SocketAddr::try_from(address).map_or_else(|_| "unknown".to_owned(), |a| a.to_string()),
         _ => "unknown".to_owned(),
@@ -109,10 +139,18 @@ impl Stream for TcpConnection {
     /// kernel's count of unanswered retransmissions and window probes, which a living peer's kernel resets.
     fn check_peer(&self) -> io::Result<()> {
         let info = tcp_info(self.socket.fd())?;
-        if info.tcpi_retransmits.max(info.tcpi_probes) >= RETRANSMISSIONS {
+        if info.tcpi_retransmits.max(info.tcpi_probes) >= retransmissions() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer no longer answers"));
         }
         Ok(())
+    }
+
+    fn is_unanswered(&self) -> bool {
+        tcp_info(self.socket.fd()).is_ok_and(|info| info.tcpi_unacked > 0 || info.tcpi_probes > 0)
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        sockopt::socket_error(self.socket.fd()).ok()?.err().map(io::Error::from)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -152,9 +190,17 @@ mod tests {
         let fd = client.descriptor().unwrap();
         assert!(sockopt::tcp_nodelay(fd).unwrap());
         assert!(sockopt::socket_keepalive(fd).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(fd).unwrap(), PROBE_AFTER);
+        assert_eq!(sockopt::tcp_keepidle(fd).unwrap(), probes().0);
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         assert!(client.check_peer().is_ok());
+    }
+
+    #[test]
+    fn an_idle_peer_is_probed_within_the_time() {
+        let (after, interval, count) = probes();
+        assert_eq!(after + interval * count, USUAL_KEEPALIVE);
+        assert_eq!(retransmissions(), 6);
+        assert!(200 * ((1 << retransmissions()) - 1) < USUAL_KEEPALIVE.as_millis());
     }
 
     #[test]

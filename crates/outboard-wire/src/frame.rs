@@ -37,6 +37,10 @@ pub const LINK_OPS: u16 = 0xff00;
 /// numbered, so it may be sent at any time.
 pub const OP_ACKNOWLEDGE: u16 = LINK_OPS;
 
+/// Client to worker: the client's process is ending; when the connection closes, so does the session. Not numbered, and
+/// without a payload.
+pub const OP_GOODBYE: u16 = LINK_OPS + 1;
+
 /// What precedes a payload from the worker: 24 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {

@@ -54,6 +54,8 @@ pub struct Program {
     args: Vec<String>,
     libraries: Option<PathBuf>,
     env: BTreeMap<String, String>,
+    /// What runs it through a server: a command and its arguments.
+    under: Vec<String>,
     limit: Duration,
 }
 
@@ -85,7 +87,14 @@ impl Outcome {
 impl Program {
     /// A compiled program of `tests/programs`.
     pub fn new(name: &str) -> Program {
-        Program { name: name.to_owned(), args: Vec::new(), libraries: None, env: BTreeMap::new(), limit: PATIENCE }
+        Program {
+            name: name.to_owned(),
+            args: Vec::new(),
+            libraries: None,
+            env: BTreeMap::new(),
+            under: Vec::new(),
+            limit: PATIENCE,
+        }
     }
 
     /// Adds an argument.
@@ -97,6 +106,12 @@ impl Program {
     /// Sets a variable of its environment.
     pub fn env(mut self, name: &str, value: &str) -> Program {
         self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Has another command run it through a server.
+    pub fn under(mut self, command: &[&str]) -> Program {
+        self.under = command.iter().map(|&part| part.to_owned()).collect();
         self
     }
 
@@ -148,8 +163,17 @@ impl Program {
         self.start_through_list(server.address())
     }
 
-    fn start_through_list(&self, list: &str) -> Running {
-        let mut command = Command::new(dist().join("bin/outboard"));
+    /// Starts it with the devices of a list.
+    pub fn start_through_list(&self, list: &str) -> Running {
+        let outboard = dist().join("bin/outboard");
+        let mut command = match self.under.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(outboard);
+                command
+            }
+            None => Command::new(outboard),
+        };
         command.args(["run", "--server", list, "--"]).arg(programs().join(&self.name)).args(&self.args);
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);

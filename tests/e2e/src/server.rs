@@ -39,18 +39,26 @@ impl Server {
     /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
     /// the server, and images are kept for this server only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
-        Server::start_program(&dist().join("bin/outboard"), args, env)
+        Server::start_at("127.0.0.1:0", args, env)
+    }
+
+    /// The same at this address.
+    pub fn start_at(listen: &str, args: &[&str], env: &[(&str, &str)]) -> Server {
+        Server::unless_failed(Server::launch(&dist().join("bin/outboard"), listen, args, env))
     }
 
     /// The same with this program.
     pub fn start_program(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Server {
-        let launched = Server::launch(program, args, env);
+        Server::unless_failed(Server::launch(program, "127.0.0.1:0", args, env))
+    }
+
+    fn unless_failed(launched: Result<Server, String>) -> Server {
         launched.unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
     }
 
     /// Starts a server, or none if it says that this machine lacks something, with this code. Panics if it fails otherwise.
     pub fn start_unless_refused(args: &[&str], code: &str) -> Option<Server> {
-        match Server::launch(&dist().join("bin/outboard"), args, &[]) {
+        match Server::launch(&dist().join("bin/outboard"), "127.0.0.1:0", args, &[]) {
             Ok(server) => Some(server),
             Err(said) => {
                 assert!(said.contains(code), "the server failed, but not with {code}; it said:\n{said}");
@@ -59,7 +67,7 @@ impl Server {
         }
     }
 
-    fn launch(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
+    fn launch(program: &Path, listen: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
         let records = caches.join("records").display().to_string();
@@ -77,7 +85,7 @@ impl Server {
             // What the machine's own configuration says is nothing to a test.
             .env("OUTBOARD_CONFIG", "none")
             .envs(env.iter().copied());
-        let (child, address, log) = Server::spawn(&mut command, "127.0.0.1:0")?;
+        let (child, address, log) = Server::spawn(&mut command, listen)?;
         Ok(Server { child, address, log, caches, command })
     }
 

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use outboard_e2e::{Driver, PATIENCE, Program, Server, command, programs, within};
 
+#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
+
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
     let all: Vec<&str> = ["--driver", Driver::chosen().name()].into_iter().chain(args.iter().copied()).collect();
@@ -113,7 +117,9 @@ fn what_does_not_fit_is_refused_at_once_without_a_queue() {
 
 #[test]
 fn sessions_are_let_in_as_far_as_their_memory_is_there() {
-    let server = serve(&["--session-memory", "64M", "--memory", "100M", "--queue", "2", "--queue-time", "2"]);
+    let args =
+        ["--session-memory", "64M", "--memory", "100M", "--queue", "2", "--queue-time", "2", "--closed-grace", "0"];
+    let server = serve(&args);
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
     let (well, said) = finish(run(server.address(), &[], &["devices"]));
@@ -175,8 +181,12 @@ struct Keeper {
 
 impl Keeper {
     fn start(server: &Server, bytes: u64) -> Keeper {
+        Keeper::start_at(server.address(), bytes)
+    }
+
+    fn start_at(address: &str, bytes: u64) -> Keeper {
         let mut command = command();
-        command.args(["run", "--server", server.address(), "--"]).arg(programs().join("memory_limit"));
+        command.args(["run", "--server", address, "--"]).arg(programs().join("memory_limit"));
         command.args(["keep", &bytes.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("outboard run starts");
         let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -226,6 +236,32 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
     let large = Program::new("memory_limit").arg("hold").arg(&(400_u64 << 20).to_string()).through(&server);
     assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
     assert_eq!(suspended(), 5);
+}
+
+#[test]
+fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    const BYTES: u64 = 160 << 20;
+    let args =
+        ["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M", "--closed-grace", "300"];
+    let server = serve(&args);
+    let suspended = || server.log().matches("an idle session is suspended").count();
+    let proxy = proxy::Proxy::start(server.address());
+    let mut first = Keeper::start_at(proxy.address(), BYTES);
+    first.ask();
+    proxy.close(true);
+    while proxy.cut(None) > 0 {}
+    // There is room for another although nobody can ask the first client.
+    let mut second = Keeper::start(&server, BYTES);
+    assert_eq!(suspended(), 1, "{}", server.log());
+    proxy.close(false);
+    // Coming back alone takes nothing from the second; asking does.
+    first.ask();
+    assert_eq!(suspended(), 2, "{}", server.log());
+    second.ask();
+    first.ask();
 }
 
 #[test]

@@ -73,6 +73,18 @@ pub(crate) const KEYS: &[Key] = &[
         check: |text| text.parse::<f64>().map(drop).map_err(|_| "it is a number of seconds".to_owned()),
     },
     Key {
+        name: "reconnect",
+        variable: "OUTBOARD_RECONNECT",
+        meaning: "For how many seconds a program tries to go on when its connection is lost, if the server keeps its session for as long; 0 does not try.",
+        check: number,
+    },
+    Key {
+        name: "keepalive",
+        variable: "OUTBOARD_KEEPALIVE",
+        meaning: "After how many seconds a server that does not answer is taken for gone: 3 to 3600, 15 unless set.",
+        check: number,
+    },
+    Key {
         name: "spin-us",
         variable: "OUTBOARD_SPIN_US",
         meaning: "For how many microseconds a thread that waits looks again and again before it sleeps.",

@@ -25,6 +25,11 @@ pub struct Config {
     pub transport: Choice,
     /// How the client knows its server, and shows who it is.
     pub security: Security,
+    /// How long to try to take a session up again whose connection was lost, if the server keeps it that long; zero: not at all. Environment:
+    /// `OUTBOARD_RECONNECT`, in seconds.
+    pub reconnect: Duration,
+    /// Whether to say on standard error what becomes of the connection. Environment: `OUTBOARD_LOG`, anything.
+    pub talks: bool,
 }
 
 /// Which way the commands go.
@@ -39,6 +44,9 @@ pub enum Choice {
     Shm,
 }
 
+/// As long as the server lets it.
+const RECONNECT: Duration = Duration::from_secs(24 * 3600);
+
 impl Default for Config {
     fn default() -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -52,6 +60,8 @@ impl Default for Config {
             timeout: Duration::from_secs(30),
             transport: Choice::Auto,
             security: Security::default(),
+            reconnect: RECONNECT,
+            talks: false,
         }
     }
 }
@@ -66,6 +76,10 @@ impl Config {
         let threads = std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
         config.copy_threads = threads.map_or(config.copy_threads, |threads: usize| threads.min(64));
         config.security = Security::from_env();
+        let reconnect = std::env::var("OUTBOARD_RECONNECT").ok().and_then(|text| text.trim().parse().ok());
+        config.reconnect = reconnect.map_or(config.reconnect, |seconds| Duration::from_secs(seconds).min(RECONNECT));
+        config.talks = std::env::var_os("OUTBOARD_LOG").is_some();
+        outboard_transport::tcp::keepalive_from_env();
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {
             Ok("tcp") => Choice::Tcp,
             Ok("shm") => Choice::Shm,

@@ -6,154 +6,13 @@ use std::time::{Duration, Instant};
 
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
-use outboard_wire::Code;
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
-use outboard_wire::handshake::{
-    ANSWER_LIMIT, Answer, HandshakeError, Hello, MAGIC, Preamble, Purpose, Refusal, VERSION, Waiting, Welcome,
-};
+use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Hello, MAGIC, Preamble, VERSION, Waiting, Welcome};
 use rustls::ClientConfig;
 
-use super::Config;
-use super::bulk::Dial;
 use super::moving;
 use super::security::{Security, SecurityError, of_tls};
-
-/// Why no connection came about.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The address cannot be understood.
-    #[error("{0}")]
-    Address(io::Error),
-    /// Nothing answers at the address.
-    #[error("cannot reach a server at {address}: {error}; is `outboard serve` running there?")]
-    Unreachable {
-        /// The address tried.
-        address: String,
-        /// What the transport said.
-        error: io::Error,
-    },
-    /// Something answered, and fell silent or hung up.
-    #[error("{address} broke off the handshake: {error}; is it an Outboard server?")]
-    BrokenOff {
-        /// The address.
-        address: String,
-        /// What the transport said.
-        error: io::Error,
-    },
-    /// The two sides do not understand each other.
-    #[error("{address}: {error}")]
-    Handshake {
-        /// The address.
-        address: String,
-        /// Why.
-        error: HandshakeError,
-    },
-    /// The server declined.
-    #[error("the server at {address} refused: {refusal}")]
-    Refused {
-        /// The address.
-        address: String,
-        /// Its reason.
-        refusal: Refusal,
-    },
-    /// The server has no room yet, and the program has waited for as long as it may.
-    #[error("the server at {address} has no room yet: {sentence} (place {place} in the queue)")]
-    Queued {
-        /// The address.
-        address: String,
-        /// The place in the queue.
-        place: u32,
-        /// What is waited for.
-        sentence: String,
-    },
-    /// The transport that was asked for cannot be had.
-    #[error("OUTBOARD_TRANSPORT asks for {wanted}, but {reason}")]
-    Transport {
-        /// What was asked for.
-        wanted: &'static str,
-        /// Why it cannot be had.
-        reason: String,
-    },
-    /// Something went wrong with the memory that this process and the server were to share.
-    #[error("no memory can be shared with the server at {address}: {error}")]
-    Memory {
-        /// The address.
-        address: String,
-        /// What went wrong.
-        error: io::Error,
-    },
-    /// The server is elsewhere, and nothing is known by which to recognise it.
-    #[error(
-        "the server at {address} is on another machine, and nothing is known by which it could be recognised: set OUTBOARD_TLS_FINGERPRINT to what \
-         `outboard token fingerprint` prints there, or OUTBOARD_TLS_CA; or, on a network that you trust, OUTBOARD_TLS=off"
-    )]
-    NothingToTrust {
-        /// The address.
-        address: String,
-    },
-    /// A token would be told to whoever listens there.
-    #[error(
-        "the token would go in the clear to whoever listens at {address}: set OUTBOARD_TLS_FINGERPRINT to what `outboard token fingerprint` prints on \
-         the server's machine, or OUTBOARD_TLS_CA; or, where only the server can listen, OUTBOARD_TLS=off"
-    )]
-    TokenInTheClear {
-        /// The address.
-        address: String,
-    },
-    /// Whoever answered is not the server that is meant, or what the client has shown was refused by the rules of TLS.
-    #[error("{address}: the connection cannot be trusted: {error}")]
-    NotTrusted {
-        /// The address.
-        address: String,
-        /// Why.
-        error: String,
-    },
-    /// The server does not encrypt.
-    #[error("{address} does not encrypt connections, and this client asks for that")]
-    NotEncrypted {
-        /// The address.
-        address: String,
-    },
-    /// The client's own settings.
-    #[error(transparent)]
-    Security(SecurityError),
-    /// This process lacks something: threads, descriptors.
-    #[error("cannot start the connection's thread: {0}")]
-    Local(io::Error),
-}
-
-impl ConnectError {
-    /// Its error code, with a page for people.
-    pub fn code(&self) -> Code {
-        match self {
-            ConnectError::Address(_) => Code::BadAddress,
-            ConnectError::Unreachable { address, error } => unreachable(address, error),
-            ConnectError::BrokenOff { .. } => Code::NotOutboard,
-            ConnectError::Handshake { error, .. } => error.code(),
-            ConnectError::Queued { .. } => Code::InQueue,
-            ConnectError::Refused { refusal, .. } => refusal.error(),
-            ConnectError::Transport { .. } => Code::NoTransport,
-            ConnectError::Memory { .. } => Code::NoSharedMemory,
-            ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => Code::NothingToTrust,
-            ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,
-            ConnectError::NotEncrypted { .. } => Code::NotEncrypted,
-            ConnectError::Security(_) => Code::BadCredentials,
-            ConnectError::Local(_) => Code::ClientResources,
-        }
-    }
-}
-
-/// Why nothing answers at an address.
-pub fn unreachable(address: &str, error: &io::Error) -> Code {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => Code::NothingListens,
-        io::ErrorKind::NotFound if address.starts_with("unix:") => Code::NoSocket,
-        io::ErrorKind::NotFound => Code::UnknownHost,
-        io::ErrorKind::PermissionDenied if address.starts_with("unix:") => Code::SocketDenied,
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Code::NoAnswer,
-        _ => Code::Unreachable,
-    }
-}
+use super::{Config, ConnectError};
 
 /// A session that has been welcomed.
 pub(super) struct Connected {
@@ -194,25 +53,6 @@ pub(super) fn connect(
     let Opened { stream, welcome, secured } = open(stream, address, hello, &config.security, deadline, turn)?;
     let (stream, memory) = moving::settle(stream, address, hello, &welcome, config)?;
     Ok(Connected { stream, memory, welcome, secured })
-}
-
-/// What makes a lane of the session that `welcome` opened.
-pub(super) fn dial<T: Transport + 'static>(
-    transport: T,
-    address: &str,
-    hello: &Hello,
-    welcome: &Welcome,
-    secured: Option<Secured>,
-    config: &Config,
-) -> Dial {
-    let purpose = Purpose::Lane { session: welcome.session, key: welcome.key };
-    let hello = Hello { purpose, ..hello.clone() };
-    let (address, timeout) = (address.to_owned(), config.timeout);
-    Box::new(move || {
-        let stream = transport.connect(&address, timeout)?;
-        let deadline = Instant::now() + timeout;
-        join(stream, &address, &hello, secured.as_ref(), deadline).map(|(stream, _)| stream).map_err(io::Error::other)
-    })
 }
 
 /// A connection whose hello was answered with a welcome.
@@ -281,7 +121,7 @@ pub fn join(
     let number = hello.purpose.number();
     if let Some((session, key)) = hello.purpose.keyed() {
         let nonce = draw().map_err(|error| broken(address, error))?;
-        let tag = tls::tag(std::mem::take(key), &proven(session, number, nonce));
+        let tag = tls::tag(std::mem::take(key), &proven(session, number, nonce, &hello.more));
         hello.more.set(PROOF, &Proof { nonce, tag });
     }
     // The supervisor reads this and no more; what follows is the worker's.

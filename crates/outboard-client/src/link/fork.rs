@@ -1,12 +1,12 @@
-//! Letting go of connections in a forked child.
+//! Letting go of connections: in a forked child, and when the process ends.
 //!
 //! A child inherits its parent's descriptors. As long as it lives, the worker would not see the parent's end: a program
 //! killed with forked children around would keep its memory on the device. So each child puts something harmless in
 //! the place of every connection, before it runs any code of its own.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use super::shared::Shared;
 
@@ -17,9 +17,11 @@ static LIVE: [AtomicPtr<Shared>; 64] = [const { AtomicPtr::new(null_mut()) }; 64
 /// From now on, forked children let go of this link.
 pub(super) fn register(shared: &Arc<Shared>) {
     static HANDLER: Once = Once::new();
-    // SAFETY: the handler makes only calls that are safe in a forked child; see there.
+    // SAFETY: the first handler makes only calls that are safe in a forked child; see there. The second is an ordinary function.
     HANDLER.call_once(|| unsafe {
+        PROCESS.store(std::process::id(), Ordering::Relaxed);
         libc::pthread_atfork(None, None, Some(in_the_child));
+        libc::atexit(at_exit);
     });
     let link = Arc::as_ptr(shared).cast_mut();
     for place in &LIVE {
@@ -31,10 +33,32 @@ pub(super) fn register(shared: &Arc<Shared>) {
 
 /// The link is about to be dropped.
 pub(super) fn unregister(shared: &Arc<Shared>) {
+    let _leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
     let link = Arc::as_ptr(shared).cast_mut();
     for place in &LIVE {
         if place.compare_exchange(link, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return;
+        }
+    }
+}
+
+/// Held while links are looked at as the process ends: none is dropped meanwhile.
+static LEAVING: Mutex<()> = Mutex::new(());
+
+/// The process that has the links.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The process is ending by itself: its servers need not keep its sessions.
+extern "C" fn at_exit() {
+    if std::process::id() != PROCESS.load(Ordering::Relaxed) {
+        return;
+    }
+    let _leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    for place in &LIVE {
+        let link = place.load(Ordering::Acquire);
+        // SAFETY: a link takes itself out before it is dropped, and waits for the lock that is held here.
+        if let Some(link) = unsafe { link.as_ref() } {
+            link.goodbye();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use outboard_transport::{Interest, PEER_CHECK, Readiness};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream};
 
 use super::bulk;
 use super::shared::{Shared, lock, try_lock};
@@ -107,23 +107,26 @@ fn run(shared: &Shared) {
             }
             continue;
         }
-        if let Err(error) = shared.listen() {
-            shared.lose_to(&error);
+        let current = shared.connection.current();
+        if let Err(error) = shared.listen(&*current.stream) {
+            shared.broken(current.epoch, &error);
+            shared.wait_for_connection(current.epoch);
         }
     }
 }
 
 impl Shared {
     /// Waits for bytes and reads them, unless another thread reads: then, until it has stopped.
-    fn listen(&self) -> io::Result<()> {
-        let ready = self.stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
+    fn listen(&self, stream: &dyn Stream) -> io::Result<()> {
+        let ready = stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
         if ready == Readiness::default() {
-            return self.stream.check_peer();
+            self.bulk.check_lanes();
+            return stream.check_peer();
         }
         match try_lock(&self.read) {
-            Some(mut incoming) => {
-                let result = self.read_some(&mut incoming);
-                drop(incoming);
+            Some(mut reading) => {
+                let result = self.read_some(&mut reading);
+                drop(reading);
                 self.pass_leadership();
                 result.map(drop)
             }
@@ -143,11 +146,11 @@ mod tests {
 
     use outboard_session::server::{Incoming, Outgoing};
     use outboard_transport::lane::read_header;
-    use outboard_transport::{Stream, pipe, read_exact, write_all};
+    use outboard_transport::{pipe, read_exact, write_all};
     use outboard_wire::lane::{LaneHeader, LaneKind};
 
     use super::super::bulk::Bulk;
-    use super::super::{Config, Link};
+    use super::super::{Config, ConnectError, Link};
     use super::*;
 
     /// Only keeps a defect from hanging the tests.
@@ -170,14 +173,15 @@ mod tests {
     fn fixture() -> Fixture {
         let (client, stream) = pipe::pair().unwrap();
         let (opened, lane) = mpsc::channel();
-        let dial = Box::new(move || {
-            let (here, there): (Arc<dyn Stream>, Arc<dyn Stream>) = pipe::pair()?;
+        let dial = Box::new(move |_| {
+            let (here, there): (Arc<dyn Stream>, Arc<dyn Stream>) = pipe::pair().map_err(ConnectError::Local)?;
             let _ = opened.send(there);
-            Ok(here)
+            Ok((here, None))
         });
         let (say, heard) = mpsc::channel();
         let notices = Box::new(move |_, payload: &[u8]| drop(say.send(payload.to_vec())));
-        let link = Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1), None).unwrap();
+        let link =
+            Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1, None), None, None).unwrap();
         let worker = Worker { stream, outgoing: Outgoing::new(false), incoming: Incoming::new() };
         Fixture { link, heard, worker, lane }
     }

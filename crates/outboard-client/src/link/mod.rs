@@ -4,16 +4,21 @@
 //! - [`Link::call`] appends a command, writes everything pending itself, and reads replies itself until its own has
 //!   come. Of several threads that wait, one reads for all (the leader); when it leaves, another takes over.
 //! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask something of the program.
-//! - If the connection fails, every waiting and every later call and post returns [`LinkError::Lost`].
+//! - If the connection fails, the sender thread makes another one, and the session goes on where it stopped; see `connection.rs`. If none can be had,
+//!   every waiting and every later call and post returns [`LinkError::Lost`].
 //!
 //! The threads here live in someone else's process: they raise no signal, are joined by nobody, and hold no lock
 //! while they block, except the one that says who reads, or who writes. A forked child has none of them and must not
 //! use the link; the connection is taken from it as it starts.
 
+mod again;
 pub mod bulk;
 mod config;
 mod connect;
+mod connection;
+mod error;
 mod fork;
+mod kept;
 mod listen;
 mod moving;
 mod receive;
@@ -30,17 +35,20 @@ use std::sync::Arc;
 use outboard_front::profile;
 use outboard_transport::{Memory, Stream, Transport};
 use outboard_wire::Writer;
+use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Hello, Welcome};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
-pub use connect::{ConnectError, Opened, Secured, Turn, handshake, join, open, queue_patience, unreachable};
+pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
+pub use error::{ConnectError, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
 pub use staged::StagedCopy;
 pub use stats::Stats;
 
 use bulk::Bulk;
+use connection::Resume;
 use shared::Shared;
 
 /// The connection to one server.
@@ -92,17 +100,23 @@ impl Link {
         config: Config,
         notices: NoticeHandler,
     ) -> Result<(Link, Welcome), ConnectError> {
+        let mut hello = hello.clone();
+        if !config.reconnect.is_zero() {
+            hello.more.set(RESUME, &Terms { grace: config.reconnect });
+        }
+        let hello = &hello;
         let connect::Connected { stream, memory, welcome, secured } =
             connect::connect(transport, address, hello, &config)?;
-        let dial = connect::dial(transport.clone(), address, hello, &welcome, secured, &config);
-        let bulk = Bulk::new(Some(dial), welcome.lanes as usize);
-        let link = Link::assemble(stream, config, notices, bulk, memory).map_err(ConnectError::Local)?;
+        let dial = again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
+        let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some());
+        let bulk = Bulk::new(Some(dial), welcome.lanes as usize, resume.as_ref().map(|resume| resume.grace));
+        let link = Link::assemble(stream, config, notices, bulk, memory, resume).map_err(ConnectError::Local)?;
         Ok((link, welcome))
     }
 
     /// Starts a link without bulk lanes on a stream whose handshake is done.
     pub fn start(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Link> {
-        Link::assemble(stream, config, notices, Bulk::new(None, 0), None)
+        Link::assemble(stream, config, notices, Bulk::new(None, 0, None), None, None)
     }
 
     fn assemble(
@@ -111,8 +125,9 @@ impl Link {
         notices: NoticeHandler,
         bulk: Bulk,
         memory: Option<Memory>,
+        resume: Option<Resume>,
     ) -> io::Result<Link> {
-        let shared = Arc::new(Shared::new(stream, config, notices, bulk, memory)?);
+        let shared = Arc::new(Shared::new(stream, config, notices, bulk, memory, resume)?);
         sender::start(Arc::clone(&shared))?;
         fork::register(&shared);
         Ok(Link { shared, process: std::process::id() })
@@ -230,11 +245,13 @@ impl Link {
 
     /// Which transport, and the peer's address.
     pub fn peer(&self) -> (&'static str, String) {
-        (self.shared.stream.transport(), self.shared.stream.peer())
+        let stream = self.shared.connection.current().stream;
+        (stream.transport(), stream.peer())
     }
 
     /// Ends the connection now, unsent commands included. All waiting threads return [`LinkError::Lost`].
     pub fn close(&self) {
+        self.shared.goodbye();
         self.shared.lose("it was closed");
     }
 }
@@ -256,6 +273,7 @@ impl Drop for Link {
         // In a forked child the connection is the parent's, and the locks may be held for ever.
         if std::process::id() == self.process {
             fork::unregister(&self.shared);
+            self.shared.goodbye();
             self.shared.lose("it was closed");
         }
     }

@@ -9,12 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use outboard_session::client::{Event, Incoming};
+use outboard_session::client::Event;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
 use outboard_wire::Reader;
 use outboard_wire::notice::ENDED;
 
-use super::shared::{Shared, lock, try_lock};
+use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
 /// Where one call's reply arrives.
@@ -78,22 +78,24 @@ impl Slot {
 impl Shared {
     /// Waits for a reply that has been asked for.
     pub(super) fn receive(&self, slot: &Slot) -> Result<Reply, LinkError> {
-        let mut spin = Spin::new(&*self.stream, self.patience.window());
+        let mut spin = Spin::when(self.quick, self.patience.window());
         loop {
             if let Some(reply) = slot.take() {
                 return reply;
             }
-            let Some(mut incoming) = try_lock(&self.read) else {
+            let Some(mut reading) = try_lock(&self.read) else {
                 if !spin.again() {
                     slot.block();
                 }
                 continue;
             };
-            let result = self.lead(&mut incoming, slot, &mut spin);
-            drop(incoming);
+            let epoch = reading.current.epoch;
+            let result = self.lead(&mut reading, slot, &mut spin);
+            drop(reading);
             self.pass_leadership();
             if let Err(error) = result {
-                self.lose_to(&error);
+                self.broken(epoch, &error);
+                self.wait_for_connection(epoch);
             }
         }
     }
@@ -103,46 +105,52 @@ impl Shared {
         if self.flush().is_err() {
             return false;
         }
-        let mut spin = Spin::new(&*self.stream, self.patience.window());
+        let mut spin = Spin::when(self.quick, self.patience.window());
         while !sign() {
             if self.is_lost() || !spin.again() {
                 return false;
             }
         }
         // Whoever else reads has more to wait for than this.
-        let Some(mut incoming) = try_lock(&self.read) else { return false };
+        let Some(mut reading) = try_lock(&self.read) else { return false };
+        let epoch = reading.current.epoch;
         let read = loop {
-            match self.read_some(&mut incoming) {
+            match self.read_some(&mut reading) {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        drop(incoming);
+        drop(reading);
         self.pass_leadership();
-        read.inspect_err(|error| self.lose_to(error)).is_ok()
+        read.inspect_err(|error| self.broken(epoch, error)).is_ok()
     }
 
     /// Reads for all until the leader's own reply has come.
-    fn lead(&self, incoming: &mut Incoming, own: &Slot, spin: &mut Spin) -> io::Result<()> {
+    fn lead(&self, reading: &mut Reading, own: &Slot, spin: &mut Spin) -> io::Result<()> {
         while !own.is_answered() {
             if self.is_lost() {
                 return Ok(());
             }
-            if self.read_some(incoming)? || spin.again() {
+            if self.read_some(reading)? || spin.again() {
                 continue;
             }
-            let ready = self.stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
+            let ready = reading.current.stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
             if ready == Readiness::default() {
-                self.stream.check_peer()?;
+                self.bulk.check_lanes();
+                reading.current.stream.check_peer()?;
             }
         }
         Ok(())
     }
 
     /// Reads what is there and hands it out; whether there was anything.
-    pub(super) fn read_some(&self, incoming: &mut Incoming) -> io::Result<bool> {
-        let count = match self.stream.read(incoming.buffer().room()) {
+    pub(super) fn read_some(&self, reading: &mut Reading) -> io::Result<bool> {
+        if !reading.up {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let incoming = &mut reading.incoming;
+        let count = match reading.current.stream.read(incoming.buffer().room()) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -158,7 +166,8 @@ impl Shared {
                     let _ = catch_unwind(AssertUnwindSafe(|| (self.notices)(code, payload)));
                     if code == ENDED {
                         let sentence: &str = Reader::new(payload).get().unwrap_or("the server ended it");
-                        return Err(io::Error::other(sentence));
+                        self.lose(sentence);
+                        return Err(io::Error::other("the server ended it"));
                     }
                 }
                 Event::Reply { answers, status, payload } => {
@@ -167,35 +176,39 @@ impl Shared {
                 }
             }
         }
+        if self.connection.is_resumable() {
+            self.note_received(incoming, count);
+        }
         Ok(true)
     }
 
     /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are read this way.
     pub(super) fn read_unasked(&self) {
-        let Some(mut incoming) = try_lock(&self.read) else { return };
-        let result = self.read_some(&mut incoming);
-        drop(incoming);
+        let Some(mut reading) = try_lock(&self.read) else { return };
+        let epoch = reading.current.epoch;
+        let result = self.read_some(&mut reading);
+        drop(reading);
         self.pass_leadership();
         if let Err(error) = result {
-            self.lose_to(&error);
+            self.broken(epoch, &error);
         }
     }
 
     /// The peer has hung up: reads what it said before, up to the end.
     pub(super) fn read_to_the_end(&self) {
-        let result = {
-            let mut incoming = lock(&self.read);
-            loop {
-                match self.read_some(&mut incoming) {
+        let (epoch, error) = {
+            let mut reading = lock(&self.read);
+            let error = loop {
+                match self.read_some(&mut reading) {
                     Ok(true) => {}
-                    Ok(false) => break Err(io::ErrorKind::UnexpectedEof.into()),
-                    Err(error) => break Err::<(), io::Error>(error),
+                    Ok(false) => break io::ErrorKind::UnexpectedEof.into(),
+                    Err(error) => break error,
                 }
-            }
+            };
+            (reading.current.epoch, error)
         };
-        if let Err(error) = result {
-            self.lose_to(&error);
-        }
+        self.pass_leadership();
+        self.broken(epoch, &error);
     }
 
     /// To be called by whoever has given the lock on the incoming half back.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use outboard_transport::Interest;
+use outboard_transport::{Interest, PEER_CHECK, Readiness};
 
 use super::shared::Shared;
 
@@ -39,6 +39,10 @@ fn run(shared: &Shared) {
     let mut idle_since: Option<Instant> = None;
     let mut calls = 0;
     while !shared.is_lost() {
+        if shared.connection.is_broken() {
+            shared.reconnect();
+            continue;
+        }
         let pending = shared.pending.0.load(Ordering::Relaxed);
         let now = Instant::now();
         if pending == 0 {
@@ -124,11 +128,17 @@ fn sleep(shared: &Shared, calls: &mut u64) {
             (Interest::HANGUP, Some(CALLERS_READ))
         };
         *calls = made;
-        match shared.stream.wait(interest, Some(&shared.waker), timeout) {
+        let current = shared.connection.current();
+        // While bytes are under way, the system does not probe an idle peer.
+        let timeout = if current.stream.is_unanswered() { timeout.or(Some(PEER_CHECK)) } else { timeout };
+        let waited = current.stream.wait(interest, Some(&shared.waker), timeout);
+        let checked =
+            |ready| if ready == Readiness::default() { current.stream.check_peer().map(|()| ready) } else { Ok(ready) };
+        match waited.and_then(checked) {
             Ok(ready) if ready.hangup => shared.read_to_the_end(),
             Ok(ready) if ready.read => shared.read_unasked(),
             Ok(_) => {}
-            Err(error) => shared.lose_to(&error),
+            Err(error) => shared.broken(current.epoch, &error),
         }
     }
     shared.asleep.store(false, Ordering::Relaxed);

@@ -2,31 +2,40 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
 use outboard_transport::{Interest, Memory, Patience, Readiness, Stream, Waker};
-use outboard_wire::Writer;
+use outboard_wire::{Code, Writer};
 
 use super::bulk::Bulk;
+use super::connection::{Connection, Current, Resume};
+use super::kept::LOOK_RETAINED;
 use super::listen::Listening;
 use super::receive::Slot;
 use super::stats::Counters;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
 
 pub(super) struct Shared {
-    pub(super) stream: Arc<dyn Stream>,
+    pub(super) connection: Connection,
+    /// Looking for bytes costs next to nothing.
+    pub(super) quick: bool,
     pub(super) config: Config,
     /// For how long those who wait for replies spin.
     pub(super) patience: Patience,
     pub(super) notices: NoticeHandler,
-    queue: Mutex<Queue>,
+    pub(super) queue: Mutex<Queue>,
     /// Held by the one thread that writes.
-    write: Mutex<()>,
+    pub(super) write: Mutex<Writing>,
     /// Held by the one thread that reads.
-    pub(super) read: Mutex<Incoming>,
+    pub(super) read: Mutex<Reading>,
+    /// Commands that the worker has taken over, as far as it has said. Kept only where a connection can be replaced, as what follows.
+    pub(super) taken: AtomicU64,
+    /// Frames received of the worker, and bytes.
+    pub(super) received: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
     pub(super) calls: Mutex<Calls>,
     /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it writes itself.
     /// Changed only under the queue's lock.
@@ -48,10 +57,29 @@ pub(super) struct Shared {
 pub(super) struct Apart<T>(pub(super) T);
 
 #[derive(Debug)]
-struct Queue {
-    outgoing: Outgoing,
+pub(super) struct Queue {
+    pub(super) outgoing: Outgoing,
     /// Number of the last command written whole.
-    written: u64,
+    pub(super) written: u64,
+    /// What the worker was last told to have been received: frames, and bytes.
+    pub(super) told: (u64, u64),
+}
+
+/// What the thread that writes has.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) current: Current,
+    /// How often a new connection has been tried.
+    attempts: u64,
+}
+
+/// What the thread that reads has.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) current: Current,
+    pub(super) incoming: Incoming,
+    /// Whether anything may be read: not while the connection is being replaced.
+    pub(super) up: bool,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +89,14 @@ pub(super) struct Calls {
 }
 
 /// How long a writer that cannot write waits before it looks again whether someone else still reads.
-const READER_CHECK: Duration = Duration::from_millis(20);
+pub(super) const READER_CHECK: Duration = Duration::from_millis(20);
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("stream", &self.stream).field("lost", &self.lost).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("stream", &self.connection.current().stream)
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,17 +134,25 @@ impl Shared {
         notices: NoticeHandler,
         bulk: Bulk,
         memory: Option<Memory>,
+        resume: Option<Resume>,
     ) -> io::Result<Shared> {
         // Who never spins does not learn to.
         let most = if config.spin.is_zero() { Duration::ZERO } else { config.most_spin };
+        let (retain, quick) = (resume.is_some(), stream.capabilities().quick);
+        let connection = Connection::new(stream, resume);
+        let current = connection.current();
         Ok(Shared {
-            stream,
+            connection,
+            quick,
             patience: Patience::new(config.spin, most),
             config,
             notices,
-            queue: Mutex::new(Queue { outgoing: Outgoing::new(false), written: 0 }),
-            write: Mutex::new(()),
-            read: Mutex::new(Incoming::new()),
+            queue: Mutex::new(Queue { outgoing: Outgoing::new(retain), written: 0, told: (0, 0) }),
+            write: Mutex::new(Writing { current: current.clone(), attempts: 0 }),
+            read: Mutex::new(Reading { current, incoming: Incoming::new(), up: true }),
+            taken: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
             calls: Mutex::new(Calls::default()),
             pending: Apart::default(),
             asleep: AtomicBool::new(false),
@@ -165,7 +204,7 @@ impl Shared {
     }
 
     pub(super) fn flush(&self) -> Result<(), LinkError> {
-        self.write_up_to(self.last())
+        self.write_up_to(u64::MAX)
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -186,8 +225,8 @@ impl Shared {
         if self.lost.set(reason.into()).is_err() {
             return;
         }
-        // It may be shut down already; those blocked on it return in any case.
-        let _ = self.stream.shutdown();
+        self.say(&Code::ConnectionLost.end(&format!("lost for good, so that all later calls fail: {reason}")));
+        self.connection.shutdown();
         let waiting: Vec<Arc<Slot>> = {
             let mut calls = lock(&self.calls);
             calls.closed = true;
@@ -203,8 +242,7 @@ impl Shared {
 
     /// In a forked child: lets go of the connections without touching the parent's. Takes no locks.
     pub(super) fn abandon(&self) {
-        // The child has no one to tell of an error.
-        let _ = self.stream.abandon();
+        self.connection.abandon();
         self.bulk.abandon();
     }
 
@@ -243,12 +281,18 @@ impl Shared {
             }
             let last = queue.outgoing.last();
             drop(queue);
-            outboard_front::profile::stalled(|| self.write_up_to(last))?;
+            outboard_front::profile::stalled(|| {
+                let current = self.connection.current();
+                self.write_up_to(last)?;
+                // What is posted meanwhile is bounded too.
+                self.wait_for_connection(current.epoch);
+                Ok::<(), LinkError>(())
+            })?;
         }
     }
 
     #[cold]
-    fn wake_sender(&self) {
+    pub(super) fn wake_sender(&self) {
         if self.asleep.swap(false, Ordering::Relaxed) {
             self.waker.wake();
         }
@@ -260,13 +304,22 @@ impl Shared {
     }
 
     /// Writes everything pending, at least up to command `seq`. Writing is what a thread holds while it blocks on
-    /// the peer; the queue stays open meanwhile.
+    /// the peer; the queue stays open meanwhile. Without a connection, all of it stays where it is until there is another one.
     pub(super) fn write_up_to(&self, seq: u64) -> Result<(), LinkError> {
         let writing = lock_awake(&self.write);
+        if self.connection.is_broken() {
+            return Ok(());
+        }
+        let resumable = self.connection.is_resumable();
         let batch = {
             let mut queue = lock_awake(&self.queue);
             if queue.written >= seq {
                 return Ok(());
+            }
+            if resumable && let Err(error) = self.take_over(&mut queue) {
+                drop((queue, writing));
+                self.lose(&error.to_string());
+                return Err(self.lost());
             }
             let batch = queue.outgoing.take();
             if self.pending.0.load(Ordering::Relaxed) != 0 {
@@ -275,30 +328,36 @@ impl Shared {
             batch
         };
         let Some(batch) = batch else { return Ok(()) };
-        let result = self.write_bytes(batch.bytes());
+        let result = self.write_bytes(&writing.current.stream, batch.bytes());
         let mut queue = lock_awake(&self.queue);
         queue.written = batch.last();
         queue.outgoing.done(batch);
+        let retained = queue.outgoing.retained_bytes();
         drop(queue);
+        let epoch = writing.current.epoch;
         drop(writing);
-        result.map_err(|error| {
-            self.lose_to(&error);
-            self.lost()
-        })
+        if let Err(error) = result {
+            self.broken(epoch, &error);
+            return if self.is_lost() { Err(self.lost()) } else { Ok(()) };
+        }
+        if resumable && retained > LOOK_RETAINED {
+            self.wait_for_taken(retained);
+        }
+        Ok(())
     }
 
-    fn write_bytes(&self, mut bytes: &[u8]) -> io::Result<()> {
+    fn write_bytes(&self, stream: &Arc<dyn Stream>, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.is_lost() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            match self.stream.write(&[IoSlice::new(bytes)]) {
+            match stream.write(&[IoSlice::new(bytes)]) {
                 Ok(count) => {
                     self.counters.sends.add(1);
                     self.counters.sent.add(count as u64);
                     bytes = &bytes[count..];
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_to_write()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_to_write(&**stream)?,
                 Err(error) => return Err(error),
             }
         }
@@ -306,25 +365,33 @@ impl Shared {
     }
 
     /// The worker may be unable to read because we don't: so whoever waits to write also reads, unless someone does.
-    fn wait_to_write(&self) -> io::Result<()> {
+    fn wait_to_write(&self, stream: &dyn Stream) -> io::Result<()> {
         let ready = match try_lock(&self.read) {
-            Some(mut incoming) => {
+            Some(mut reading) => {
                 let interest = Interest { read: true, write: true, hangup: false };
-                let ready = self.stream.wait(interest, None, Some(outboard_transport::PEER_CHECK));
+                let ready = stream.wait(interest, None, Some(outboard_transport::PEER_CHECK));
                 let read = match ready {
-                    Ok(Readiness { read: true, .. }) => self.read_some(&mut incoming).map(drop),
+                    Ok(Readiness { read: true, .. }) => self.read_some(&mut reading).map(drop),
                     _ => Ok(()),
                 };
-                drop(incoming);
+                drop(reading);
                 self.pass_leadership();
                 read?;
                 ready?
             }
             None => {
-                self.stream.wait(Interest::WRITE, None, Some(READER_CHECK))?;
+                stream.wait(Interest::WRITE, None, Some(READER_CHECK))?;
                 return Ok(());
             }
         };
-        if ready == Readiness::default() { self.stream.check_peer() } else { Ok(()) }
+        if ready == Readiness::default() { stream.check_peer() } else { Ok(()) }
+    }
+}
+
+impl Writing {
+    /// The number of one more attempt to connect.
+    pub(super) fn next_attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
     }
 }

@@ -87,6 +87,11 @@ impl Scheduler {
         self.state.lock().add_lane(ctx, lane, blocking, urgent)
     }
 
+    /// Makes a lane one of a green context's; its default one waits for the blocking ones there and they for it.
+    pub(crate) fn join(&self, lane: Lane, green: ObjectId, is_default: bool) -> Result<()> {
+        self.state.lock().join(lane, green, is_default)
+    }
+
     /// Removes a lane once the work in it is done; does not wait for that.
     pub(crate) fn remove_lane(&self, lane: Lane) -> Result<()> {
         self.state.lock().remove_lane(lane)

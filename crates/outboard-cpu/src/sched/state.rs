@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, ObjectId, Result};
 
 use super::{Lane, Signal, Ticket};
 use crate::work::Work;
@@ -40,6 +40,10 @@ pub(super) enum Waiter {
 struct Queue {
     ctx: ContextId,
     blocking: bool,
+    /// The green context that it is of.
+    green: Option<ObjectId>,
+    /// It is that one's default lane: blocking lanes there wait for it, and it for them.
+    is_default: bool,
     urgent: bool,
     nodes: VecDeque<Node>,
     submitted: u64,
@@ -125,10 +129,26 @@ impl State {
         self.check(ctx)?;
         let (nodes, waiters) = (VecDeque::new(), Vec::new());
         let phase = Phase::Idle;
-        self.lanes.insert(
-            lane,
-            Queue { ctx, blocking, urgent, nodes, submitted: 0, completed: 0, phase, waiters, doomed: false },
-        );
+        let queue = Queue {
+            ctx,
+            blocking,
+            green: None,
+            is_default: false,
+            urgent,
+            nodes,
+            submitted: 0,
+            completed: 0,
+            phase,
+            waiters,
+            doomed: false,
+        };
+        self.lanes.insert(lane, queue);
+        Ok(())
+    }
+
+    pub(super) fn join(&mut self, lane: Lane, green: ObjectId, is_default: bool) -> Result<()> {
+        let queue = self.lanes.get_mut(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        (queue.green, queue.is_default) = (Some(green), is_default);
         Ok(())
     }
 
@@ -172,8 +192,10 @@ impl State {
     }
 
     pub(super) fn lane_pending(&self, ctx: ContextId, lane: Lane) -> Result<Vec<Ticket>> {
-        self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        Ok(self.tails(ctx, |other, queue| other == lane || (lane == Lane::Legacy(ctx) && queue.blocking)))
+        let own = self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let heeds = |queue: &Queue| own.is_default && queue.blocking && queue.green == own.green;
+        Ok(self
+            .tails(ctx, |other, queue| other == lane || (lane == Lane::Legacy(ctx) && queue.blocking) || heeds(queue)))
     }
 
     /// Gives `work` its place in the lane. It comes back when nothing is before it: the caller then runs it, or queues it with
@@ -187,11 +209,13 @@ impl State {
     ) -> Result<(Ticket, Option<Node>)> {
         self.check(ctx)?;
         let legacy = Lane::Legacy(ctx);
-        let blocking = self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.blocking;
+        let own = self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let mut after = if lane == legacy {
             self.tails(ctx, |other, queue| other != legacy && queue.blocking)
-        } else if blocking {
-            self.tails(ctx, |other, _| other == legacy)
+        } else if own.blocking {
+            self.tails(ctx, |other, queue| other == legacy || (queue.is_default && queue.green == own.green))
+        } else if own.is_default {
+            self.tails(ctx, |_, queue| queue.blocking && queue.green == own.green)
         } else {
             Vec::new()
         };

@@ -80,6 +80,27 @@ fn a_lane_keeps_its_order() {
 }
 
 #[test]
+fn a_green_contexts_default_lane_waits_for_its_blocking_lanes_and_they_for_it() {
+    let scheduler = scheduler();
+    let (green, other) = (ObjectId(1 << 40), ObjectId(2 << 40));
+    scheduler.join(lane(1), green, false).unwrap();
+    scheduler.join(lane(2), green, false).unwrap();
+    scheduler.join(lane(3), other, false).unwrap();
+    scheduler.join(lane(9), green, true).unwrap();
+    let (gate, journal) = (Gate::new(), Journal::default());
+    submit(scheduler, lane(1), gate.wait());
+    submit(scheduler, lane(1), journal.note("before"));
+    let default = submit(scheduler, lane(9), journal.note("default"));
+    let after = submit(scheduler, lane(2), journal.note("after"));
+    let elsewhere = submit(scheduler, lane(3), journal.note("another one's"));
+    scheduler.wait(elsewhere);
+    assert!(journal.taken() == ["another one's"] && !scheduler.is_done(default) && !scheduler.is_done(after));
+    gate.open();
+    synchronize(scheduler);
+    assert_eq!(journal.taken(), ["another one's", "before", "default", "after"]);
+}
+
+#[test]
 fn the_legacy_lane_waits_for_blocking_lanes_and_they_for_it() {
     let scheduler = scheduler();
     let (gate, journal) = (Gate::new(), Journal::default());

@@ -1,5 +1,7 @@
 //! What green contexts need of a device: shares of its multiprocessors, and work that keeps to a share.
 
+use outboard_abi::CUstream_flags_enum;
+
 use super::{ContextId, ObjectId, Result};
 
 /// A `CUdevResource`: what is public of it, and bytes that mean something to the driver that made it alone.
@@ -47,6 +49,11 @@ pub trait GreenContexts: Sized {
     fn green_close(&self, ctx: ContextId, green: ObjectId) -> Result<()>;
     /// Makes a stream in it; otherwise as [`Backend::stream_create`](super::Backend::stream_create). Posted.
     fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
+    /// Makes the stream that stands in for a green context's default stream: streams there that are not non-blocking and this one wait for each other,
+    /// where the device can see to it. Posted.
+    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+        self.green_stream(ctx, green, stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0, 0)
+    }
     /// Records an event behind all work of a context, or of a green one. Posted.
     fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
     /// Lets all work to come of a context, or of a green one, wait for an event. Posted.

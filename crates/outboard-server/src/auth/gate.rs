@@ -146,6 +146,13 @@ impl Gate {
         }
     }
 
+    /// Whether a client that was away may have its session back: not if its token was revoked meanwhile.
+    pub(crate) fn goes_on(&self, identity: &Identity) -> Result<(), Refusal> {
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        tokens.refresh();
+        if tokens.is_over(identity) { Err(not_accepted()) } else { Ok(()) }
+    }
+
     /// Reads the tokens again if they have changed; then whose sessions are to end.
     pub(crate) fn refresh(&self) -> Option<impl Fn(&Identity) -> bool + '_> {
         let tokens = self.tokens.as_ref()?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use outboard_transport::tls::Fingerprint;
 use outboard_wire::handshake::auth::Secure;
+use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::{
     Extensions, HELLO_LIMIT, HandshakeError, Hello, Preamble, Process, Purpose, Refusal, RefusalCode, TRACE,
@@ -22,7 +23,7 @@ use super::tally::Outcome;
 use super::workers::{self, Worker};
 use super::{Connection, Peer, Supervisor, secure};
 use crate::auth::{Way, certificate};
-use crate::control::{self, Start, ToWorker};
+use crate::control::{self, Grace, Start, ToWorker};
 use crate::identity::Identity;
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
@@ -173,6 +174,7 @@ async fn go_on(
     peer: Peer,
     seat: &mut Option<Seat>,
 ) -> Result<(), Failure> {
+    let malformed = |error| Failure::from(HandshakeError::from(error));
     if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
         return Err(Failure::Refused(refusal));
     }
@@ -185,25 +187,39 @@ async fn go_on(
         identity.limits = identity.limits.and(supervisor.config.sharing.limits);
         // A part that makes no sense is as good as none: it is for people to look at.
         let parent = more.get(TRACE).ok().flatten();
-        Ok(Client { name, process, identity, parent })
+        let wish: Option<Terms> = more.get(RESUME).map_err(malformed)?;
+        let grace = wish.and_then(|wish| supervisor.config.resume.grace(wish));
+        Ok(Client { name, process, identity, parent, grace })
     };
+    let anybody = |_: &Identity| Ok(());
     let encrypted = matches!(way, Way::Secure { .. });
     // Who is known is counted from here on: by the queue, among the sessions, or among those who ask.
     let client = || client().inspect(|_| drop(seat.take()));
     let order = match purpose {
         Purpose::Lane { session, key } => {
-            supervisor
-                .sessions
-                .add(session, key, ToWorker::Lane { secure }, stream.as_fd())
-                .map_err(Failure::Refused)?;
+            let point = more.get(RESUME).map_err(malformed)?;
+            let lane = ToWorker::Lane { secure, point };
+            supervisor.sessions.add(session, key, lane, stream.as_fd(), anybody).map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "lane");
+            return Ok(());
+        }
+        Purpose::Resume { session, key } => {
+            let point = more.get(RESUME).map_err(malformed)?;
+            let point = point.ok_or_else(|| refuse(RefusalCode::BadHello, "the hello does not say what has come"))?;
+            let resume = ToWorker::GoOn { secure, point };
+            let may = |identity: &Identity| supervisor.gate.goes_on(identity);
+            supervisor.sessions.add(session, key, resume, stream.as_fd(), may).map_err(Failure::Refused)?;
+            tracing::info!(session, %peer, attempt = point.attempt, "the client is back");
             return Ok(());
         }
         Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
             return Err(refuse(RefusalCode::NotAllowed, "memory can be shared over the server's Unix socket only"));
         }
         Purpose::Memory { session, key } => {
-            supervisor.sessions.add(session, key, ToWorker::Memory, stream.as_fd()).map_err(Failure::Refused)?;
+            supervisor
+                .sessions
+                .add(session, key, ToWorker::Memory, stream.as_fd(), anybody)
+                .map_err(Failure::Refused)?;
             tracing::debug!(session, %peer, "shared memory");
             return Ok(());
         }
@@ -299,6 +315,8 @@ struct Client {
     identity: Identity,
     /// The span of the client's that its session is part of.
     parent: Option<TraceParent>,
+    /// How long its session is to be kept without a connection.
+    grace: Option<Grace>,
 }
 
 /// What a new session is to be, and whose.
@@ -375,7 +393,7 @@ async fn hand_over(
     let config = &supervisor.config;
     supervisor.gate.still(&order.client.identity).map_err(Failure::Refused)?;
     let (session, key) = draw()?;
-    let Client { name: client, process, identity, .. } = order.client.clone();
+    let Client { name: client, process, identity, grace, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
     tracing::info!(session, peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
     let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
@@ -397,6 +415,7 @@ async fn hand_over(
         lends: order.place.is_some() && config.sharing.oversubscribe.is_some(),
         only_questions: order.kind == Kind::Management,
         supervisor: supervisor_id,
+        grace,
         local,
         platform,
     };

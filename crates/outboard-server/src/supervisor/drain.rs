@@ -75,7 +75,7 @@ impl Drain {
 
     /// Why a client that comes now for this purpose is turned away, if it is. Sessions that go on may open lanes until they end.
     pub(super) fn refusal(&self, purpose: &Purpose) -> Option<Refusal> {
-        let new = !matches!(purpose, Purpose::Lane { .. } | Purpose::Memory { .. });
+        let new = !matches!(purpose, Purpose::Lane { .. } | Purpose::Memory { .. } | Purpose::Resume { .. });
         (self.begun.get() && new).then(|| Refusal {
             code: RefusalCode::Stopping,
             sentence: "the server is stopping and takes no new sessions; try again once it runs again".to_owned(),

@@ -11,7 +11,9 @@ mod hellos;
 mod local;
 pub mod metrics;
 mod notify;
+mod over;
 mod records;
+pub mod resume;
 mod secure;
 mod sessions;
 mod shares;
@@ -32,6 +34,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outboard_transport::tcp;
 use outboard_wire::Code;
 use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -85,6 +88,8 @@ pub struct Config {
     pub warm: usize,
     /// Ordinals of the devices whose primary context those workers hold.
     pub warm_contexts: Vec<u32>,
+    /// How long sessions outlive their connections.
+    pub resume: resume::Config,
     /// How the server ends.
     pub standing: standing::Config,
     /// How its devices are shared.
@@ -169,6 +174,7 @@ impl Config {
             lanes: usual_lanes(),
             warm: 0,
             warm_contexts: vec![0],
+            resume: resume::Config::default(),
             standing: standing::Config::default(),
             sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),
@@ -243,6 +249,8 @@ fn raise_descriptor_limit() {
 
 async fn run(mut config: Config) -> Result<(), ServeError> {
     raise_descriptor_limit();
+    let keepalive = config.resume.keepalive.as_secs().to_string();
+    config.worker.env.push((tcp::KEEPALIVE_VARIABLE.into(), keepalive.into()));
     let mut signals = Signals::new()?;
     upgrade::take_signals();
     let inherited = Inherited::take();

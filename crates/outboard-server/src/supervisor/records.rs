@@ -255,6 +255,7 @@ mod tests {
             secure: None,
             lends: false,
             supervisor: 5,
+            grace: None,
             local: None,
             platform: None,
         }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use outboard_transport::tls::FIRST_BYTE;
 use outboard_wire::Code;
-use outboard_wire::handshake::auth::{PROOF, Proof, Secure};
+use outboard_wire::handshake::auth::{PROOF, Proof, Secure, proven};
 use outboard_wire::handshake::{Hello, Refusal, RefusalCode, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -114,10 +114,11 @@ pub(super) fn look_at(supervisor: &Supervisor, hello: &mut Hello, way: &Way, pee
     let malformed = |_| Refusal { code: RefusalCode::BadHello, sentence: "the proof is malformed".to_owned() };
     let proof: Option<Proof> = hello.more.get(PROOF).map_err(malformed)?;
     let purpose = hello.purpose.number();
-    let keyed = hello.purpose.keyed();
+    let Hello { purpose: about, more, .. } = hello;
+    let keyed = about.keyed();
     match (way, keyed, proof) {
         (Way::Plain, Some((session, key)), Some(proof)) => {
-            *key = supervisor.sessions.proven(session, purpose, &proof)?;
+            *key = supervisor.sessions.proven(session, &proof, &proven(session, purpose, proof.nonce, more))?;
             Ok(true)
         }
         (Way::Plain, keyed, _) => {

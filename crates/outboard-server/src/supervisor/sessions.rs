@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use outboard_transport::tls;
-use outboard_wire::handshake::auth::{Proof, proven};
+use outboard_wire::handshake::auth::Proof;
 use outboard_wire::handshake::{Refusal, RefusalCode, TraceParent};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::adopt::{self, Orphan};
+use super::over::{Over, no_session};
 use super::records::{Record, Records};
 use super::shares::Shares;
 use super::sharing::{Lending, Place, Queue, Shared};
@@ -39,6 +40,8 @@ struct Table {
     shared: OwnedFd,
     layout: String,
     shares: Shares,
+    /// Why those have ended that have.
+    over: RefCell<Over>,
     /// What those have done that have ended.
     totals: RefCell<Totals>,
     traces: Rc<Traces>,
@@ -192,7 +195,7 @@ const END_GRACE: Duration = Duration::from_secs(2);
 /// Connections that a session may have in its life.
 const MOST_PROOFS: usize = 64 << 10;
 /// How long workers have to end by themselves when the supervisor stops.
-const STOP_GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(4);
 
 impl Table {
     /// Spans have come from a worker.
@@ -212,11 +215,12 @@ impl Sessions {
             Board::take_over(board, most).inspect_err(|error| tracing::warn!(%error, "there is a new board")).ok()
         });
         let (board, shared) = left.map_or_else(|| Board::create(most), Ok)?;
-        let (sessions, shares) = (RefCell::default(), Shares::default());
+        let (sessions, shares, over) = (RefCell::default(), Shares::default(), RefCell::default());
         let layout = Board::layout(most);
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
-        let table = Table { sessions, board, layout, shared, shares, totals, traces, records, outlive, ended, lending };
+        let table =
+            Table { sessions, board, layout, shared, shares, over, totals, traces, records, outlive, ended, lending };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -363,19 +367,21 @@ impl Sessions {
         });
     }
 
-    /// Hands one more connection to a session's worker, and says what it is.
+    /// Hands one more connection to a session's worker, and says what it is, if its owner may.
     pub(super) fn add(
         &self,
         session: u64,
         key: u128,
         what: ToWorker,
         connection: BorrowedFd<'_>,
+        may: impl FnOnce(&Identity) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let sessions = self.table.sessions.borrow();
         let entry = sessions
             .get(&session)
             .filter(|entry| bool::from(entry.key.to_le_bytes().ct_eq(&key.to_le_bytes())))
-            .ok_or_else(no_session)?;
+            .ok_or_else(|| self.table.over.borrow().refusal(session, key))?;
+        may(&entry.about.identity)?;
         let failed = |reason: String| Refusal {
             code: RefusalCode::Busy,
             sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
@@ -389,14 +395,12 @@ impl Sessions {
         self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
     }
 
-    /// The key of a session, if this proves that the client has it. Each proof is good for one connection.
-    pub(super) fn proven(&self, session: u64, purpose: u8, proof: &Proof) -> Result<u128, Refusal> {
+    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each proof is good for one connection.
+    pub(super) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
         let mut sessions = self.table.sessions.borrow_mut();
-        let entry = sessions.get_mut(&session).filter(|entry| {
-            let tag = tls::tag(entry.key, &proven(session, purpose, proof.nonce));
-            bool::from(tag.ct_eq(&proof.tag))
-        });
-        let entry = entry.ok_or_else(no_session)?;
+        let entry = sessions.get_mut(&session);
+        let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));
+        let entry = entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
         let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
         let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
         if is_new { Ok(entry.key) } else { Err(no_session()) }
@@ -492,18 +496,15 @@ impl Sessions {
     pub(super) async fn stop_all(&self) {
         let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
         for session in all {
-            self.kill(session);
+            if let Some(entry) = self.table.sessions.borrow().get(&session) {
+                // So that clients need not find out by trying to go on. If the message box is full, the worker is being stopped already.
+                let _ = entry.stop.try_send(Stop { sentence: Some("ended, as the server stops".to_owned()) });
+            }
         }
         if tokio::time::timeout(STOP_GRACE, self.all_gone()).await.is_err() {
             tracing::warn!(sessions = self.len(), "some workers did not end in time");
         }
     }
-}
-
-/// One answer to a number that is not there and to a wrong key, so that it does not tell which sessions exist.
-fn no_session() -> Refusal {
-    let sentence = "the server has no such session, or it has another key".to_owned();
-    Refusal { code: RefusalCode::NoSession, sentence }
 }
 
 /// Answers a worker's request.
@@ -537,6 +538,17 @@ impl Table {
         self.sessions.borrow().get(&session).map(|entry| entry.read().idle())
     }
 
+    /// A session has ended, for its client to be told should it come back: as somebody wanted, or as its worker did.
+    fn note_end(&self, session: u64, why: Option<String>, well: bool) {
+        let Some(key) = self.sessions.borrow().get(&session).map(|entry| entry.key) else { return };
+        let otherwise = if well {
+            "ended, as its client was away for longer than a session is kept"
+        } else {
+            "lost with its worker"
+        };
+        self.over.borrow_mut().note(session, key, why.unwrap_or_else(|| otherwise.to_owned()));
+    }
+
     /// Ends a session, and tells its client why.
     fn stop(&self, session: u64, sentence: &str) {
         if let Some(entry) = self.sessions.borrow().get(&session) {
@@ -559,7 +571,7 @@ async fn look_after(
     let mut welcome = Some(welcome);
     let shares = &table.shares;
     let (answers, mut answers_in) = mpsc::unbounded_channel();
-    let mut stopped = false;
+    let (mut stopped, mut why) = (false, None);
     let mut kill_at = None;
     let mut answer = |result: Result<(), Unwelcome>| {
         if let Some(welcome) = welcome.take() {
@@ -609,7 +621,7 @@ async fn look_after(
                     let table = Rc::clone(table);
                     tokio::task::spawn_local(async move {
                         if !table.lending.wake(session, &|other| table.idle(other)).await {
-                            table.stop(session, "it was suspended, and its memory could not be brought back");
+                            table.stop(session, "ended, as it was suspended and its memory could not be brought back");
                         }
                     });
                 }
@@ -647,7 +659,7 @@ async fn look_after(
                 }
             }
             Some(Stop { sentence }) = stop.recv() => {
-                stopped = true;
+                (stopped, why) = (true, sentence.clone());
                 let told = sentence.map(|sentence| worker.send(&ToWorker::End { sentence }, None).is_ok());
                 if told == Some(true) {
                     kill_at = Some(tokio::time::Instant::now() + END_GRACE);
@@ -670,6 +682,7 @@ async fn look_after(
         Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
         Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
     }
+    table.note_end(session, why, status.as_ref().is_ok_and(|status| status.is_success()));
     let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
     answer(Err(Unwelcome::Ended(ended)));
 }

@@ -88,6 +88,7 @@ impl Counted {
             lends: false,
             only_questions: false,
             supervisor: 0,
+            grace: None,
             local: None,
             platform: None,
         };

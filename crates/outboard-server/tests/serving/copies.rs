@@ -45,7 +45,7 @@ fn sum(link: &Link, transfer: u64) -> u64 {
 }
 
 /// Uploads and waits until the device has the bytes.
-fn upload(link: &Link, len: usize, chunk: u32) {
+pub(crate) fn upload(link: &Link, len: usize, chunk: u32) {
     let upload = link.upload(len as u64, chunk).unwrap();
     let transfer = upload.number();
     let source = bytes(transfer, len);
@@ -56,14 +56,14 @@ fn upload(link: &Link, len: usize, chunk: u32) {
 }
 
 /// Starts a download into `to`, which must outlive the ticket.
-fn start_download(link: &Link, to: &mut [u8], chunk: u32, how: u8) -> Ticket {
+pub(crate) fn start_download(link: &Link, to: &mut [u8], chunk: u32, how: u8) -> Ticket {
     // SAFETY: all tests keep `to` until they have waited for the ticket.
     let ticket = unsafe { link.download(to.as_mut_ptr(), to.len() as u64, chunk) }.unwrap();
     announce(link, DOWNLOAD, ticket.number(), to.len(), chunk, how);
     ticket
 }
 
-fn download(link: &Link, len: usize, chunk: u32) {
+pub(crate) fn download(link: &Link, len: usize, chunk: u32) {
     let mut to = vec![0; len];
     let ticket = start_download(link, &mut to, chunk, NORMAL);
     ticket.wait().unwrap();

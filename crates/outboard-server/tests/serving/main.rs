@@ -3,9 +3,11 @@
 #![allow(clippy::print_stdout)]
 
 mod copies;
+mod cuts;
 mod device;
 mod parts;
 mod peers;
+mod proxy;
 mod scenarios;
 mod secure;
 mod shared;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         // Asked by a supervisor that is to become this program again.
         Some("check") => ExitCode::SUCCESS,
         Some("client") => parts::client(&args[1], Choice::Tcp),
+        Some("leaving-client") => parts::leaving_client(&args[1]),
         Some("shm-client") => parts::client(&args[1], Choice::Shm),
         _ => run(&args),
     }
@@ -48,6 +51,7 @@ fn run(args: &[String]) -> ExitCode {
         .chain(shared::ALL)
         .chain(secure::ALL)
         .chain(standing::ALL)
+        .chain(cuts::ALL)
         .chain(peers::ALL)
     {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {

@@ -12,6 +12,7 @@ use outboard_server::supervisor::standing::{Folder, Program};
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::Any;
+use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 
 /// Only keeps a broken server from hanging the suite.
@@ -25,6 +26,10 @@ pub(crate) const LATER: u16 = 2;
 pub(crate) const STUCK: u16 = 3;
 pub(crate) const PANIC: u16 = 4;
 pub(crate) const PANIC_IN_HELPER: u16 = 5;
+/// Takes a number into account.
+pub(crate) const COUNT: u16 = 6;
+/// Answers how many there were, their sum, and whether those of each million came in order.
+pub(crate) const COUNTED: u16 = 7;
 
 /// Device lists that make the test worker fail to start.
 pub(crate) const NO_SUCH_DEVICE: u32 = 99;
@@ -51,6 +56,9 @@ pub(crate) const MAX_SESSIONS: usize = 70;
 struct TestHandler {
     device: Device,
     later: Option<(u64, Replier)>,
+    counted: (u64, u64),
+    last: [u64; 4],
+    disorder: bool,
 }
 
 impl Handler for TestHandler {
@@ -65,6 +73,18 @@ impl Handler for TestHandler {
                 if let Some((seq, replier)) = self.later.take() {
                     std::thread::spawn(move || replier.reply(seq, 6, |writer| writer.str("later")));
                 }
+            }
+            COUNT => {
+                let number = u64::from_le_bytes(command.payload.try_into().unwrap());
+                let last = &mut self.last[(number / 1_000_000) as usize % 4];
+                self.disorder |= number <= *last;
+                *last = number;
+                self.counted = (self.counted.0 + 1, self.counted.1 + number);
+            }
+            COUNTED => {
+                let (counted, order) = (self.counted, u64::from(!self.disorder));
+                let encode = |writer: &mut Writer| [counted.0, counted.1, order].iter().for_each(|n| writer.u64(*n));
+                replier.reply(command.seq, 0, encode).unwrap();
             }
             LATER => self.later = Some((command.seq, replier.clone())),
             STUCK => loop {
@@ -152,6 +172,11 @@ pub(crate) fn tls_supervisor(state: std::path::PathBuf) -> ExitCode {
 }
 
 fn tell_and_serve(mut config: Config) -> ExitCode {
+    if let Ok(grace) = std::env::var("OUTBOARD_TEST_GRACE") {
+        let mut times = grace.split(',').map(|time| Duration::from_millis(time.parse().unwrap()));
+        (config.resume.grace, config.resume.closed_grace) = (times.next().unwrap(), times.next().unwrap());
+        config.resume.keepalive = times.next().unwrap_or(config.resume.keepalive);
+    }
     config.on_ready = Some(Box::new(|address| {
         let mut out = std::io::stdout();
         writeln!(out, "{address}").unwrap();
@@ -173,6 +198,16 @@ pub(crate) fn client(address: &str, choice: Choice) -> ExitCode {
     writeln!(out, "{worker}").unwrap();
     out.flush().unwrap();
     link.call(STUCK, 0, |_| ()).unwrap();
+    ExitCode::SUCCESS
+}
+
+/// A client that ends as programs do. It tells its worker's process first.
+pub(crate) fn leaving_client(address: &str) -> ExitCode {
+    let (link, worker) = connect(address, vec![]).unwrap();
+    println!("{worker}");
+    link.call(ECHO, 0, |_| ()).unwrap();
+    // As the link of a library is, which nobody drops.
+    std::mem::forget(link);
     ExitCode::SUCCESS
 }
 

@@ -1,17 +1,20 @@
-//! Peers that misbehave: silent ones, many of them.
+//! Peers that misbehave: slow ones, silent ones, many of them.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_client::link::{Choice, ConnectError, handshake};
+use outboard_session::client::{CALL, Outgoing};
 use outboard_transport::Transport;
-use outboard_transport::tcp::Tcp;
-use outboard_wire::handshake::{Purpose, RefusalCode};
+use outboard_transport::tcp::{self, Tcp};
+use outboard_wire::handshake::{ANSWER_LIMIT, Preamble, Purpose, RefusalCode};
 
+use super::cuts::{serve_keeping, work_while};
 use super::parts::*;
-use super::scenarios::works;
+use super::proxy::Proxy;
+use super::scenarios::{is_lost, works};
 
 macro_rules! scenarios {
     ($($name:ident)*) => {
@@ -20,6 +23,9 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_slow_reader_holds_no_memory_and_harms_nobody
+    a_silent_network_is_noticed_on_both_sides_in_time
+    a_session_survives_silence
     thousands_of_connections_that_never_speak_harm_nobody
     who_is_refused_and_does_not_go_keeps_nobody_out
     those_who_only_ask_take_nobodys_place
@@ -34,6 +40,121 @@ fn memory(process: u32, line: &str) -> u64 {
 
 fn descriptors(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+/// A client that asks for far more than it reads: a byte a second.
+fn a_slow_reader_holds_no_memory_and_harms_nobody() {
+    let server = serve_keeping(2000, 500);
+    let mut stream = TcpStream::connect(&server.first_line).unwrap();
+    let mut hello = hello(Purpose::Session { devices: vec![] });
+    let terms = outboard_wire::handshake::resume::Terms { grace: Duration::from_secs(60) };
+    hello.more.set(outboard_wire::handshake::resume::RESUME, &terms);
+    stream.write_all(&hello.encode()).unwrap();
+    let mut head = [0; Preamble::SIZE];
+    stream.read_exact(&mut head).unwrap();
+    let mut body = vec![0; Preamble::decode(&head, ANSWER_LIMIT).unwrap().len as usize];
+    stream.read_exact(&mut body).unwrap();
+    let worker = server.children()[0];
+
+    let before = memory(worker, "VmRSS:");
+    let mut outgoing = Outgoing::new(false);
+    let asked = vec![7; 256 << 10];
+    stream.set_nonblocking(true).unwrap();
+    let (mut sent, mut stuck_since, mut last_read) = (0u64, Instant::now(), Instant::now());
+    // Until the worker has taken nothing for a while: then all buffers are full.
+    while stuck_since.elapsed() < Duration::from_secs(3) {
+        outgoing.push(ECHO, CALL, 0, |writer| writer.fixed(&asked)).unwrap();
+        let batch = outgoing.take().unwrap();
+        let mut bytes = batch.bytes();
+        while !bytes.is_empty() && stuck_since.elapsed() < Duration::from_secs(3) {
+            match stream.write(bytes) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    sent += count as u64;
+                    stuck_since = Instant::now();
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+            if last_read.elapsed() > Duration::from_secs(1) {
+                last_read = Instant::now();
+                let _ = stream.read(&mut [0]);
+            }
+        }
+        outgoing.done(batch);
+        assert!(sent < 512 << 20, "the worker takes all that comes");
+    }
+    assert!(sent > 256 << 10, "the worker took something");
+    let grown = memory(worker, "VmHWM:").saturating_sub(before);
+    assert!(grown < 32 << 20, "the worker holds {grown} bytes for a client that does not read");
+    // It is not taken for dead, and others do not notice.
+    assert!(runs(worker));
+    let (link, other) = connect(&server.first_line, vec![]).unwrap();
+    works(&link);
+    assert!(runs(worker) && runs(other));
+    drop(stream);
+    wait_until("the worker's end", || !runs(worker));
+    works(&link);
+}
+
+/// In seconds, for these tests.
+const KEEPALIVE: u64 = 3;
+
+/// A server and a proxy that can fall silent, where both sides are to notice within [`KEEPALIVE`].
+fn through_silence(grace: u64) -> (Part, Proxy) {
+    tcp::set_keepalive(Duration::from_secs(KEEPALIVE));
+    let times = format!("{grace},{grace},{}", KEEPALIVE * 1000);
+    let server = Part::start_with(&["supervisor"], &[("OUTBOARD_TEST_GRACE", &times)]);
+    let proxy = Proxy::start(&server.first_line);
+    (server, proxy)
+}
+
+/// Nothing says that the other side is gone: no end, no error. Idle connections are probed, others have their bytes unanswered.
+fn a_silent_network_is_noticed_on_both_sides_in_time() {
+    const GRACE: u64 = 1;
+    let (_server, proxy) = through_silence(GRACE * 1000);
+    for busy in [false, true] {
+        let (link, worker) = connect(proxy.address(), vec![]).unwrap();
+        works(&link);
+        proxy.silence(true);
+        let start = Instant::now();
+        if busy {
+            assert!(is_lost(&link.call(ECHO, 0, |_| ())), "nobody answers");
+        }
+        wait_until("the worker's end", || !runs(worker));
+        let worker_after = start.elapsed();
+        wait_until("the link's end", || !link.is_alive());
+        let link_after = start.elapsed();
+        println!("busy: {busy}; the worker ended after {worker_after:?}, the link after {link_after:?}");
+        assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+        // Neither gives up too early, nor, as somebody looks every two seconds and attempts to connect take two, much too late.
+        let (least, most) = (Duration::from_secs(GRACE), Duration::from_secs(KEEPALIVE + GRACE + 2 + 2 + 10));
+        assert!(worker_after > least && worker_after < most, "{worker_after:?}");
+        assert!(link_after > least && link_after < most, "{link_after:?}");
+        proxy.silence(false);
+    }
+    tcp::set_keepalive(tcp::USUAL_KEEPALIVE);
+}
+
+fn a_session_survives_silence() {
+    let (_server, proxy) = through_silence(3_600_000);
+    let (link, worker) = connect(proxy.address(), vec![]).unwrap();
+    // For a moment, which the system bridges; then until both sides have noticed.
+    let mut silences = [Duration::from_millis(700), Duration::from_secs(2 * KEEPALIVE)].into_iter();
+    work_while(&link, 6000, 12, || {
+        std::thread::sleep(Duration::from_millis(50));
+        if let Some(silence) = silences.next() {
+            proxy.silence(true);
+            std::thread::sleep(silence);
+            proxy.silence(false);
+        }
+    });
+    // And once more while nothing is under way.
+    proxy.silence(true);
+    std::thread::sleep(Duration::from_secs(2 * KEEPALIVE));
+    proxy.silence(false);
+    works(&link);
+    assert!(runs(worker));
+    tcp::set_keepalive(tcp::USUAL_KEEPALIVE);
 }
 
 /// Lets this process have as many descriptors as it may; how many.

@@ -8,7 +8,8 @@ use outboard_server::auth::certificate;
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Any, Stream, Transport, read_exact, tls, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Preamble, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::resume::{Point, RESUME};
+use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Preamble, Purpose, RefusalCode, VERSION};
 
 use super::parts::{ECHO, PATIENCE, Part, hello};
 
@@ -19,18 +20,27 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 
 /// A server that encrypts, and what its clients need.
 fn serve(name: &str) -> (Part, Security, std::path::PathBuf) {
+    serve_with(name, &[])
+}
+
+/// The same with these variables.
+pub(crate) fn serve_with(name: &str, env: &[(&str, &str)]) -> (Part, Security, std::path::PathBuf) {
     let state = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
-    let server = Part::start(&["tls-supervisor", state.to_str().unwrap()]);
+    let server = Part::start_with(&["tls-supervisor", state.to_str().unwrap()], env);
     let fingerprint = certificate::fingerprint(&state.join("server.crt")).unwrap().to_string();
     let security = Security { tls: Tls::On, fingerprint: Some(fingerprint), ..Security::default() };
     (server, security, state)
 }
 
-fn served() {
-    let (server, security, state) = serve("served");
+pub(crate) fn link(address: &str, security: Security) -> Link {
     let config = Config { timeout: PATIENCE, transport: Choice::Tcp, security, ..Config::default() };
     let hello = hello(Purpose::Session { devices: vec![] });
-    let (link, _) = Link::connect(&Any, &server.first_line, &hello, config, Box::new(|_, _| ())).unwrap();
+    Link::connect(&Any, address, &hello, config, Box::new(|_, _| ())).unwrap().0
+}
+
+fn served() {
+    let (server, security, state) = serve("served");
+    let link = link(&server.first_line, security);
     assert_eq!(link.peer().0, "tcp+tls");
     let payload: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
     for _ in 0..20 {
@@ -82,7 +92,7 @@ fn further() {
 
     // Somebody has seen a hello, and says it again.
     let mut seen = hello(Purpose::Lane { session, key: 0 });
-    let proof = |purpose| Proof { nonce: 5, tag: tls::tag(key, &proven(session, purpose, 5)) };
+    let proof = |purpose| Proof { nonce: 5, tag: tls::tag(key, &proven(session, purpose, 5, &Extensions::default())) };
     seen.more.set(PROOF, &proof(1));
     let first = dial();
     write_all(&*first, &seen.encode()).unwrap();
@@ -94,6 +104,12 @@ fn further() {
     // A proof for one purpose is none for another.
     seen.more.set(PROOF, &Proof { nonce: 6, ..proof(3) });
     assert_eq!(answer(&*dial(), &seen.encode()), RefusalCode::NoSession);
+    // Nobody on the way can say how far the client has come.
+    let mut back = hello(Purpose::Resume { session, key: 0 });
+    back.more.set(RESUME, &Point { lane: 0, attempt: 1, received: 0 });
+    back.more.set(PROOF, &Proof { nonce: 7, tag: tls::tag(key, &proven(session, 5, 7, &back.more)) });
+    back.more.set(RESUME, &Point { lane: 0, attempt: 1, received: 1 });
+    assert_eq!(answer(&*dial(), &back.encode()), RefusalCode::NoSession);
     // The session is well.
     join(dial(), address, &lane, Some(&secured), deadline).unwrap();
     drop(stream);

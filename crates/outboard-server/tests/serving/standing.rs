@@ -9,7 +9,9 @@ use outboard_transport::tcp::Tcp;
 use outboard_transport::{Stream, Transport};
 use outboard_wire::handshake::{Purpose, RefusalCode, Welcome};
 
+use super::copies::upload;
 use super::parts::*;
+use super::proxy::Proxy;
 use super::scenarios::{answer_to, is_lost, works};
 
 macro_rules! scenarios {
@@ -27,6 +29,7 @@ scenarios! {
     a_session_without_a_server_ends_with_its_client
     a_session_waits_for_the_next_server_only_so_long
     a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later
+    a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_next
     a_server_becomes_another_release_and_nobody_notices
     a_server_that_cannot_become_another_release_goes_on
 }
@@ -108,31 +111,42 @@ fn a_stopping_server_without_sessions_ends_at_once() {
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
+/// For how long its sessions wait, usually, for clients that are silent and for those that are gone.
+const GRACE: &str = "1000,1000";
+
 /// A server that can be killed and started again at the same address.
 struct Standing {
     folder: std::path::PathBuf,
     outlive: Option<&'static str>,
+    grace: &'static str,
     server: Part,
 }
 
 impl Standing {
     fn start(name: &str, outlive: Option<&'static str>) -> Standing {
-        let folder = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
-        let server = Standing::server(&folder, outlive, "127.0.0.1:0");
-        Standing { folder, outlive, server }
+        Standing::start_keeping(name, outlive, GRACE)
     }
 
-    fn server(folder: &std::path::Path, outlive: Option<&str>, address: &str) -> Part {
-        Part::start_with(&["supervisor", "1"], &Standing::variables(folder, outlive, address))
+    /// One that keeps sessions without connection for so many milliseconds.
+    fn start_keeping(name: &str, outlive: Option<&'static str>, grace: &'static str) -> Standing {
+        let folder = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
+        let server = Standing::server(&folder, outlive, grace, "127.0.0.1:0");
+        Standing { folder, outlive, grace, server }
+    }
+
+    fn server(folder: &std::path::Path, outlive: Option<&str>, grace: &str, address: &str) -> Part {
+        Part::start_with(&["supervisor", "1"], &Standing::variables(folder, outlive, grace, address))
     }
 
     fn variables<'a>(
         folder: &'a std::path::Path,
         outlive: Option<&'a str>,
+        grace: &'a str,
         address: &'a str,
     ) -> Vec<(&'static str, &'a str)> {
         let mut env = vec![(RECORDS, folder.to_str().unwrap()), (LISTEN, address)];
         env.extend(outlive.map(|seconds| (OUTLIVE, seconds)));
+        env.push(("OUTBOARD_TEST_GRACE", grace));
         env
     }
 
@@ -160,7 +174,7 @@ impl Standing {
     }
 
     fn start_again(&mut self) {
-        self.server = Standing::server(&self.folder, self.outlive, self.address());
+        self.server = Standing::server(&self.folder, self.outlive, self.grace, self.address());
     }
 
     /// Files that are there for sessions.
@@ -267,6 +281,34 @@ fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
     wait_until("the session is back", || takes_a_lane(standing.address(), &welcome));
 }
 
+/// Both are gone at once, as when a machine's network is started anew; and once more while the server becomes another release.
+fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_next() {
+    let mut standing = Standing::start_keeping("both", None, "600000,600000");
+    let proxy = Proxy::start(standing.address());
+    let (link, worker) = connect(proxy.address(), vec![]).unwrap();
+    upload(&link, 1 << 20, 256 << 10);
+    standing.kill();
+    while proxy.cut(None) > 0 {}
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| works(&link));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!waits.is_finished());
+        standing.start_again();
+        waits.join().unwrap();
+    });
+    upload(&link, 3 << 20, 256 << 10);
+    for _ in 0..3 {
+        let before = standing.upgrades();
+        standing.server.signal(libc::SIGUSR2);
+        while proxy.cut(None) > 0 {}
+        works(&link);
+        upload(&link, 1 << 20, 256 << 10);
+        wait_until("the upgrade", || standing.upgrades() == before + 1);
+    }
+    works(&link);
+    assert!(runs(worker));
+}
+
 fn a_server_becomes_another_release_and_nobody_notices() {
     const UPGRADES: u64 = 4;
     let mut standing = Standing::start("upgraded", None);
@@ -310,10 +352,10 @@ fn a_server_becomes_another_release_and_nobody_notices() {
 
 fn a_server_that_cannot_become_another_release_goes_on() {
     let folder = std::env::temp_dir().join(format!("outboard-serving-refused-{}", std::process::id()));
-    let mut env = Standing::variables(&folder, None, "127.0.0.1:0");
+    let mut env = Standing::variables(&folder, None, GRACE, "127.0.0.1:0");
     env.push((PROGRAM, "/bin/false"));
     let server = Part::start_with(&["supervisor", "1"], &env);
-    let mut standing = Standing { folder, outlive: None, server };
+    let mut standing = Standing { folder, outlive: None, grace: GRACE, server };
     let (link, _) = connect(standing.address(), vec![]).unwrap();
     for _ in 0..3 {
         standing.server.signal(libc::SIGUSR2);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -251,6 +251,18 @@ impl Stream for TlsStream {
 
     fn check_peer(&self) -> io::Result<()> {
         self.below.check_peer()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.below.socket()
+    }
+
+    fn is_unanswered(&self) -> bool {
+        self.below.is_unanswered()
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        self.below.error()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{Answer, Kind, Version, message};
+use super::resume::RESUME;
+use super::{Answer, Extensions, Kind, Version, message};
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// The part of a hello with a [`Token`].
@@ -88,12 +89,13 @@ impl Secure {
     }
 }
 
-/// What a [`Proof`] is a keyed hash of.
-pub fn proven(session: u64, purpose: u8, nonce: u128) -> Vec<u8> {
-    let mut writer = Writer::with_capacity(64);
+/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, or how far it says that things have come.
+pub fn proven(session: u64, purpose: u8, nonce: u128, more: &Extensions) -> Vec<u8> {
+    let mut writer = Writer::with_capacity(96);
     writer.fixed(b"outboard: has the key of a session ");
     writer.u64(session);
     writer.u8(purpose);
     writer.u128(nonce);
+    writer.fixed(more.part(RESUME).unwrap_or_default());
     writer.into_vec()
 }

@@ -18,14 +18,23 @@ impl Extensions {
     pub fn set(&mut self, kind: Kind, part: &impl Encode) {
         let mut writer = Writer::with_capacity(32);
         writer.put(part);
-        self.0.retain(|(other, _)| *other != kind);
+        self.remove(kind);
         self.0.push((kind, writer.into_vec()));
+    }
+
+    /// Takes the part of a kind out.
+    pub fn remove(&mut self, kind: Kind) {
+        self.0.retain(|(other, _)| *other != kind);
     }
 
     /// The part of a kind, if it is there. What a newer version has appended to it is skipped.
     pub fn get<T: for<'a> Decode<'a>>(&self, kind: Kind) -> Result<Option<T>, DecodeError> {
-        let Some((_, bytes)) = self.0.iter().find(|(other, _)| *other == kind) else { return Ok(None) };
-        T::decode(&mut Reader::new(bytes)).map(Some)
+        self.part(kind).map(|bytes| T::decode(&mut Reader::new(bytes))).transpose()
+    }
+
+    /// The bytes of that part, if it is there.
+    pub fn part(&self, kind: Kind) -> Option<&[u8]> {
+        self.0.iter().find(|(other, _)| *other == kind).map(|(_, bytes)| &**bytes)
     }
 }
 

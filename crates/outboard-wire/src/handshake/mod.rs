@@ -6,6 +6,7 @@
 pub mod auth;
 mod extensions;
 mod refusal;
+pub mod resume;
 pub mod sharing;
 mod trace;
 
@@ -97,6 +98,13 @@ pub enum Purpose {
         /// As of a session.
         devices: Vec<u32>,
     },
+    /// The commands of a session whose connection was lost go on over this one. What has come of them, [`resume::Point`] says. Since 1.4.
+    Resume {
+        /// The session's number, from its [`Welcome`].
+        session: u64,
+        /// The session's key, from its [`Welcome`].
+        key: u128,
+    },
 }
 
 impl Purpose {
@@ -108,13 +116,16 @@ impl Purpose {
             Purpose::Probe => 2,
             Purpose::Memory { .. } => 3,
             Purpose::Management { .. } => 4,
+            Purpose::Resume { .. } => 5,
         }
     }
 
     /// The session that there is already and its key, which shows that the client is its owner's.
     pub fn keyed(&mut self) -> Option<(u64, &mut u128)> {
         match self {
-            Purpose::Lane { session, key } | Purpose::Memory { session, key } => Some((*session, key)),
+            Purpose::Lane { session, key } | Purpose::Memory { session, key } | Purpose::Resume { session, key } => {
+                Some((*session, key))
+            }
             Purpose::Session { .. } | Purpose::Probe | Purpose::Management { .. } => None,
         }
     }
@@ -264,7 +275,9 @@ impl Hello {
             writer.u8(self.purpose.number());
             match &self.purpose {
                 Purpose::Session { devices } | Purpose::Management { devices } => writer.put(devices),
-                Purpose::Lane { session, key } | Purpose::Memory { session, key } => {
+                Purpose::Lane { session, key }
+                | Purpose::Memory { session, key }
+                | Purpose::Resume { session, key } => {
                     writer.u64(*session);
                     writer.u128(*key);
                 }
@@ -288,6 +301,7 @@ impl Hello {
             2 => Purpose::Probe,
             3 => Purpose::Memory { session: reader.u64()?, key: reader.u128()? },
             4 => Purpose::Management { devices: reader.get()? },
+            5 => Purpose::Resume { session: reader.u64()?, key: reader.u128()? },
             value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
         };
         let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };

@@ -1,26 +1,20 @@
-//! The lanes and their threads: one that reads and one that writes for each.
+//! The lanes' threads: one that reads and one that writes for each. The one that reads also connects, at first and after a loss.
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use outboard_transport::lane::{read_header, write_frame};
+use outboard_transport::lane::read_numbered;
 use outboard_transport::{Stream, read_exact};
+use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
-use super::super::LinkError;
-use super::super::shared::{Shared, lock, try_lock};
-use super::super::thread;
+use super::super::connection::is_final;
+use super::super::shared::{Shared, lock};
+use super::super::{ConnectError, LinkError, thread};
+use super::lane::{Body, Lane, Writing};
 use super::table::{Job, Outcome, Table};
-
-/// One connection for bulk data.
-#[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) stream: Arc<dyn Stream>,
-    /// Held by the one thread that writes, with room to pack rows in.
-    write: Mutex<Vec<u8>>,
-}
 
 /// How far opening the lanes has come.
 #[derive(Debug, Default)]
@@ -30,6 +24,12 @@ pub(super) struct Opening {
     /// Of these, the ones that could not be opened.
     failed: usize,
 }
+
+/// Pauses between attempts to connect: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// When a download of more bytes has come, the worker is told at once, so that it has its memory back.
+const LARGE: u64 = 512 << 10;
 
 /// Begins with as many lanes as are wanted by now, beside those that were begun with before. Each is opened by the thread that reads from it, so
 /// that none waits for another.
@@ -44,10 +44,7 @@ pub(super) fn begin(shared: &Arc<Shared>) {
     };
     for number in numbers {
         let lane = Arc::clone(shared);
-        let started = thread::start(format!("outboard-in{number}"), move || match dial(&lane, number) {
-            Ok(()) => end_with(&lane, read(&lane, number)),
-            Err(error) => failed(&lane, &error),
-        });
+        let started = thread::start(format!("outboard-in{number}"), move || run(&lane, number));
         if let Err(error) = started {
             failed(shared, &error);
         }
@@ -67,25 +64,94 @@ pub(super) fn open(shared: &Arc<Shared>) -> Result<(), LinkError> {
     if shared.is_lost() { Err(shared.lost()) } else { Ok(()) }
 }
 
+/// Opens a lane and reads from it until the link is lost.
+fn run(shared: &Arc<Shared>, number: usize) {
+    match dial(shared, number) {
+        Ok(()) => {}
+        Err(error) => return failed(shared, &error),
+    }
+    let Some(lane) = shared.bulk.lanes[number].get() else { return };
+    while !shared.is_lost() {
+        let stream = lane.stream();
+        let Err(error) = read(shared, lane, &*stream) else { return };
+        drop(stream);
+        if shared.is_lost() {
+            return;
+        }
+        if !shared.bulk.is_resumable() || error.kind() == io::ErrorKind::InvalidData {
+            return shared.lose_to(&error);
+        }
+        if let Err(again) = go_on(shared, number, lane) {
+            return shared
+                .lose(&format!("a connection for bulk data is lost ({error}), and there is no other: {again}"));
+        }
+    }
+}
+
+/// Connects, and again if the link can go on after a loss, until it is time to give up.
+fn connect(
+    shared: &Shared,
+    number: usize,
+    mut point: impl FnMut() -> Point,
+) -> Result<(Arc<dyn Stream>, Option<Point>), ConnectError> {
+    let bulk = &shared.bulk;
+    let none = || ConnectError::Local(io::Error::other("this link has no lanes"));
+    let dial = bulk.dial.as_ref().ok_or_else(none)?;
+    let deadline = Instant::now() + bulk.grace.unwrap_or_default();
+    let (mut pause, longest) = PAUSES;
+    loop {
+        let point = bulk.is_resumable().then(|| Point { lane: number as u32, ..point() });
+        let error = match dial(point) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => error,
+        };
+        if is_final(&error) || shared.is_lost() || Instant::now() + pause >= deadline {
+            return Err(error);
+        }
+        let opening = lock(&bulk.opening);
+        drop(bulk.opened.wait_timeout(opening, pause));
+        pause = (pause * 2).min(longest);
+    }
+}
+
 fn dial(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
     let bulk = &shared.bulk;
-    let dial = bulk.dial.as_ref().ok_or_else(|| io::Error::other("this link has none"))?;
-    let lane = Lane { stream: dial()?, write: Mutex::default() };
-    let stream = Arc::clone(&lane.stream);
+    let mut attempt = 0;
+    let point = || {
+        attempt += 1;
+        Point { attempt, ..Point::default() }
+    };
+    let (stream, _) = connect(shared, number, point).map_err(io::Error::other)?;
     // Only this thread has this number, so the place is empty.
-    let _ = bulk.lanes[number].set(lane);
+    let _ = bulk.lanes[number].set(Lane::new(Arc::clone(&stream), attempt, bulk.is_resumable()));
     if shared.is_lost() {
         // The link was lost while the lane was not there to be told.
         let _ = stream.shutdown();
     }
     let writer = Arc::clone(shared);
-    let started = thread::start(format!("outboard-out{number}"), move || end_with(&writer, write(&writer, number)));
+    let started = thread::start(format!("outboard-out{number}"), move || write(&writer, number));
     if let Err(error) = started {
         // The worker may use the lane already.
         shared.lose(&format!("a thread for bulk data cannot be started: {error}"));
     }
     drop(lock(&bulk.opening));
     bulk.opened.notify_all();
+    Ok(())
+}
+
+/// The lane's connection is gone: goes on over another one.
+fn go_on(shared: &Shared, number: usize, lane: &Lane) -> io::Result<()> {
+    lane.down();
+    // What this lane's writer was told of is another's now.
+    shared.bulk.tell_all();
+    let (stream, point) = connect(shared, number, || lane.next_attempt()).map_err(io::Error::other)?;
+    let received = point.map_or(0, |point| point.received);
+    let gone = lane.go_on(stream, received)?;
+    has_come(shared, gone);
+    if shared.is_lost() {
+        lane.down();
+    }
+    shared.bulk.tell_all();
     Ok(())
 }
 
@@ -102,70 +168,128 @@ fn failed(shared: &Shared, error: &io::Error) {
     }
 }
 
-fn end_with(shared: &Shared, result: io::Result<()>) {
-    if let Err(error) = result {
-        shared.lose_to(&error);
+/// Writes whatever chunk's turn it is, on one lane, until the link is lost.
+fn write(shared: &Shared, number: usize) {
+    let bulk = &shared.bulk;
+    let Some(lane) = bulk.lanes[number].get() else { return };
+    loop {
+        // A look at what is there; the chunk itself is taken once this lane is free to carry it.
+        let look = |table: &mut Table| {
+            let may = lane.needs_its_writer() || lane.is_up() && table.has_job();
+            (table.is_lost() || may).then(|| table.is_lost())
+        };
+        let (table, is_lost) = bulk.work.wait(&bulk.table, shared.config.lane_spin, look);
+        drop(table);
+        if is_lost {
+            return;
+        }
+        let mut writing = lock(&lane.write);
+        if lane.needs_its_writer() {
+            catch_up(shared, lane, &mut writing);
+        } else if lane.is_up() {
+            let job = lock(&bulk.table).next_job(None);
+            if let Some(job) = job {
+                carry(shared, &job, lane, writing);
+                continue;
+            }
+        }
+        drop(writing);
+        lane.settle(|| bulk.tell_all());
     }
 }
 
-/// Writes whatever chunk's turn it is, on one lane, until the link is lost.
-fn write(shared: &Shared, number: usize) -> io::Result<()> {
-    let bulk = &shared.bulk;
-    loop {
-        // A look at what is there; the chunk itself is taken once this lane is free to carry it.
-        let look = |table: &mut Table| (table.is_lost() || table.has_job()).then(|| table.is_lost());
-        let (table, is_lost) = bulk.work.wait(&bulk.table, shared.config.lane_spin, look);
-        drop(table);
-        let Some(lane) = bulk.lanes[number].get().filter(|_| !is_lost) else { return Ok(()) };
-        let job = {
-            let writing = lock(&lane.write);
-            let job = lock(&bulk.table).next_job(None);
-            job.map(|job| (job, lane, writing))
-        };
-        if let Some((job, lane, writing)) = job {
-            carry(shared, &job, lane, writing)?;
+/// Sends again what a new connection begins with, and tells what has been received.
+fn catch_up(shared: &Shared, lane: &Lane, writing: &mut Writing) {
+    while lane.is_up()
+        && let Some((header, body)) = lane.next_again()
+    {
+        match body {
+            Body::Owned(bytes) => lane.write(writing, &header, &bytes),
+            Body::Job(job) => {
+                if !lock(&shared.bulk.table).begin_again(&job) {
+                    if !shared.is_lost() {
+                        shared.lose("the server has lost bytes that it said it had");
+                    }
+                    return;
+                }
+                let mut scratch = std::mem::take(&mut writing.scratch);
+                // SAFETY: as in `carry`; the table knows the upload, so it has not ended.
+                lane.write(writing, &header, unsafe { job.from.read(job.len as usize, &mut scratch) });
+                writing.scratch = scratch;
+                if lock(&shared.bulk.table).job_written(&job, false) {
+                    shared.bulk.changed.notify_all();
+                }
+            }
         }
     }
+    lane.caught_up(writing);
 }
 
 /// Writes one chunk on a lane that the caller has the right to write to.
-fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Vec<u8>>) -> io::Result<()> {
+fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Writing>) {
     let header = LaneHeader { kind: LaneKind::Chunk, transfer: job.transfer, index: job.index, len: job.len };
+    let mut scratch = std::mem::take(&mut writing.scratch);
     // SAFETY: whoever started the upload promised that its bytes are valid for reads until it has ended, and the
-    // table does not end it before `job_done` below.
-    let bytes = unsafe { job.from.read(job.len as usize, &mut writing) };
-    let result = write_frame(&*lane.stream, &header, bytes);
+    // table does not end it before `job_written` below.
+    let bytes = unsafe { job.from.read(job.len as usize, &mut scratch) };
+    let kept = shared.bulk.is_resumable();
+    if kept && job.copied {
+        let bytes: Arc<[u8]> = bytes.into();
+        if lane.put(&header, Body::Owned(Arc::clone(&bytes))) {
+            lane.write(&mut writing, &header, &bytes);
+        }
+    } else if !kept || lane.put(&header, Body::Job(*job)) {
+        lane.write(&mut writing, &header, bytes);
+    }
+    writing.scratch = scratch;
     drop(writing);
     shared.counters.bulk_sent.add(job.len.into());
-    let ended = lock(&shared.bulk.table).job_done(job);
-    if ended {
+    if lock(&shared.bulk.table).job_written(job, job.copied || !kept) {
         shared.bulk.changed.notify_all();
     }
-    result
+    lane.settle(|| shared.bulk.tell_all());
 }
 
-/// Writes chunks of one upload on whatever lanes are free, until it has ended.
+/// Writes chunks of one upload on whatever lanes are free, until all have been written.
 pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     let bulk = &shared.bulk;
     // With more than one chunk, the other lanes are worth waking.
     if lock(&bulk.table).has_more_than_one(transfer) {
         bulk.work.ring_all();
     }
-    while outcome.get().is_none() {
-        let free = bulk.open_lanes().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
+    loop {
+        let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
         if free.is_none() {
             // Whoever holds the lanes may not care for this upload once done, and this thread may be asleep by then.
             bulk.work.ring_all();
         }
         let mut table = lock(&bulk.table);
-        if outcome.get().is_some() {
+        if outcome.get().is_some() || table.is_written(transfer) {
+            drop(table);
+            if let Some((lane, writing)) = free {
+                drop(writing);
+                lane.settle(|| bulk.tell_all());
+            }
             return;
         }
-        let job = free.and_then(|(lane, writing)| table.next_job(Some(transfer)).map(|job| (job, lane, writing)));
+        let mut owed = None;
+        let job = free.and_then(|(lane, writing)| {
+            let job = table.next_job(Some(transfer));
+            if job.is_none() {
+                drop(writing);
+                owed = Some(lane);
+                return None;
+            }
+            job.map(|job| (job, lane, writing))
+        });
         match job {
             Some((job, lane, writing)) => {
                 drop(table);
-                end_with(shared, carry(shared, &job, lane, writing));
+                carry(shared, &job, lane, writing);
+            }
+            None if owed.is_some_and(Lane::owes) => {
+                drop(table);
+                owed.into_iter().for_each(|lane| lane.settle(|| bulk.tell_all()));
             }
             None => {
                 // Every change is told under or after this lock, so none is missed.
@@ -179,38 +303,61 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
 /// Writes the answer to a request on the first lane that is free. The lanes are open.
 pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) -> io::Result<()> {
     let bulk = &shared.bulk;
-    let free = bulk.open_lanes().find_map(|lane| Some((lane, try_lock(&lane.write)?)));
-    let (lane, writing) = match free {
+    let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
+    let (lane, mut writing) = match free {
         Some(free) => free,
         None => bulk.open_lanes().next().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
     };
     let header = LaneHeader { kind: LaneKind::Answer, transfer: request, index: status, len: body.len() as u32 };
-    let result = write_frame(&*lane.stream, &header, body);
+    if !bulk.is_resumable() || lane.put(&header, Body::Owned(body.into())) {
+        lane.write(&mut writing, &header, body);
+    }
     drop(writing);
-    result
+    lane.settle(|| bulk.tell_all());
+    Ok(())
 }
 
-/// Reads what the worker sends on one lane, until the link is lost.
-fn read(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
+/// The worker has these frames.
+fn has_come(shared: &Shared, frames: Vec<Body>) {
+    let mut ended = false;
+    {
+        let mut table = lock(&shared.bulk.table);
+        for body in frames {
+            if let Body::Job(job) = body {
+                ended |= table.job_has_come(&job);
+            }
+        }
+    }
+    if ended {
+        shared.bulk.changed.notify_all();
+    }
+}
+
+/// Reads what the worker sends on one lane, until its connection ends.
+fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io::Result<()> {
     let bulk = &shared.bulk;
-    let Some(lane) = bulk.lanes[number].get() else { return Ok(()) };
-    let stream = &*lane.stream;
     let mut scratch = Vec::new();
+    let mut heard = None;
     loop {
         let mut since = None;
-        let header = read_header(stream, || {
+        let (header, received) = read_numbered(stream, || {
             bulk.eager.load(Ordering::Relaxed)
                 && since.get_or_insert_with(Instant::now).elapsed() < shared.config.lane_spin
         })?;
+        if bulk.is_resumable() && heard.replace(received) != Some(received) {
+            has_come(shared, lane.acknowledged(received)?);
+        }
+        let mut large = false;
         let told = match header.kind {
             LaneKind::Chunk => {
                 let ended = receive(shared, stream, &header, &mut scratch)?;
                 shared.counters.bulk_received.add(header.len.into());
+                large = ended && u64::from(header.len) * u64::from(header.index + 1) > LARGE;
                 ended
             }
             LaneKind::Grant => {
                 lock(&bulk.table).grant(header.transfer, header.index);
-                bulk.work.ring_one();
+                bulk.tell_one();
                 true
             }
             LaneKind::Done => {
@@ -221,8 +368,9 @@ fn read(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
                 lock(&bulk.table).cancel_download(header.transfer, header.index);
                 true
             }
-            LaneKind::Answer => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a server answers no requests on lanes"));
+            LaneKind::Acknowledge if bulk.is_resumable() => continue,
+            LaneKind::Answer | LaneKind::Acknowledge => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a server says no such thing on lanes"));
             }
         };
         if told {
@@ -235,6 +383,16 @@ fn read(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
             if bulk.learn(&measured) {
                 begin(shared);
             }
+        }
+        if bulk.is_resumable() {
+            lane.has_received(header.len);
+            if large {
+                for lane in bulk.open_lanes() {
+                    lane.owe();
+                    lane.settle(|| bulk.tell_all());
+                }
+            }
+            lane.settle(|| bulk.tell_all());
         }
     }
 }
@@ -259,6 +417,6 @@ fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &
             read_exact(stream, scratch).map(|()| unsafe { place.write(scratch) })
         }
     };
-    let ended = lock(&bulk.table).end_chunk(header.transfer, result.is_ok());
+    let ended = lock(&bulk.table).end_chunk(header.transfer, header.index, result.is_ok());
     result.map(|()| ended)
 }

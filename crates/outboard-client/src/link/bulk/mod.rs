@@ -5,34 +5,41 @@
 //! waits for its upload writes chunks itself: a small copy needs no other thread.
 
 mod count;
+mod lane;
 mod lanes;
 mod place;
 mod table;
+mod transfer;
 mod tuner;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
 use outboard_transport::{Bell, Stream};
+use outboard_wire::handshake::resume::Point;
 
-use super::LinkError;
 use super::shared::{Shared, lock};
 use super::staged::Staged;
+use super::{ConnectError, LinkError};
 use count::Count;
-use lanes::Lane;
+use lane::Lane;
 pub use place::Place;
-use table::{End, Measured, Outcome, Table};
+use table::{Measured, Outcome, Table};
+pub use transfer::{Later, Sent, Ticket, Upload};
 use tuner::Tuner;
 
-/// Makes one more lane: a connected stream whose handshake is done.
-pub(super) type Dial = Box<dyn Fn() -> io::Result<Arc<dyn Stream>> + Send + Sync>;
+/// Makes one more lane: a connected stream whose handshake is done. With a point, one that can go on, from there; where the worker is comes back.
+pub(super) type Dial =
+    Box<dyn Fn(Option<Point>) -> Result<(Arc<dyn Stream>, Option<Point>), ConnectError> + Send + Sync>;
 
 /// The bulk half of a link.
 pub(super) struct Bulk {
     dial: Option<Dial>,
+    /// For how long a lost lane tries to go on, if it can.
+    grace: Option<Duration>,
     /// The lanes; those that are open are there.
     lanes: Box<[OnceLock<Lane>]>,
     /// How many lanes there are to be.
@@ -52,52 +59,12 @@ pub(super) struct Bulk {
     eager: AtomicBool,
 }
 
-/// A transfer to the worker that has been opened and not started.
-///
-/// Post the command that announces it, with [`number`](Self::number), [`chunk`](Self::chunk) and
-/// [`window`](Self::window), then start it. Dropped without being started, it is forgotten: fine as long as no command
-/// has announced it.
-#[derive(Debug)]
-pub struct Upload<'a> {
-    shared: &'a Arc<Shared>,
-    transfer: u64,
-    cut: Cut,
-    outcome: Arc<Outcome>,
-    taken: Arc<Outcome>,
-    /// Whether it goes on without this value.
-    goes_on: bool,
-}
-
-/// A transfer to the worker that is ready to be started. It must be: whoever waits for the transfer waits for that too.
-#[derive(Debug)]
-pub struct Later {
-    shared: Arc<Shared>,
-    transfer: u64,
-    from: Place,
-}
-
-/// A transfer to the worker whose bytes have been read.
-#[derive(Debug)]
-#[must_use = "the device has its bytes only when this has been waited for"]
-pub struct Sent {
-    shared: Arc<Shared>,
-    taken: Arc<Outcome>,
-}
-
-/// A transfer under way, in either direction.
-#[derive(Debug)]
-pub struct Ticket {
-    shared: Arc<Shared>,
-    transfer: u64,
-    cut: Cut,
-    outcome: Arc<Outcome>,
-}
-
 impl Bulk {
-    pub(super) fn new(dial: Option<Dial>, lanes: usize) -> Bulk {
+    pub(super) fn new(dial: Option<Dial>, lanes: usize, grace: Option<Duration>) -> Bulk {
         let lanes = lanes.clamp(1, outboard_wire::limits::MAX_LANES);
         Bulk {
             dial,
+            grace,
             lanes: (0..lanes).map(|_| OnceLock::new()).collect(),
             count: Mutex::new(Count::new(lanes)),
             opening: Mutex::default(),
@@ -114,8 +81,7 @@ impl Bulk {
     /// The link is gone: everything here ends.
     pub(super) fn lose(&self) {
         for lane in self.open_lanes() {
-            // It may be shut down already.
-            let _ = lane.stream.shutdown();
+            lane.down();
         }
         lock(&self.table).lose();
         if let Some(staged) = self.staged.get() {
@@ -127,12 +93,36 @@ impl Bulk {
         self.opened.notify_all();
     }
 
+    /// Ends lanes whose peer no longer answers. To be called every few seconds while something is waited for.
+    pub(super) fn check_lanes(&self) {
+        for lane in self.open_lanes() {
+            lane.check();
+        }
+    }
+
     /// In a forked child: lets go of the lanes.
     pub(super) fn abandon(&self) {
         for lane in self.open_lanes() {
-            // The child has no one to tell of an error.
-            let _ = lane.stream.abandon();
+            lane.abandon();
         }
+    }
+
+    /// Whether a lane can go on over another connection.
+    fn is_resumable(&self) -> bool {
+        self.grace.is_some()
+    }
+
+    /// Lanes, and who waits for one, look again.
+    fn tell_all(&self) {
+        drop(lock(&self.table));
+        self.work.ring_all();
+        self.changed.notify_all();
+    }
+
+    /// There may be a chunk more to write.
+    fn tell_one(&self) {
+        // The one that is told may have no connection.
+        if self.open_lanes().all(Lane::is_up) { self.work.ring_one() } else { self.work.ring_all() }
     }
 
     fn open_lanes(&self) -> impl Iterator<Item = &Lane> {
@@ -243,155 +233,5 @@ fn when_there_is_room(shared: &Shared, mut open: impl FnMut(&mut Table) -> Optio
             return Ok(transfer);
         }
         table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
-    }
-}
-
-impl Upload<'_> {
-    /// The transfer's number, for the command that announces it.
-    pub fn number(&self) -> u64 {
-        self.transfer
-    }
-
-    /// Bytes of each chunk but the last.
-    pub fn chunk(&self) -> u32 {
-        self.cut.chunk()
-    }
-
-    /// Chunks that may come before the worker grants any.
-    pub fn window(&self) -> u32 {
-        self.cut.window()
-    }
-
-    /// Sends the bytes at `from`. Returns when all of them have been read; whether they are where they belong, [`Sent::wait`] tells.
-    ///
-    /// # Safety
-    /// The bytes must be valid for reads until this returns.
-    pub unsafe fn send(self, from: impl Into<Place>) -> Result<Sent, LinkError> {
-        // The worker does well to know of the transfer before its bytes come. If this fails, so will the transfer.
-        let _ = self.shared.flush();
-        let (shared, transfer, outcome) = self.start(from.into());
-        lanes::help_with(shared, transfer, &outcome);
-        result(shared, &outcome)?;
-        Ok(Sent { shared: Arc::clone(shared), taken: Arc::clone(&self.taken) })
-    }
-
-    /// Sends the bytes at `from`, while this thread goes on.
-    ///
-    /// # Safety
-    /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn send_in_background(self, from: impl Into<Place>) -> Ticket {
-        let cut = self.cut;
-        let (shared, transfer, outcome) = self.start(from.into());
-        shared.bulk.work.ring_all();
-        Ticket { shared: Arc::clone(shared), transfer, cut, outcome }
-    }
-
-    /// Gets everything ready to send the bytes at `from`, once [`Later::start`] is called.
-    ///
-    /// # Safety
-    /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn later(mut self, from: impl Into<Place>) -> (Ticket, Later) {
-        self.goes_on = true;
-        let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
-        let ticket = Ticket { shared: Arc::clone(&shared), transfer, cut, outcome: Arc::clone(&self.outcome) };
-        (ticket, Later { shared, transfer, from: from.into() })
-    }
-
-    fn start(&self, from: Place) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
-        lock(&self.shared.bulk.table).start_upload(self.transfer, from);
-        (self.shared, self.transfer, Arc::clone(&self.outcome))
-    }
-}
-
-impl Sent {
-    /// Waits until the device has the bytes. [`LinkError::Cancelled`] if it never will.
-    pub fn wait(self) -> Result<(), LinkError> {
-        wait_for(&self.shared, &self.taken);
-        result(&self.shared, &self.taken)
-    }
-}
-
-impl Later {
-    /// The transfer's number.
-    pub fn number(&self) -> u64 {
-        self.transfer
-    }
-
-    /// Sends the bytes, while this thread goes on.
-    pub fn start(self) {
-        lock(&self.shared.bulk.table).start_upload(self.transfer, self.from);
-        self.shared.bulk.work.ring_all();
-        // The link may be lost, and the transfer with it.
-        self.shared.bulk.changed.notify_all();
-    }
-}
-
-impl Drop for Upload<'_> {
-    fn drop(&mut self) {
-        if self.goes_on {
-            return;
-        }
-        lock(&self.shared.bulk.table).abandon_upload(self.transfer);
-        self.shared.bulk.changed.notify_all();
-    }
-}
-
-impl Ticket {
-    /// The transfer's number, for the command that announces it.
-    pub fn number(&self) -> u64 {
-        self.transfer
-    }
-
-    /// Bytes of each chunk but the last.
-    pub fn chunk(&self) -> u32 {
-        self.cut.chunk()
-    }
-
-    /// How many chunks of staging memory the worker may take.
-    pub fn window(&self) -> u32 {
-        self.cut.window()
-    }
-
-    /// Whether the transfer has ended, well or not: the application's memory is its own again.
-    pub fn has_ended(&self) -> bool {
-        self.outcome.get().is_some()
-    }
-
-    /// Waits for the end. An upload has ended well when all bytes have been read from the application's memory, a
-    /// download when all have been written to it.
-    pub fn wait(&self) -> Result<(), LinkError> {
-        if !self.has_ended() {
-            // The command that announces the transfer may still be in the queue. If this fails, so does the transfer.
-            let _ = self.shared.flush();
-        }
-        wait_for(&self.shared, &self.outcome);
-        result(&self.shared, &self.outcome)
-    }
-}
-
-/// Waits until there is an outcome: looks at first, then sleeps.
-fn wait_for(shared: &Shared, outcome: &Outcome) {
-    let bulk = &shared.bulk;
-    let start = Instant::now();
-    let window = shared.patience.window();
-    while outcome.get().is_none() && start.elapsed() < window {
-        std::thread::yield_now();
-    }
-    if outcome.get().is_some() {
-        return;
-    }
-    let mut table = lock(&bulk.table);
-    while outcome.get().is_none() {
-        table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
-    }
-    drop(table);
-    shared.patience.waited(start.elapsed());
-}
-
-fn result(shared: &Shared, outcome: &Outcome) -> Result<(), LinkError> {
-    match outcome.get() {
-        Some(End::Complete) => Ok(()),
-        Some(End::Cancelled) => Err(LinkError::Cancelled),
-        Some(End::Lost) | None => Err(shared.lost()),
     }
 }

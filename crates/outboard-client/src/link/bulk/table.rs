@@ -44,6 +44,8 @@ pub(super) struct Job {
     pub(super) index: u32,
     pub(super) from: Place,
     pub(super) len: u32,
+    /// Its bytes are to be copied: they are not needed once it has been written.
+    pub(super) copied: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,9 @@ struct Upload {
     next: u32,
     granted: u32,
     writing: u32,
-    written: u32,
+    /// Chunks whose bytes are needed no longer.
+    done: u32,
+    copied: bool,
     outcome: Arc<Outcome>,
 }
 
@@ -125,6 +129,11 @@ impl Table {
         if let (true, Some(since)) = (well, reserved.since) {
             self.measured.push(Measured { direction, cut: reserved.cut, time: since.elapsed() });
         }
+        if well && let Some(upload) = self.uploads.get_mut(&transfer) {
+            // All has come, whether or not every lane has said so.
+            upload.done = upload.cut.count();
+            self.settle_upload(transfer);
+        }
         if let Some(taken) = reserved.taken {
             taken.set(if well { End::Complete } else { End::Cancelled });
         }
@@ -139,7 +148,8 @@ impl Table {
             next: 0,
             granted: cut.window(),
             writing: 0,
-            written: 0,
+            done: 0,
+            copied: false,
             outcome: Arc::clone(outcome),
         };
         self.uploads.insert(transfer, upload);
@@ -155,9 +165,9 @@ impl Table {
     }
 
     /// The application's bytes are at `from`: the upload takes its turns from now on.
-    pub(super) fn start_upload(&mut self, transfer: u64, from: Place) {
+    pub(super) fn start_upload(&mut self, transfer: u64, from: Place, copied: bool) {
         let Some(upload) = self.uploads.get_mut(&transfer) else { return };
-        upload.from = Some(from);
+        (upload.from, upload.copied) = (Some(from), copied);
         if let Some(reserved) = self.reserved.get_mut(&transfer) {
             reserved.since = Some(Instant::now());
         }
@@ -190,7 +200,7 @@ impl Table {
                 upload.next += 1;
                 upload.writing += 1;
                 let from = from.at(upload.cut.offset(index));
-                Job { transfer, index, from, len: upload.cut.len_of(index) }
+                Job { transfer, index, from, len: upload.cut.len_of(index), copied: upload.copied }
             });
             if upload.next < upload.cut.count() {
                 self.turns.push_back(transfer);
@@ -213,11 +223,31 @@ impl Table {
         self.uploads.get(&transfer).is_some_and(|upload| upload.cut.count() - upload.next > 1)
     }
 
-    /// A chunk's bytes have been read from the application's memory, or never will be. Whether that ends its upload.
-    pub(super) fn job_done(&mut self, job: &Job) -> bool {
+    /// Whether all chunks of an upload have been written.
+    pub(super) fn is_written(&self, transfer: u64) -> bool {
+        self.uploads.get(&transfer).is_none_or(|upload| upload.next >= upload.cut.count() && upload.writing == 0)
+    }
+
+    /// A chunk is about to be written again, if its bytes are still there.
+    pub(super) fn begin_again(&mut self, job: &Job) -> bool {
+        let upload = self.uploads.get_mut(&job.transfer).filter(|_| !self.lost);
+        upload.map(|upload| upload.writing += 1).is_some()
+    }
+
+    /// A chunk has been written, or never will be; `done` if its bytes are not needed for longer. Whether all of its upload have been.
+    pub(super) fn job_written(&mut self, job: &Job, done: bool) -> bool {
         if let Some(upload) = self.uploads.get_mut(&job.transfer) {
             upload.writing -= 1;
-            upload.written += 1;
+            upload.done += u32::from(done);
+            self.settle_upload(job.transfer);
+        }
+        self.is_written(job.transfer)
+    }
+
+    /// The worker has a chunk. Whether that ends its upload.
+    pub(super) fn job_has_come(&mut self, job: &Job) -> bool {
+        if let Some(upload) = self.uploads.get_mut(&job.transfer) {
+            upload.done += 1;
             self.settle_upload(job.transfer);
         }
         !self.uploads.contains_key(&job.transfer)
@@ -232,9 +262,13 @@ impl Table {
     /// Ends an upload whose end has come.
     fn settle_upload(&mut self, transfer: u64) {
         let Some(upload) = self.uploads.get(&transfer) else { return };
-        let end = if upload.written >= upload.cut.count() {
+        // A thread may not have come back from writing what has arrived.
+        if upload.writing > 0 {
+            return;
+        }
+        let end = if upload.done >= upload.cut.count() {
             End::Complete
-        } else if self.lost && upload.writing == 0 {
+        } else if self.lost {
             End::Lost
         } else {
             return;
@@ -255,12 +289,14 @@ impl Table {
         }))
     }
 
-    /// The chunk that began has come whole, or never will. Whether that ends its download.
-    pub(super) fn end_chunk(&mut self, transfer: u64, whole: bool) -> bool {
+    /// The chunk that began has come whole, or not over this connection. Whether that ends its download.
+    pub(super) fn end_chunk(&mut self, transfer: u64, index: u32, whole: bool) -> bool {
         let Some(download) = self.downloads.get_mut(&transfer) else { return true };
         download.reading -= 1;
         if whole {
             download.expected.finish();
+        } else {
+            download.expected.broke_off(index);
         }
         self.settle_download(transfer);
         !self.downloads.contains_key(&transfer)
@@ -320,91 +356,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use outboard_wire::limits::WINDOW;
-
-    use super::*;
-
-    const CHUNK: u32 = 1 << 20;
-
-    fn upload(table: &mut Table, chunks: u32) -> (u64, Arc<Outcome>) {
-        let outcome = Arc::new(Outcome::default());
-        let cut = Cut::new(u64::from(chunks) * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_upload(cut, &outcome, &Arc::default()).unwrap();
-        table.start_upload(transfer, Place::from(std::ptr::null_mut::<u8>()));
-        (transfer, outcome)
-    }
-
-    #[test]
-    fn transfers_take_turns_and_wait_for_grants_alone() {
-        let mut table = Table::default();
-        let window = WINDOW as u32 / CHUNK;
-        let (blocked, _) = upload(&mut table, window + 1);
-        for index in 0..window {
-            let job = table.next_job(None).unwrap();
-            assert_eq!((job.transfer, job.index), (blocked, index));
-        }
-        assert!(table.next_job(None).is_none(), "the window is used up");
-        let (other, outcome) = upload(&mut table, 2);
-        let first = table.next_job(None).unwrap();
-        assert_eq!(first.transfer, other, "another transfer goes on");
-        table.grant(blocked, window + 1);
-        let second = table.next_job(None).unwrap();
-        assert_eq!((second.transfer, second.index), (blocked, window), "it takes its turn");
-        let third = table.next_job(None).unwrap();
-        table.job_done(&first);
-        assert_eq!(outcome.get(), None);
-        table.job_done(&third);
-        assert_eq!(outcome.get(), Some(End::Complete));
-    }
-
-    #[test]
-    fn staging_memory_is_bounded_until_released() {
-        let mut table = Table::default();
-        let large: Vec<u64> = (0..STAGING / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
-        let outcome = Arc::default();
-        let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
-        let taken = Arc::default();
-        assert_eq!(table.open_upload(cut, &outcome, &taken), None);
-        table.release(large[0], true);
-        let last = table.open_upload(cut, &outcome, &taken).unwrap();
-        table.release(large[0], true);
-        assert!(table.used <= STAGING, "releasing twice counts once");
-        assert_eq!(taken.get(), None);
-        table.release(last, false);
-        assert_eq!(taken.get(), Some(End::Cancelled), "it came to nothing");
-    }
-
-    #[test]
-    fn a_cancelled_download_waits_for_what_was_sent() {
-        let mut table = Table::default();
-        let outcome = Arc::new(Outcome::default());
-        let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
-        table.cancel_download(transfer, 1);
-        assert_eq!(outcome.get(), None, "its first chunk is still on its way");
-        table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
-        table.end_chunk(transfer, true);
-        assert_eq!(outcome.get(), Some(End::Cancelled));
-    }
-
-    #[test]
-    fn memory_in_use_by_a_thread_is_not_given_back() {
-        let mut table = Table::default();
-        let outcome = Arc::new(Outcome::default());
-        let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
-        let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
-        table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
-        let (_, idle) = upload(&mut table, 1);
-        let (_, busy) = upload(&mut table, 1);
-        table.next_job(None).unwrap();
-        let job = table.next_job(None).unwrap();
-        table.job_done(&job);
-        assert_eq!(busy.get(), Some(End::Complete));
-        table.lose();
-        assert_eq!((outcome.get(), idle.get()), (None, None), "threads are still at work on both");
-        table.end_chunk(transfer, false);
-        assert_eq!(outcome.get(), Some(End::Lost));
-        assert!(table.next_job(None).is_none());
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::meter::{self, State as Shown};
+use crate::meter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -64,7 +64,7 @@ impl Gate {
         let mut state = self.lock();
         if *state == State::Idle {
             *state = State::Closed;
-            meter::page().set_state(Shown::Suspended);
+            meter::page().set_suspended(true);
         }
         state.is_closed()
     }
@@ -84,7 +84,7 @@ impl Gate {
         let mut state = self.lock();
         if state.is_closed() {
             *state = State::Idle;
-            meter::page().set_state(Shown::Serving);
+            meter::page().set_suspended(false);
             self.opened.notify_all();
         }
     }

@@ -7,6 +7,7 @@
 
 mod arrival;
 pub mod bulk;
+mod connection;
 mod ending;
 mod gate;
 mod home;
@@ -24,14 +25,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_session::server::Incoming;
-use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLimits, Stream, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLimits, Stream, tcp, write_all};
 use outboard_wire::frame::CommandHeader;
+use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
 use crate::control::{self, ToSupervisor};
 use crate::meter;
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
+use connection::{Connection, Current, End, Next};
 use ending::Ending;
 
 pub use crate::control::{Start, Warm};
@@ -98,8 +101,11 @@ const LOOKS: u32 = 4;
 const TIMER_SLACK: u64 = 1000;
 /// Replies of this many bytes are written even if more calls are at hand.
 const ENOUGH_REPLIES: usize = 64 << 10;
-/// A client is told how far its commands were taken over after this many, if no reply told it.
+/// A client is told how far its commands were taken over after this many, or so many bytes, if no reply told it.
 const ACKNOWLEDGE_AFTER: u64 = 16 << 10;
+const ACKNOWLEDGE_BYTES: usize = 256 << 10;
+/// How often the dispatcher looks after its waits while there is no connection.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Exit codes, for the supervisor's log.
 const SERVED: i32 = 0;
@@ -154,6 +160,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK));
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
+    tcp::keepalive_from_env();
     let Some(Arrival { prepared, start, connection, home }) = arrival::wait(build, &control)? else {
         return Ok(SERVED);
     };
@@ -171,6 +178,11 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     };
     let (stream, on_this_machine) = moving::stream(connection)?;
     let secure = Secure::new(&start)?;
+    let grace = start.grace.filter(|_| on_this_machine.is_none());
+    let mut more = Extensions::default();
+    if let Some(grace) = grace {
+        more.set(RESUME, &Terms { grace: grace.silent });
+    }
     let welcome = Welcome {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -179,7 +191,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         lanes: start.lanes,
         snapshot: handler.snapshot(),
         local: start.local.clone(),
-        more: Extensions::default(),
+        more,
     };
     let message = welcome.encode();
     if message.len() > outboard_wire::handshake::ANSWER_LIMIT {
@@ -216,23 +228,36 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
     let pace = start.identity.limits.bandwidth.map(Pace::new);
     let bulk = Bulk::new(pace);
-    let lane_welcome = Welcome { snapshot: Vec::new(), local: None, ..welcome }.encode();
+    let again = Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control), start.lends);
     let moving = Arc::new(Moving::new()?);
+    let connection = Arc::new(Connection::new(Arc::clone(&stream), grace));
+    let mut replier = Replier::new(Arc::clone(&connection), bulk.clone(), registry.clone());
     let ending = Arc::new(Ending::default());
-    let lanes = watch::Lanes { bulk: bulk.clone(), welcome: lane_welcome, secure };
-    let watched = watch::Watched { registry: registry.clone(), lanes, moving: Arc::clone(&moving), home };
-    watch::supervisor(control, watched, Arc::clone(&ending))?;
+    let further = watch::Further {
+        welcome: again,
+        secure,
+        bulk: bulk.clone(),
+        registry,
+        moving: Arc::clone(&moving),
+        replier: replier.clone(),
+        ending: Arc::clone(&ending),
+        home,
+    };
+    watch::supervisor(control, Arc::new(further))?;
     let (stream, memory) = match moving.settle(stream, on_this_machine) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),
         settled => settled?,
     };
     meter::page().set_transport(stream.transport());
-    watch::client(Arc::clone(&stream))?;
-    let replier = Replier::new(Arc::clone(&stream), bulk, registry, memory);
+    if let Some(memory) = memory {
+        connection.settle(stream);
+        replier.share(memory);
+    }
+    watch::client(Arc::clone(&connection), bulk)?;
     ending.serve(&replier);
-    let result = dispatch(&*stream, &replier, &mut handler);
+    let result = dispatch(&connection, &replier, &mut handler);
     super::spans::finish();
     handler.closed();
     match result {
@@ -248,15 +273,67 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
 }
 
 /// Hands commands to the handler until the client is gone.
-fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
+fn dispatch(connection: &Connection, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
     let limits = SpinLimits::from_env();
     let patience = Patience::new(limits.least, limits.most.min(LONGEST_IDLE_SPIN));
+    let gate = replier.registry().gate();
+    let mut incoming = Incoming::new();
+    let mut current = connection.current();
+    loop {
+        let error = match converse(connection, &current, &mut incoming, replier, handler, &patience) {
+            Ok(()) => io::ErrorKind::UnexpectedEof.into(),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+            Err(error) => error,
+        };
+        connection.lose(current.epoch, End::of(&error));
+        loop {
+            match connection.next(current.epoch, LOOK) {
+                Next::NotYet => {
+                    if handler.look() == Again::Never
+                        && let Some(gate) = gate
+                    {
+                        gate.leave();
+                    }
+                }
+                Next::Over if is_an_end(&error) => return Ok(()),
+                Next::Over => return Err(error),
+                Next::Connected { current: next, told } => {
+                    incoming.resume(told);
+                    current = next;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Whether an error of a connection only says that the client is gone. One that was killed with replies unread resets the connection.
+fn is_an_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Hands commands to the handler until the connection ends.
+fn converse(
+    connection: &Connection,
+    current: &Current,
+    incoming: &mut Incoming,
+    replier: &Replier,
+    handler: &mut impl Handler,
+    patience: &Patience,
+) -> io::Result<()> {
     // Through memory that both share no bytes travel.
     let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
     let gate = replier.registry().gate();
-    let mut incoming = Incoming::new();
+    let mut unacknowledged = 0;
+    // Whether the handler has been given anything since it was told that there is no more. A session that goes on may be suspended still.
+    let mut busy = current.epoch == 0;
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
+            busy = true;
+            if !connection.take(command.seq, current.epoch) {
+                return Ok(());
+            }
             if let Some(pace) = pace {
                 pace.note_read(CommandHeader::SIZE + command.payload.len());
             }
@@ -270,9 +347,19 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
                 replier.flush()?;
             }
         }
-        replier.acknowledge_after(ACKNOWLEDGE_AFTER);
+        replier.received(incoming.acknowledged()).map_err(invalid)?;
+        if incoming.is_leaving() {
+            connection.leave();
+        }
+        let commands = if unacknowledged >= ACKNOWLEDGE_BYTES { 1 } else { ACKNOWLEDGE_AFTER };
+        if replier.acknowledge_after(commands) {
+            unacknowledged = 0;
+        }
         replier.flush()?;
-        handler.drained();
+        if busy {
+            handler.drained();
+            busy = false;
+        }
         // What the handler said meanwhile must not wait for the next command.
         replier.flush()?;
         if let Some(pace) = pace {
@@ -285,22 +372,20 @@ fn dispatch(stream: &dyn Stream, replier: &Replier, handler: &mut impl Handler) 
             }
             (again, replier.flush())
         };
-        if !read(stream, &mut incoming, &patience, look)? {
-            return Ok(());
-        }
+        unacknowledged += read(&*current.stream, incoming, patience, look)?;
         if let Some(gate) = gate {
             gate.enter(|| replier.registry().wake());
         }
     }
 }
 
-/// Reads what the client sent, waiting for something; whether the connection is still up. Meanwhile `look`, as often as it wants to be called.
+/// Reads what the client sent, waiting for something; how much it was. Meanwhile `look`, as often as it wants to be called.
 fn read(
     stream: &dyn Stream,
     incoming: &mut Incoming,
     patience: &Patience,
     mut look: impl FnMut() -> (Again, io::Result<()>),
-) -> io::Result<bool> {
+) -> io::Result<usize> {
     let window = patience.window();
     let mut spin = Spin::new(stream, window);
     // Since when it has slept instead of spinning, and when the peer was last checked meanwhile.
@@ -310,18 +395,16 @@ fn read(
     let looks = if stream.capabilities().quick { 1 } else { LOOKS };
     loop {
         match stream.read(incoming.buffer().room()) {
-            Ok(0) => return Ok(false),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 meter::page().heard(count);
                 incoming.buffer().filled(count);
                 if let Some((since, _)) = slow {
                     patience.waited(window + since.elapsed());
                 }
-                return Ok(true);
+                return Ok(count);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // A client that was killed with replies unread resets the connection.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
             Err(error) => return Err(error),
         }
         let mut looks = looks;

@@ -64,15 +64,18 @@ impl Moving {
             return Ok((stream, Some(memory)));
         }
         loop {
-            let ready = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK))?;
+            // A connection that is lost already can be replaced by another one: whoever reads from it finds out.
+            let Ok(ready) = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK)) else {
+                return Ok((first, None));
+            };
             if let Some((stream, memory)) = self.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Ok((stream, Some(memory)));
             }
             if ready.read || ready.hangup {
                 return Ok((first, None));
             }
-            if ready == Readiness::default() {
-                first.check_peer()?;
+            if ready == Readiness::default() && first.check_peer().is_err() {
+                return Ok((first, None));
             }
         }
     }

@@ -4,13 +4,14 @@ use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_session::TooLong;
 use outboard_session::server::Outgoing;
+use outboard_session::{ProtocolError, TooLong};
 use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream};
 use outboard_wire::Writer;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
 
+use super::connection::{Connection, Current, End};
 use super::{Asked, Bulk, Registry};
 use crate::meter::{self, Direction, Way};
 
@@ -29,15 +30,28 @@ pub struct Replier {
 
 #[derive(Debug)]
 struct Replies {
-    stream: Arc<dyn Stream>,
+    connection: Arc<Connection>,
     outgoing: Mutex<Outgoing>,
     /// Held by the one thread that writes.
-    write: Mutex<()>,
+    write: Mutex<Writing>,
     /// Something may be waiting to be written.
     pending: AtomicBool,
     /// Number of the last command handed to the handler.
     taken: AtomicU64,
 }
+
+/// Where replies are written.
+#[derive(Debug)]
+struct Writing {
+    current: Current,
+    /// Whether it is lost: what is to be written waits for the next one.
+    lost: bool,
+    /// Its first bytes, which precede all frames.
+    first: Vec<u8>,
+}
+
+/// A client that leaves more than this unacknowledged breaks the rules, in bytes. It is told to acknowledge far earlier.
+const MOST_RETAINED: usize = 256 << 20;
 
 impl Clone for Replier {
     fn clone(&self) -> Replier {
@@ -52,21 +66,31 @@ impl Clone for Replier {
 }
 
 impl Replier {
-    pub(super) fn new(stream: Arc<dyn Stream>, bulk: Bulk, registry: Registry, memory: Option<Memory>) -> Replier {
+    pub(super) fn new(connection: Arc<Connection>, bulk: Bulk, registry: Registry) -> Replier {
+        let current = connection.current();
         let replies = Replies {
-            stream,
-            outgoing: Mutex::new(Outgoing::new(false)),
-            write: Mutex::new(()),
+            outgoing: Mutex::new(Outgoing::new(connection.is_resumable())),
+            write: Mutex::new(Writing { current, lost: false, first: Vec::new() }),
+            connection,
             pending: AtomicBool::new(false),
             taken: AtomicU64::new(0),
         };
-        Replier { replies: Arc::new(replies), bulk, registry, memory: memory.map(Arc::new), gathers: true }
+        Replier { replies: Arc::new(replies), bulk, registry, memory: None, gathers: true }
+    }
+
+    /// The session, in which nothing was said yet, has moved to the connection's new stream, with memory that both sides share.
+    pub(super) fn share(&mut self, memory: Memory) {
+        self.write_lock().current = self.replies.connection.current();
+        // Nothing is lost there, so nothing is kept.
+        *self.outgoing() = Outgoing::new(false);
+        self.memory = Some(Arc::new(memory));
     }
 
     /// One that nobody listens to: what it is asked for goes to the stream, and to no supervisor.
     pub(crate) fn to(stream: Arc<dyn Stream>) -> io::Result<Replier> {
         let nobody = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
-        Ok(Replier::new(stream, Bulk::new(None), Registry::new(Arc::new(nobody), false), None))
+        let connection = Arc::new(Connection::new(stream, None));
+        Ok(Replier::new(connection, Bulk::new(None), Registry::new(Arc::new(nobody), false)))
     }
 
     /// Answers command `seq` with a CUresult and what it returns.
@@ -96,6 +120,11 @@ impl Replier {
     pub fn order(&self, kind: u32, ctx: u32, body: &[u8]) -> Result<(), TooLong> {
         let request = Request { number: 0, kind, ctx, body };
         self.notice(REQUEST, |writer| writer.put(&request))
+    }
+
+    /// What it writes to.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.replies.connection
     }
 
     /// The session's bulk transfers.
@@ -130,14 +159,31 @@ impl Replier {
         self.replies.taken.store(seq, Ordering::Relaxed);
     }
 
-    /// Tells the client how far its commands were taken over, if it has not been told for `commands` of them.
-    pub(super) fn acknowledge_after(&self, commands: u64) {
+    /// Tells the client how far its commands were taken over, if it has not been told for `commands` of them. Whether it knows now.
+    pub(super) fn acknowledge_after(&self, commands: u64) -> bool {
         let taken = self.replies.taken.load(Ordering::Relaxed);
         let mut outgoing = self.outgoing();
         if taken - outgoing.told().min(taken) >= commands {
             outgoing.acknowledge(taken);
             self.replies.pending.store(true, Ordering::Relaxed);
         }
+        outgoing.told() >= taken
+    }
+
+    /// The client has received the frames up to that number.
+    pub(super) fn received(&self, frames: u64) -> Result<(), ProtocolError> {
+        self.outgoing().acknowledged(frames)
+    }
+
+    /// The connection is being replaced by `stream`, whose client has received `received` frames and is to get `welcome` first. What follows is
+    /// sent again. The old connection has been ended.
+    pub(super) fn resume(&self, stream: Arc<dyn Stream>, received: u64, welcome: Vec<u8>) -> Result<(), ProtocolError> {
+        let mut writing = self.write_lock();
+        self.outgoing().resume(received)?;
+        let current = self.replies.connection.replaced(stream);
+        *writing = Writing { current, lost: false, first: welcome };
+        self.replies.pending.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether something may be waiting to be written.
@@ -149,46 +195,68 @@ impl Replier {
         self.outgoing().pending_bytes()
     }
 
-    /// Writes what is pending; waits for a client that is slow to read.
+    /// Writes what is pending; waits for a client that is slow to read. What cannot be written is kept, if the connection may be replaced.
     pub(super) fn flush(&self) -> io::Result<()> {
         if !self.pending() {
             return Ok(());
         }
-        let _writing = self.replies.write.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writing = self.write_lock();
+        if writing.lost {
+            return Ok(());
+        }
+        let resumable = self.replies.connection.is_resumable();
         let batch = {
             let mut outgoing = self.outgoing();
+            if outgoing.retained_bytes() > MOST_RETAINED {
+                let why = "the client does not acknowledge what it is sent";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
             self.replies.pending.store(false, Ordering::Relaxed);
             outgoing.take()
         };
-        let Some(batch) = batch else { return Ok(()) };
-        if let Some(pace) = self.bulk.pace() {
-            pace.note_written(batch.bytes().len());
-        }
-        let result = self.write(batch.bytes());
-        self.outgoing().done(batch);
-        result
-    }
-
-    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
-        let stream = &*self.replies.stream;
-        while !bytes.is_empty() {
-            match stream.write(&[IoSlice::new(bytes)]) {
-                Ok(count) => {
-                    meter::page().moved(Direction::Out, Way::Commands, count as u64);
-                    bytes = &bytes[count..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if stream.wait(Interest::WRITE, None, Some(PEER_CHECK))? == Readiness::default() {
-                        stream.check_peer()?;
-                    }
-                }
-                Err(error) => return Err(error),
+        let stream = Arc::clone(&writing.current.stream);
+        let first = std::mem::take(&mut writing.first);
+        let mut result = write(&*stream, &first);
+        if let Some(batch) = batch {
+            if let Some(pace) = self.bulk.pace() {
+                pace.note_written(batch.bytes().len());
             }
+            result = result.and_then(|()| write(&*stream, batch.bytes()));
+            self.outgoing().done(batch);
         }
-        Ok(())
+        match result {
+            Err(error) if resumable => {
+                writing.lost = true;
+                self.replies.connection.lose(writing.current.epoch, End::of(&error));
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
         self.replies.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn write_lock(&self) -> MutexGuard<'_, Writing> {
+        self.replies.write.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(&[IoSlice::new(bytes)]) {
+            Ok(count) => {
+                meter::page().moved(Direction::Out, Way::Commands, count as u64);
+                bytes = &bytes[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if stream.wait(Interest::WRITE, None, Some(PEER_CHECK))? == Readiness::default() {
+                    stream.check_peer()?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -59,7 +59,12 @@ impl Requests {
         Asked { number, place }
     }
 
-    /// An answer of `len` bytes begins to come: whose it is. `None` if the client broke the rules.
+    /// Whether an answer of `len` bytes may come.
+    pub(super) fn expects(&self, number: u64, len: usize) -> bool {
+        lock(&self.0).open.get(&number).is_some_and(|open| len <= open.most)
+    }
+
+    /// An answer of `len` bytes has come: whose it is. `None` if the client broke the rules.
     pub(super) fn answered(&self, number: u64, len: usize) -> Option<Open> {
         lock(&self.0).open.remove(&number).filter(|open| len <= open.most)
     }

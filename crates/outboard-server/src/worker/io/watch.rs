@@ -5,14 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outboard_transport::{Interest, Stream, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, write_all};
+use outboard_wire::handshake::Welcome;
+use outboard_wire::handshake::resume::{Point, RESUME};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::connection::{Connection, Current, End, Next};
 use super::ending::Ending;
 use super::home::Home;
 use super::moving::{self, Moving};
 use super::secure::Secure;
-use super::{Bulk, Registry, SERVED, exit};
+use super::{BROKEN, Bulk, Registry, Replier, SERVED, exit};
 use crate::control::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
@@ -33,85 +36,131 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Starts the thread that watches the client's connection.
-pub(super) fn client(stream: Arc<dyn Stream>) -> io::Result<()> {
-    spawn("watch-client", move || watch_client(&*stream))
+pub(super) fn client(connection: Arc<Connection>, bulk: Bulk) -> io::Result<()> {
+    spawn("watch-client", move || watch_client(&connection, &bulk))
 }
 
-/// What messages of the supervisor are for.
-pub(super) struct Watched {
+/// What connections that come later are given to.
+pub(super) struct Further {
+    /// What the client is told over them.
+    pub(super) welcome: Welcome,
+    /// What encrypts them, if anything does.
+    pub(super) secure: Option<Secure>,
+    pub(super) bulk: Bulk,
     pub(super) registry: Registry,
-    pub(super) lanes: Lanes,
     pub(super) moving: Arc<Moving>,
+    pub(super) replier: Replier,
+    pub(super) ending: Arc<Ending>,
     /// Where the session goes on without its supervisor.
     pub(super) home: Home,
 }
 
-/// Where lanes go.
-pub(super) struct Lanes {
-    pub(super) bulk: Bulk,
-    /// What the client is told over further connections.
-    pub(super) welcome: Vec<u8>,
-    pub(super) secure: Option<Secure>,
-}
-
 /// Starts the thread that watches the supervisor's socket.
-pub(super) fn supervisor(control: Arc<OwnedFd>, watched: Watched, ending: Arc<Ending>) -> io::Result<()> {
-    spawn("watch-supervisor", move || watch_supervisor(control, &watched, &ending))
+pub(super) fn supervisor(control: Arc<OwnedFd>, further: Arc<Further>) -> io::Result<()> {
+    spawn("watch-supervisor", move || {
+        further.watch(control);
+        exit(SERVED)
+    })
 }
 
-fn watch_client(stream: &dyn Stream) {
-    while let Ok(ready) = stream.wait(Interest::HANGUP, None, None) {
-        if ready.hangup {
-            break;
+/// Sees the connection end, and the session when no other has come in time.
+fn watch_client(connection: &Connection, bulk: &Bulk) {
+    let mut current = connection.current();
+    loop {
+        let end = watch(&current, bulk);
+        // The main thread may be about to find out, and with it what the client said last.
+        connection.wait_for_loss(current.epoch, GRACE);
+        connection.lose(current.epoch, end);
+        current = loop {
+            match connection.next(current.epoch, PEER_CHECK) {
+                Next::Connected { current, .. } => break current,
+                Next::NotYet => {}
+                Next::Over => {
+                    std::thread::sleep(GRACE);
+                    exit(SERVED)
+                }
+            }
+        };
+    }
+}
+
+/// Waits until a connection has ended. What is under way on lanes is looked at meanwhile.
+fn watch(current: &Current, bulk: &Bulk) -> End {
+    let stream = &*current.stream;
+    loop {
+        let seen = stream.wait(Interest::HANGUP, None, Some(PEER_CHECK)).and_then(|ready| {
+            if ready == Readiness::default() {
+                bulk.check_lanes();
+                stream.check_peer()?;
+            }
+            Ok(ready.hangup)
+        });
+        match seen {
+            Ok(false) => {}
+            Ok(true) => return stream.error().map_or(End::Closed, |error| End::of(&error)),
+            Err(error) => return End::of(&error),
         }
     }
-    std::thread::sleep(GRACE);
-    exit(SERVED)
 }
 
-fn watch_supervisor(mut control: Arc<OwnedFd>, watched: &Watched, ending: &Ending) {
-    let Watched { registry, lanes, moving, home } = watched;
-    loop {
-        let (message, connection) = match control::receive::<ToWorker>(control.as_fd()) {
-            Ok(Some(message)) => message,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::error!(%error, "a supervisor says what makes no sense");
-                continue;
-            }
-            Ok(None) | Err(_) => match home.next_supervisor(registry) {
-                Some(next) => {
-                    control = next;
+impl Further {
+    /// Does what the supervisor says, and the next one, until there is none.
+    fn watch(self: &Arc<Further>, mut control: Arc<OwnedFd>) {
+        loop {
+            let (message, connection) = match control::receive::<ToWorker>(control.as_fd()) {
+                Ok(Some(message)) => message,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    tracing::error!(%error, "a supervisor says what makes no sense");
                     continue;
                 }
-                None => break,
-            },
-        };
+                Ok(None) | Err(_) => match self.home.next_supervisor(&self.registry) {
+                    Some(next) => {
+                        control = next;
+                        continue;
+                    }
+                    None => return,
+                },
+            };
+            self.hear(message, connection, &control);
+        }
+    }
+
+    fn hear(self: &Arc<Further>, message: ToWorker, connection: Option<OwnedFd>, control: &Arc<OwnedFd>) {
         match (message, connection) {
-            (ToWorker::Lane { secure }, Some(connection)) => {
-                if let Err(error) = lanes.add(connection, secure) {
+            (ToWorker::Lane { secure, point }, Some(connection)) => {
+                if let Err(error) = self.add_lane(connection, secure, point) {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
+            (ToWorker::GoOn { secure, point }, Some(connection)) => {
+                if let Err(error) = self.resume(connection, secure, point) {
+                    tracing::warn!(%error, "the session cannot go on over a new connection");
+                }
+            }
             (ToWorker::Memory, Some(connection)) => {
-                if let Err(error) = moving.arrived(connection, &lanes.welcome) {
+                if let Err(error) = self.moving.arrived(connection, &self.welcome.encode()) {
                     tracing::warn!(%error, "no memory is shared with the client");
                 }
             }
             (ToWorker::Answer { request, payload }, descriptor) => {
-                registry.answered(request, payload.map(|payload| (payload, descriptor)));
+                self.registry.answered(request, payload.map(|payload| (payload, descriptor)));
             }
-            (ToWorker::Suspend, _) => registry.suspend(),
+            (ToWorker::Suspend, _) => self.registry.suspend(),
             (ToWorker::Resume, _) => {
-                if let Some(gate) = registry.gate() {
+                if let Some(gate) = self.registry.gate() {
                     gate.open();
                 }
             }
-            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, &control),
-            (ToWorker::End { sentence }, _) => ending.end(&sentence),
+            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, control),
+            (ToWorker::End { sentence }, _) => {
+                // A client that closes the connection then is not waited for.
+                self.replier.connection().leave();
+                self.ending.end(&sentence)
+            }
             (ToWorker::Unknown(number), _) => {
                 tracing::debug!(number, "a supervisor of another release says what this worker does not know");
             }
-            (ToWorker::Lane { .. } | ToWorker::Memory, None) => {
+            (ToWorker::Lane { .. } | ToWorker::Memory | ToWorker::GoOn { .. }, None) => {
                 tracing::error!("a descriptor was to come and did not");
             }
             (
@@ -127,22 +176,62 @@ fn watch_supervisor(mut control: Arc<OwnedFd>, watched: &Watched, ending: &Endin
             }
         }
     }
-    exit(SERVED)
-}
 
-impl Lanes {
-    fn add(&self, connection: OwnedFd, encrypted: bool) -> io::Result<()> {
+    /// The answer to a client whose session goes on at this point.
+    fn answer(&self, point: Point) -> Vec<u8> {
+        let mut welcome = self.welcome.clone();
+        welcome.more.set(RESUME, &point);
+        welcome.encode()
+    }
+
+    /// Hands a connection to `then`, once it is encrypted if it is to be.
+    fn open(
+        self: &Arc<Further>,
+        connection: OwnedFd,
+        encrypted: bool,
+        then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
         let (stream, _) = moving::stream(connection)?;
-        let (bulk, welcome) = (self.bulk.clone(), self.welcome.clone());
-        let greet = move |stream: Arc<dyn Stream>| {
-            // It fits into the empty socket buffer, so this does not wait for the client.
-            write_all(&*stream, &welcome)?;
-            bulk.add_lane(stream)
-        };
+        let further = Arc::clone(self);
         match &self.secure {
-            _ if !encrypted => greet(stream),
-            Some(secure) => secure.accept_lane(stream, greet),
+            _ if !encrypted => then(&further, stream),
+            Some(secure) => secure.accept_lane(stream, move |stream| then(&further, stream)),
             None => Err(io::Error::other("the session's connections are not encrypted")),
         }
+    }
+
+    fn add_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Option<Point>) -> io::Result<()> {
+        self.open(connection, encrypted, move |further, stream| {
+            let Some(point) = point else {
+                // It fits into the empty socket buffer, so this does not wait for the client.
+                write_all(&*stream, &further.welcome.encode())?;
+                return further.bulk.add_lane(stream);
+            };
+            further.bulk.resume_lane(stream, point, |received| further.answer(Point { received, ..point }))
+        })
+    }
+
+    /// The client's commands go on over that connection.
+    fn resume(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Point) -> io::Result<()> {
+        self.open(connection, encrypted, move |further, stream| further.go_on(stream, point))
+    }
+
+    fn go_on(&self, stream: Arc<dyn Stream>, point: Point) -> io::Result<()> {
+        let connection = self.replier.connection();
+        // One after the other: each replaces the one before.
+        let _replacing = connection.replacing();
+        let Some(taken) = connection.replace(point.attempt) else {
+            // It is closed, which says enough.
+            return Ok(());
+        };
+        tracing::info!(commands = taken, "the session goes on over a new connection");
+        if let Err(error) = self.replier.resume(stream, point.received, self.answer(Point { received: taken, ..point }))
+        {
+            tracing::warn!(%error, "the session ends: its client cannot have received what it says");
+            exit(BROKEN)
+        }
+        // The main thread may be in a driver call that ends only when the client has heard of something.
+        let replier = self.replier.clone();
+        spawn("resume", move || drop(replier.flush()))
     }
 }

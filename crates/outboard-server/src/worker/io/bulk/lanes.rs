@@ -1,25 +1,23 @@
 //! The lanes and their threads: one that reads and one that writes for each.
+//!
+//! A lane outlives its connection if the client can go on with another: what was sent is kept until the client has it, and sent again first of
+//! all. What was received in part is received once more, into the same place.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_session::chunks::ChunkError;
-use outboard_transport::lane::{read_header, write_frame};
-use outboard_transport::{Stream, read_exact};
+use outboard_transport::lane::read_numbered;
+use outboard_transport::{Stream, read_exact, write_all};
+use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_LANES;
 
-use super::table::{Begin, Parked};
+use super::lane::{Frame, Lane, Writing};
+use super::table::{Begin, Came, Parked};
 use super::{Chunk, Inner, Out, lock};
 use crate::meter::{self, Direction, Way};
-
-/// One connection for bulk data.
-pub(super) struct Lane {
-    stream: Arc<dyn Stream>,
-    /// Held by the one thread that writes.
-    write: Mutex<()>,
-}
 
 /// How long bytes wait on their lane for the command that announces them, before they are parked.
 const EARLY: Duration = Duration::from_millis(1);
@@ -27,9 +25,42 @@ const EARLY: Duration = Duration::from_millis(1);
 /// A chunk of up to this size is written by the thread that has it, in bytes.
 const SMALL: u32 = 128 << 10;
 
-/// Takes a lane into use.
+/// Takes a lane into use that ends with its connection.
 pub(super) fn start(inner: &Arc<Inner>, stream: Arc<dyn Stream>) -> io::Result<()> {
-    let lane = Arc::new(Lane { stream, write: Mutex::new(()) });
+    start_threads(inner, Lane::new(stream, None))
+}
+
+/// Takes a lane into use, or goes on with one over another connection. `welcome` is told how many frames have been received, and returns what
+/// the client is told.
+pub(super) fn resume(
+    inner: &Arc<Inner>,
+    stream: Arc<dyn Stream>,
+    point: Point,
+    welcome: impl FnOnce(u64) -> Vec<u8>,
+) -> io::Result<()> {
+    let known = inner.lanes().iter().find(|lane| lane.number == Some(point.lane)).map(Arc::clone);
+    let Some(lane) = known else {
+        if point.lane as usize >= MAX_LANES || point.received > 0 {
+            return Err(invalid("the client goes on with a lane that there never was"));
+        }
+        // It fits into the empty socket buffer, so this does not wait for the client.
+        write_all(&*stream, &welcome(0))?;
+        return start_threads(inner, Lane::new(stream, Some(point)));
+    };
+    if !lane.stop(point.attempt)? {
+        return Ok(());
+    }
+    let gone = lane.go_on(stream, point.received, welcome)?;
+    for frame in gone {
+        frame.has_come();
+    }
+    drop(lock(&inner.out));
+    inner.work.ring_all();
+    Ok(())
+}
+
+fn start_threads(inner: &Arc<Inner>, lane: Lane) -> io::Result<()> {
+    let lane = Arc::new(lane);
     let number = {
         let mut lanes = inner.lanes.write().unwrap_or_else(PoisonError::into_inner);
         if lanes.len() >= MAX_LANES {
@@ -40,13 +71,26 @@ pub(super) fn start(inner: &Arc<Inner>, stream: Arc<dyn Stream>) -> io::Result<(
     };
     let spawn = |name: &str| std::thread::Builder::new().name(format!("lane-{name}-{number}"));
     let (reader, lane_in) = (Arc::clone(inner), Arc::clone(&lane));
-    spawn("in").spawn(move || end_with(reader.read(&lane_in)))?;
+    spawn("in").spawn(move || {
+        loop {
+            let (stream, epoch) = lane_in.current();
+            let result = reader.read(&lane_in, &*stream);
+            end_with(result);
+            // What a writer of this lane was told of is another's now.
+            lane_in.down(&*stream);
+            reader.wake_writers();
+            drop(stream);
+            if !lane_in.wait_for_another(epoch) {
+                return;
+            }
+        }
+    })?;
     let writer = Arc::clone(inner);
     spawn("out").spawn(move || end_with(writer.write(&lane)))?;
     Ok(())
 }
 
-/// A lane that fails ends the session: its copies could never be completed.
+/// What a lane's end means.
 fn end_with(result: io::Result<()>) {
     match result {
         Ok(()) => {}
@@ -54,63 +98,76 @@ fn end_with(result: io::Result<()>) {
             tracing::warn!(%error, "the session ends: a lane carries nonsense");
             super::super::exit(super::super::BROKEN);
         }
-        // The client is going; the command connection says so too.
-        Err(error) => tracing::debug!(%error, "a lane ends"),
+        // The client is going, and the command connection says so too; or it comes back.
+        Err(error) => tracing::debug!(%error, "a lane's connection ends"),
     }
 }
 
-fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+pub(super) fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl Inner {
-    /// Reads what the client sends on one lane, until it is closed.
-    fn read(&self, lane: &Lane) -> io::Result<()> {
-        let stream = &*lane.stream;
+    /// Reads what the client sends on one lane, until its connection ends.
+    fn read(&self, lane: &Lane, stream: &dyn Stream) -> io::Result<()> {
+        let mut heard = None;
         loop {
             let mut since = None;
-            let header = read_header(stream, || since.get_or_insert_with(Instant::now).elapsed() < self.spin)?;
+            let look = || since.get_or_insert_with(Instant::now).elapsed() < self.spin;
+            let (header, received) = read_numbered(stream, look)?;
+            if lane.number.is_some() && heard.replace(received) != Some(received) {
+                lane.acknowledged(received)?;
+            }
             if let Some(pace) = &self.pace {
                 pace.read(header.len as usize);
             }
-            match header.kind {
-                LaneKind::Chunk => {}
-                LaneKind::Answer => {
-                    self.take_answer(stream, &header)?;
-                    continue;
-                }
+            let placed = match header.kind {
+                LaneKind::Chunk => self.take_chunk(stream, &header)?,
+                LaneKind::Answer => self.take_answer(stream, &header)?,
+                LaneKind::Acknowledge if lane.number.is_some() => continue,
                 _ => return Err(invalid("only chunks and answers come from a client")),
-            }
+            };
             meter::page().moved(Direction::In, Way::Lanes, header.len.into());
-            self.wait_for_announcement(header.transfer);
-            let begin = lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
-            match begin {
-                Begin::Into(sink) => {
-                    let slot = sink.slot(header.index, header.len);
-                    // SAFETY: the sink promises that the slot of a granted chunk is valid for writes of its length
-                    // and unused until `filled`; the table has checked that the chunk is granted and new.
-                    let bytes = unsafe { std::slice::from_raw_parts_mut(slot, header.len as usize) };
-                    read_exact(stream, bytes)?;
-                    sink.filled(header.index);
-                    self.finish(header.transfer);
-                }
-                Begin::ThrowAway => {
-                    throw_away(stream, header.len as usize)?;
-                    self.finish(header.transfer);
-                }
-                Begin::Unknown => self.park(stream, &header)?,
+            lane.has_received(header.len);
+            if placed {
+                self.finish(header.transfer);
             }
+            lane.settle(|| self.wake_writers());
         }
     }
 
-    /// Reads the answer to a request.
-    fn take_answer(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<()> {
-        let request = self.requests.answered(header.transfer, header.len as usize);
-        let request = request.ok_or_else(|| invalid("an answer came that nobody asked for, or a longer one"))?;
-        let mut body = vec![0; header.len as usize];
+    /// Reads a chunk to where it belongs; whether that is known. If it does not come whole, it is as if it had not begun to come.
+    fn take_chunk(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
+        self.wait_for_announcement(header.transfer);
+        let begin = lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
+        let come = match begin {
+            Begin::Into(sink) => {
+                let slot = sink.slot(header.index, header.len);
+                // SAFETY: the sink promises that the slot of a granted chunk is valid for writes of its length
+                // and unused until `filled`; the table has checked that the chunk is granted and new.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(slot, header.len as usize) };
+                read_exact(stream, bytes).map(|()| sink.filled(header.index))
+            }
+            Begin::ThrowAway => throw_away(stream, header.len as usize),
+            Begin::Unknown => return self.park(stream, header),
+        };
+        if come.is_err() {
+            lock(&self.table).broke_off(header.transfer, header.index);
+        }
+        come.map(|()| true)
+    }
+
+    /// Reads the answer to a request. No chunk has come with it.
+    fn take_answer(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
+        let nobody = || invalid("an answer came that nobody asked for, or a longer one");
+        let len = header.len as usize;
+        if !self.requests.expects(header.transfer, len) {
+            return Err(nobody());
+        }
+        let mut body = vec![0; len];
         read_exact(stream, &mut body)?;
-        request.deliver(header.index, body);
-        Ok(())
+        self.requests.answered(header.transfer, len).ok_or_else(nobody)?.deliver(header.index, body);
+        Ok(false)
     }
 
     /// Gives the command that announces the transfer a moment to be dispatched.
@@ -127,61 +184,97 @@ impl Inner {
     }
 
     fn finish(&self, transfer: u64) {
-        if lock(&self.table).finish(transfer) {
-            self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 1, len: 0 });
+        let came = lock(&self.table).finish(transfer);
+        match came {
+            Came::Some => return,
+            Came::AllThrownAway => self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 1, len: 0 }),
+            Came::All => {}
+        }
+        // The client may wait until it need not keep the bytes any longer.
+        for lane in self.lanes().iter() {
+            lane.owe();
+            lane.settle(|| self.wake_writers());
         }
     }
 
-    fn park(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<()> {
+    /// Reads a chunk that is early. Whether it is not early any more, and where it belongs.
+    fn park(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
         if !lock(&self.table).reserve_parking(header.len as usize) {
             return Err(invalid("more bytes came before their commands than may"));
         }
         let mut bytes = vec![0; header.len as usize];
-        read_exact(stream, &mut bytes)?;
+        if let Err(error) = read_exact(stream, &mut bytes) {
+            lock(&self.table).unreserve_parking(header.len as usize);
+            return Err(error);
+        }
         let chunk = Parked { transfer: header.transfer, index: header.index, bytes };
         let announced = lock(&self.table).park(chunk);
         match announced {
-            Some(chunk) => self.place_parked(&chunk).map_err(invalid),
-            None => Ok(()),
+            Some(chunk) => self.put_parked(&chunk).map(|()| true).map_err(invalid),
+            None => Ok(false),
         }
     }
 
     /// Copies a chunk that was parked to where it belongs.
     pub(super) fn place_parked(&self, chunk: &Parked) -> Result<(), ChunkError> {
+        self.put_parked(chunk)?;
+        self.finish(chunk.transfer);
+        Ok(())
+    }
+
+    fn put_parked(&self, chunk: &Parked) -> Result<(), ChunkError> {
         let len = chunk.bytes.len() as u32;
         let begin = lock(&self.table).begin(chunk.transfer, chunk.index, len)?;
         if let Begin::Into(sink) = begin {
             let slot = sink.slot(chunk.index, len);
-            // SAFETY: as in `read`: the slot is valid for `len` bytes; parked bytes are elsewhere.
+            // SAFETY: as in `take_chunk`: the slot is valid for `len` bytes; parked bytes are elsewhere.
             unsafe { std::ptr::copy_nonoverlapping(chunk.bytes.as_ptr(), slot, chunk.bytes.len()) };
             sink.filled(chunk.index);
         }
-        self.finish(chunk.transfer);
         Ok(())
     }
 
     /// Writes what there is to write, on one lane.
     fn write(&self, lane: &Lane) -> io::Result<()> {
         loop {
-            let look = |out: &mut Out| (!out.control.is_empty() || !out.chunks.is_empty()).then_some(());
+            let look = |out: &mut Out| {
+                let any = !out.control.is_empty() || !out.chunks.is_empty();
+                (lane.needs_its_writer() || any && lane.is_up()).then_some(())
+            };
             drop(self.work.wait(&self.out, self.spin, look));
             let mut writing = lock(&lane.write);
-            let mut out = lock(&self.out);
-            if let Some(header) = out.control.pop_front() {
+            if lane.needs_its_writer() {
+                lane.catch_up(&mut writing);
+            } else if lane.is_up() {
+                let mut out = lock(&self.out);
+                let next = out.control.pop_front().map(Frame::control);
+                let next = next.or_else(|| out.chunks.pop_front().map(Frame::from));
                 drop(out);
-                write_frame(&*lane.stream, &header, &[])?;
-            } else if let Some(chunk) = out.chunks.pop_front() {
-                drop(out);
-                if let Some(pace) = &self.pace {
-                    // What has no bytes goes on meanwhile.
-                    drop(writing);
-                    pace.write(chunk.header.len as usize);
-                    writing = lock(&lane.write);
+                if let Some(frame) = next {
+                    if let Some(pace) = self.pace.as_ref().filter(|_| frame.bytes_long() > 0) {
+                        // What has no bytes goes on meanwhile.
+                        drop(writing);
+                        pace.write(frame.bytes_long());
+                        writing = lock(&lane.write);
+                    }
+                    lane.put(&mut writing, frame)?;
                 }
-                lane.carry(chunk)?;
             }
             drop(writing);
+            lane.settle(|| self.wake_writers());
         }
+    }
+
+    /// Those that wait for something to write look again.
+    fn wake_writers(&self) {
+        drop(lock(&self.out));
+        self.work.ring_all();
+    }
+
+    /// Something has been added to what is to be written.
+    pub(super) fn tell_a_writer(&self) {
+        // The one that is told may have no connection.
+        if self.lanes().iter().all(|lane| lane.is_up()) { self.work.ring_one() } else { self.work.ring_all() }
     }
 
     /// Writes a small chunk in this thread, on the first lane that is free: waking another thread would take longer.
@@ -190,50 +283,39 @@ impl Inner {
         if chunk.header.len > SMALL || self.pace.is_some() {
             return Some(chunk);
         }
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((lane, _writing)) = lanes.iter().find_map(|lane| Some((lane, lane.try_write()?))) else {
+        let lanes = self.lanes();
+        let Some((lane, mut writing)) = lanes.iter().find_map(|lane| Some((lane, lane.try_write()?))) else {
             return Some(chunk);
         };
-        // A broken lane is noticed by its reader, and ends the session.
-        let _ = lane.carry(chunk);
+        self.put(lane, &mut writing, chunk.into());
+        drop(writing);
+        lane.settle(|| self.wake_writers());
         None
+    }
+
+    fn put(&self, lane: &Lane, writing: &mut MutexGuard<'_, Writing>, frame: Frame) {
+        // A broken lane is noticed by its reader, which ends the session unless it can be replaced.
+        let _ = lane.put(writing, frame);
     }
 
     /// Sends a frame without bytes: at once if any lane is free, otherwise before the next chunk.
     pub(super) fn say(&self, header: LaneHeader) {
         lock(&self.out).control.push_back(header);
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        let lanes = self.lanes();
         for lane in lanes.iter() {
-            let Some(_writing) = lane.try_write() else { continue };
+            let Some(mut writing) = lane.try_write() else { continue };
             loop {
-                let Some(header) = lock(&self.out).control.pop_front() else { return };
-                // A broken lane is noticed by its reader.
-                let _ = write_frame(&*lane.stream, &header, &[]);
+                let Some(header) = lock(&self.out).control.pop_front() else {
+                    drop(writing);
+                    lane.settle(|| self.wake_writers());
+                    return;
+                };
+                self.put(lane, &mut writing, Frame::control(header));
             }
         }
+        drop(lanes);
         // All are busy: their writers look again when done. Unless one was between two frames just now.
-        self.work.ring_one();
-    }
-}
-
-impl Lane {
-    /// The right to write, if nobody has it.
-    fn try_write(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.write.try_lock() {
-            Ok(writing) => Some(writing),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// Writes a chunk; the caller has the right to.
-    fn carry(&self, chunk: Chunk) -> io::Result<()> {
-        // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent` is called.
-        let bytes = unsafe { std::slice::from_raw_parts(chunk.from, chunk.header.len as usize) };
-        write_frame(&*self.stream, &chunk.header, bytes)?;
-        meter::page().moved(Direction::Out, Way::Lanes, chunk.header.len.into());
-        (chunk.sent)();
-        Ok(())
+        self.tell_a_writer();
     }
 }
 

@@ -4,21 +4,23 @@
 //! early wait a moment for their command, and are then parked in ordinary memory, so that they hold up nothing behind
 //! them on their lane: what is behind them may be what the dispatcher waits for.
 
+mod lane;
 mod lanes;
 mod table;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
 use outboard_transport::{Bell, SpinLimits, Stream};
+use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::Requests;
 use super::pace::Pace;
-use lanes::Lane;
+use lane::Lane;
 use table::Table;
 
 /// Where the chunks of an incoming transfer go.
@@ -27,7 +29,7 @@ use table::Table;
 /// For every chunk whose index has been granted, [`slot`](Self::slot) must return memory that is valid for writes of
 /// `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is called with the same index.
 pub unsafe trait Sink: Send + Sync {
-    /// Where chunk `index`, of `len` bytes, is to go. Called once for each chunk, in any order, from any thread.
+    /// Where chunk `index`, of `len` bytes, is to go. Called in any order, from any thread, and again if a chunk has not come whole.
     fn slot(&self, index: u32, len: u32) -> *mut u8;
 
     /// The chunk is there.
@@ -84,6 +86,12 @@ impl std::fmt::Debug for Bulk {
     }
 }
 
+impl Inner {
+    fn lanes(&self) -> RwLockReadGuard<'_, Vec<Arc<Lane>>> {
+        self.lanes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Bulk {
     pub(super) fn new(pace: Option<Arc<Pace>>) -> Bulk {
         let inner = Inner {
@@ -107,6 +115,24 @@ impl Bulk {
     /// Takes one more lane into use.
     pub(super) fn add_lane(&self, stream: Arc<dyn Stream>) -> io::Result<()> {
         lanes::start(&self.inner, stream)
+    }
+
+    /// Takes a lane into use that goes on where an earlier connection stopped, or that may go on over a later one. `welcome` is told how many
+    /// frames have been received, and returns what the client is told.
+    pub(super) fn resume_lane(
+        &self,
+        stream: Arc<dyn Stream>,
+        point: Point,
+        welcome: impl FnOnce(u64) -> Vec<u8>,
+    ) -> io::Result<()> {
+        lanes::resume(&self.inner, stream, point, welcome)
+    }
+
+    /// Ends lanes whose peer no longer answers. To be called every few seconds.
+    pub(super) fn check_lanes(&self) {
+        for lane in self.inner.lanes().iter() {
+            lane.check();
+        }
     }
 
     /// The session's requests to its client.
@@ -151,8 +177,8 @@ impl Bulk {
         self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: (!well).into(), len: 0 });
     }
 
-    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they have
-    /// been read, in this thread if the chunk is small and a lane is free, else in a lane's.
+    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they are needed no longer, in whatever
+    /// thread: when the client has them or, if a lost lane ends the session, when they have been read.
     ///
     /// # Safety
     /// The bytes must stay valid for reads until `sent` is called.
@@ -168,7 +194,7 @@ impl Bulk {
         let chunk = Chunk { header, from, sent: Box::new(sent) };
         if let Some(chunk) = self.inner.write_small(chunk) {
             lock(&self.inner.out).chunks.push_back(chunk);
-            self.inner.work.ring_one();
+            self.inner.tell_a_writer();
         }
     }
 

@@ -40,6 +40,14 @@ pub(super) enum Begin {
     ThrowAway,
 }
 
+/// How much of a transfer has come.
+pub(super) enum Came {
+    Some,
+    All,
+    /// And nobody wanted it.
+    AllThrownAway,
+}
+
 impl Table {
     /// A transfer is announced; its chunks that were early come back.
     pub(super) fn announce(
@@ -82,17 +90,24 @@ impl Table {
         Ok(incoming.sink.as_ref().map_or(Begin::ThrowAway, |sink| Begin::Into(Arc::clone(sink))))
     }
 
-    /// A chunk has come whole. Whether that ends a transfer whose bytes are thrown away.
-    pub(super) fn finish(&mut self, transfer: u64) -> bool {
-        let Some(incoming) = self.incoming.get_mut(&transfer) else { return false };
+    /// A chunk that began will not come whole over this connection.
+    pub(super) fn broke_off(&mut self, transfer: u64, index: u32) {
+        if let Some(incoming) = self.incoming.get_mut(&transfer) {
+            incoming.expected.broke_off(index);
+        }
+    }
+
+    /// A chunk has come whole. What that makes of its transfer.
+    pub(super) fn finish(&mut self, transfer: u64) -> Came {
+        let Some(incoming) = self.incoming.get_mut(&transfer) else { return Came::Some };
         if !incoming.expected.finish() {
-            return false;
+            return Came::Some;
         }
-        let thrown_away = self.incoming.remove(&transfer).is_some_and(|incoming| incoming.sink.is_none());
-        if thrown_away {
+        if self.incoming.remove(&transfer).is_some_and(|incoming| incoming.sink.is_none()) {
             self.release(transfer);
+            return Came::AllThrownAway;
         }
-        thrown_away
+        Came::All
     }
 
     /// Makes room to park a chunk, unless the client sends more than it may.
@@ -102,6 +117,11 @@ impl Table {
         }
         self.parked_bytes += len;
         true
+    }
+
+    /// A chunk for which room was made will not come.
+    pub(super) fn unreserve_parking(&mut self, len: usize) {
+        self.parked_bytes -= len;
     }
 
     /// Parks a chunk for which room was made; hands it back if its transfer has been announced meanwhile.

@@ -1,0 +1,79 @@
+//! Further connections of a session: lanes, and those that take the place of lost ones.
+
+use std::time::{Duration, Instant};
+
+use outboard_transport::Transport;
+use outboard_wire::DecodeError;
+use outboard_wire::handshake::resume::{Point, RESUME, Terms};
+use outboard_wire::handshake::{HandshakeError, Hello, Purpose, Welcome};
+
+use super::bulk::Dial;
+use super::connect::{Secured, join};
+use super::connection::{ATTEMPT, Resume};
+use super::{Config, ConnectError};
+
+/// What makes a lane of the session that `welcome` opened.
+pub(super) fn dial<T: Transport + 'static>(
+    transport: T,
+    address: &str,
+    hello: &Hello,
+    welcome: &Welcome,
+    secured: Option<Secured>,
+    config: &Config,
+) -> Dial {
+    let purpose = Purpose::Lane { session: welcome.session, key: welcome.key };
+    let mut hello = Hello { purpose, ..hello.clone() };
+    hello.more.remove(RESUME);
+    let (address, timeout) = (address.to_owned(), config.timeout);
+    Box::new(move |point| {
+        let mut hello = hello.clone();
+        if let Some(point) = point {
+            hello.more.set(RESUME, &point);
+        }
+        // If the link can go on after a loss, many attempts in little time are better than one.
+        let timeout = if point.is_some() { timeout.min(ATTEMPT) } else { timeout };
+        let unreachable = |error| ConnectError::Unreachable { address: address.clone(), error };
+        let stream = transport.connect(&address, timeout).map_err(unreachable)?;
+        let deadline = Instant::now() + 5 * timeout;
+        let (stream, welcome) = join(stream, &address, &hello, secured.as_ref(), deadline)?;
+        let answer = welcome.more.get(RESUME).ok().flatten();
+        if point.is_some() && answer.is_none() {
+            return Err(says_nothing(&address));
+        }
+        Ok((stream, answer))
+    })
+}
+
+/// A server that goes on with a client must say where it is.
+fn says_nothing(address: &str) -> ConnectError {
+    let error = DecodeError::Invalid { what: "answer to a client that is back", value: 0 };
+    ConnectError::Handshake { address: address.to_owned(), error: HandshakeError::Malformed(error) }
+}
+
+/// What takes the session that `welcome` opened up again, if the server lets it.
+pub(super) fn resume<T: Transport + 'static>(
+    transport: T,
+    address: &str,
+    hello: &Hello,
+    welcome: &Welcome,
+    secured: Option<Secured>,
+    shares_memory: bool,
+) -> Option<Resume> {
+    // A peer in this machine's memory cannot be cut off.
+    let terms: Terms = welcome.more.get(RESUME).ok().flatten().filter(|_| !shares_memory)?;
+    let wish: Terms = hello.more.get(RESUME).ok().flatten()?;
+    let purpose = Purpose::Resume { session: welcome.session, key: welcome.key };
+    let (hello, address) = (Hello { purpose, ..hello.clone() }, address.to_owned());
+    let again = move |point: Point, timeout: Duration| {
+        let mut hello = hello.clone();
+        hello.more.set(RESUME, &point);
+        let unreachable = |error| ConnectError::Unreachable { address: address.clone(), error };
+        let stream = transport.connect(&address, timeout).map_err(unreachable)?;
+        // The worker answers at once, but the server may have much to do.
+        let deadline = Instant::now() + 5 * timeout;
+        let (stream, welcome) = join(stream, &address, &hello, secured.as_ref(), deadline)?;
+        let point = welcome.more.get(RESUME).ok().flatten().ok_or_else(|| says_nothing(&address))?;
+        Ok((stream, point))
+    };
+    Some(Resume { again: Box::new(again), grace: terms.grace.min(wish.grace) })
+}

@@ -1,0 +1,237 @@
+//! One lane: its connection of the moment, what was sent over it and what it owes the worker.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use outboard_session::retained::Retained;
+use outboard_transport::lane::write_numbered;
+use outboard_transport::{Interest, Stream};
+use outboard_wire::handshake::resume::Point;
+use outboard_wire::lane::{LaneHeader, LaneKind};
+
+use super::super::connection::descriptor;
+use super::super::shared::{lock, try_lock};
+use super::table::Job;
+
+/// One connection for bulk data, and those that take its place.
+#[derive(Debug)]
+pub(super) struct Lane {
+    stream: Mutex<Arc<dyn Stream>>,
+    /// Its descriptor, for forked children.
+    descriptor: AtomicI32,
+    /// Held by the one thread that writes.
+    pub(super) write: Mutex<Writing>,
+    /// Whether its connection is up, as far as known.
+    up: AtomicBool,
+    /// Whether frames are to be sent again before all others.
+    again: AtomicBool,
+    kept: Mutex<Retained<(LaneHeader, Body)>>,
+    /// Whether it can go on over another connection.
+    resumable: bool,
+    attempts: AtomicU64,
+    /// Frames received, and how many of them the worker was told of.
+    received: AtomicU64,
+    told: AtomicU64,
+    /// Bytes received since then.
+    untold: AtomicU64,
+    /// Whether the worker is to be told without waiting for a frame that goes anyway.
+    owes: AtomicBool,
+}
+
+/// What the thread that writes has.
+#[derive(Debug)]
+pub(super) struct Writing {
+    stream: Arc<dyn Stream>,
+    /// Room to pack rows in.
+    pub(super) scratch: Vec<u8>,
+}
+
+/// A frame's bytes, for as long as it may have to be sent again.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Owned(Arc<[u8]>),
+    /// In the program's memory, unless the upload has ended.
+    Job(Job),
+}
+
+/// The worker is told of what was received after so many bytes or frames.
+const TELL_BYTES: u64 = 1 << 20;
+const TELL_FRAMES: u64 = 16;
+
+impl Lane {
+    pub(super) fn new(stream: Arc<dyn Stream>, attempts: u64, resumable: bool) -> Lane {
+        Lane {
+            descriptor: AtomicI32::new(descriptor(&*stream)),
+            write: Mutex::new(Writing { stream: Arc::clone(&stream), scratch: Vec::new() }),
+            stream: Mutex::new(stream),
+            up: AtomicBool::new(true),
+            again: AtomicBool::new(false),
+            kept: Mutex::default(),
+            resumable,
+            attempts: AtomicU64::new(attempts),
+            received: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
+            owes: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn stream(&self) -> Arc<dyn Stream> {
+        Arc::clone(&lock(&self.stream))
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection; its threads find out.
+    pub(super) fn down(&self) {
+        self.up.store(false, Ordering::Release);
+        // It may be shut down already.
+        let _ = self.stream().shutdown();
+    }
+
+    /// Ends the connection if its peer no longer answers.
+    pub(super) fn check(&self) {
+        if self.is_up() && self.stream().check_peer().is_err() {
+            self.down();
+        }
+    }
+
+    /// In a forked child: lets go of the connection. Takes no locks.
+    pub(super) fn abandon(&self) {
+        // The child has no one to tell of an error.
+        let _ = outboard_transport::abandon(self.descriptor.load(Ordering::Acquire));
+    }
+
+    /// How far this side has come, for one more attempt to connect. Nothing is read meanwhile.
+    pub(super) fn next_attempt(&self) -> Point {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        Point { lane: 0, attempt, received: self.received.load(Ordering::Acquire) }
+    }
+
+    /// Goes on over another connection, with a worker that has received `received` frames. Returns those it has.
+    pub(super) fn go_on(&self, stream: Arc<dyn Stream>, received: u64) -> io::Result<Vec<Body>> {
+        let mut writing = lock(&self.write);
+        let mut kept = lock(&self.kept);
+        let gone =
+            kept.resume(received).ok_or_else(|| io::Error::other("the server says that it has what was not sent"))?;
+        let gone = gone.map(|(_, body)| body).collect();
+        self.again.store(kept.has_again(), Ordering::Release);
+        drop(kept);
+        self.note_told(self.received.load(Ordering::Acquire));
+        writing.stream = Arc::clone(&stream);
+        // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
+        self.descriptor.store(descriptor(&*stream), Ordering::Release);
+        *lock(&self.stream) = stream;
+        self.up.store(true, Ordering::Release);
+        Ok(gone)
+    }
+
+    /// The right to write, if nobody has it and nothing goes first.
+    pub(super) fn try_write(&self) -> Option<MutexGuard<'_, Writing>> {
+        if !self.is_up() {
+            return None;
+        }
+        let writing = try_lock(&self.write)?;
+        (self.is_up() && !self.again.load(Ordering::Acquire)).then_some(writing)
+    }
+
+    /// Whether there is something that only the lane's own writer does, as it may take long.
+    pub(super) fn needs_its_writer(&self) -> bool {
+        self.is_up() && (self.again.load(Ordering::Acquire) || self.owes())
+    }
+
+    /// Keeps a frame. Whether it is to be written now; otherwise it is sent when the lane goes on.
+    pub(super) fn put(&self, header: &LaneHeader, body: Body) -> bool {
+        let mut kept = lock(&self.kept);
+        kept.push((*header, body));
+        let now = !kept.has_again() && self.is_up();
+        if !now {
+            self.again.store(true, Ordering::Release);
+        }
+        now
+    }
+
+    /// The next frame to send again.
+    pub(super) fn next_again(&self) -> Option<(LaneHeader, Body)> {
+        lock(&self.kept).next_again().cloned()
+    }
+
+    /// All has been sent again that was to be, or the connection is gone.
+    pub(super) fn caught_up(&self, writing: &mut Writing) {
+        if !self.is_up() {
+            return;
+        }
+        self.again.store(lock(&self.kept).has_again(), Ordering::Release);
+        if self.owes() {
+            self.acknowledge(writing);
+        }
+    }
+
+    /// Writes a frame. If that fails, the lane is down, and its reader sees to it.
+    pub(super) fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
+        let received = self.received.load(Ordering::SeqCst);
+        self.note_told(received);
+        let received = if self.resumable { received } else { 0 };
+        if write_numbered(&*writing.stream, header, received, bytes).is_err() {
+            self.up.store(false, Ordering::Release);
+            let _ = writing.stream.shutdown();
+        }
+    }
+
+    fn acknowledge(&self, writing: &mut Writing) {
+        self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
+    }
+
+    fn note_told(&self, received: u64) {
+        self.owes.store(false, Ordering::SeqCst);
+        self.untold.store(0, Ordering::Relaxed);
+        self.told.store(received, Ordering::Relaxed);
+    }
+
+    /// The worker has received so many frames: the low half of the number. Returns what it has.
+    pub(super) fn acknowledged(&self, low: u32) -> io::Result<Vec<Body>> {
+        let mut kept = lock(&self.kept);
+        let gone = kept.acknowledged(low);
+        let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "what was not sent was acknowledged");
+        Ok(gone.ok_or_else(nonsense)?.map(|(_, body)| body).collect())
+    }
+
+    /// A frame with so many bytes has been received.
+    pub(super) fn has_received(&self, bytes: u32) {
+        let received = self.received.fetch_add(1, Ordering::SeqCst) + 1;
+        let untold = self.untold.fetch_add(bytes.into(), Ordering::Relaxed) + u64::from(bytes);
+        if untold >= TELL_BYTES || received - self.told.load(Ordering::Relaxed).min(received) >= TELL_FRAMES {
+            self.owe();
+        }
+    }
+
+    /// The worker is to be told at once what has been received, if anything is new.
+    pub(super) fn owe(&self) {
+        if self.resumable && self.received.load(Ordering::SeqCst) > self.told.load(Ordering::Relaxed) {
+            self.owes.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.owes.load(Ordering::SeqCst)
+    }
+
+    /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes. Whoever gives the right to write back calls this:
+    /// what was owed meanwhile is told by nobody else.
+    pub(super) fn settle(&self, wake: impl Fn()) {
+        while self.owes() {
+            let Some(mut writing) = self.try_write() else { return };
+            // A reader must not wait for a peer that may wait for this reader.
+            let ready = writing.stream.wait(Interest::WRITE, None, Some(Duration::ZERO));
+            if !ready.is_ok_and(|ready| ready.write) {
+                drop(writing);
+                return wake();
+            }
+            self.acknowledge(&mut writing);
+        }
+    }
+}
