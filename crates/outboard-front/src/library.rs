@@ -427,7 +427,11 @@ pub(crate) unsafe fn cuKernelGetAttribute<D: Driver>(
     dev: CUdevice,
 ) -> Result<()> {
     let (device, _) = crate::state::device(dev)?;
-    let function = kernel(handle)?.on_device::<D>(device)?;
+    let function = match context::current() {
+        // Mostly so, and then this thread has it at hand.
+        Ok(here) if here.context.device == device => in_context::<D>(handle as u64, &here)?,
+        _ => kernel(handle)?.on_device::<D>(device)?,
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.attribute(attribute)?) }
 }

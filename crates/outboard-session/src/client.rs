@@ -1,5 +1,7 @@
 //! The client's halves: commands out, replies and notices in.
 
+use std::mem::MaybeUninit;
+
 use outboard_wire::Writer;
 use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
 use rustc_hash::FxHashMap;
@@ -88,6 +90,12 @@ impl Outgoing {
     #[inline]
     pub fn pending_bytes(&self) -> usize {
         self.window.pending_bytes()
+    }
+
+    /// Memory that the next command will be encoded into, if it fits there.
+    #[inline]
+    pub fn room(&mut self) -> &[MaybeUninit<u8>] {
+        self.window.room()
     }
 
     /// Number of the last command.

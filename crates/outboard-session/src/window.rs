@@ -1,6 +1,7 @@
 //! Frames on their way out: numbered, batched, and kept until the other side has taken them over.
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 
 use outboard_wire::Writer;
 use outboard_wire::limits::MAX_FRAME;
@@ -103,6 +104,11 @@ impl Window {
     #[inline]
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending.len()
+    }
+
+    #[inline]
+    pub(crate) fn room(&mut self) -> &[MaybeUninit<u8>] {
+        self.pending.room()
     }
 
     pub(crate) fn last(&self) -> u64 {

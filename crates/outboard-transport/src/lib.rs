@@ -100,6 +100,11 @@ pub trait Stream: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether much more can be written now for certain, if that is known without asking the system.
+    fn has_room(&self) -> bool {
+        false
+    }
+
     /// What this stream can do beyond moving bytes.
     fn capabilities(&self) -> Capabilities;
 

@@ -320,6 +320,12 @@ impl Stream for ShmStream {
         self.socket.abandon()
     }
 
+    fn has_room(&self) -> bool {
+        let reader = &self.sides(self.out.ring).reader;
+        let room = self.sides(self.out.ring).room(*self.out.lock(), RING);
+        !self.is_over(reader) && room.is_ok_and(|room| room >= ROOM)
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { descriptor: true, shares_memory: true, striping: false, quick: true }
     }

@@ -14,8 +14,10 @@ pub struct Spin {
     end: Option<Instant>,
 }
 
-/// Where a look costs nanoseconds, so many are made between two that offer the processor to others: together about two microseconds.
-const QUICK_TURNS: u32 = 32;
+/// Between two looks that offer the processor to others, which takes as long as a look at a socket, so many are made where a look costs nanoseconds, and
+/// so many where it is a system call: together two or three microseconds.
+const QUICK_TURNS: u32 = 64;
+const TURNS: u32 = 4;
 
 impl Spin {
     /// Spins for so long on that stream.
@@ -39,7 +41,7 @@ impl Spin {
             return false;
         }
         self.turns = self.turns.wrapping_add(1);
-        if self.quick && !self.turns.is_multiple_of(QUICK_TURNS) {
+        if !self.turns.is_multiple_of(if self.quick { QUICK_TURNS } else { TURNS }) {
             std::hint::spin_loop();
             return true;
         }

@@ -111,6 +111,12 @@ impl Writer {
         self.buffer.reserve(bytes);
     }
 
+    /// What is there for more without another allocation.
+    #[inline]
+    pub fn room(&mut self) -> &[core::mem::MaybeUninit<u8>] {
+        self.buffer.spare_capacity_mut()
+    }
+
     /// Overwrites the four bytes at `at` (written before) with `value`.
     ///
     /// # Panics

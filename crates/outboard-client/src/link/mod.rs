@@ -31,6 +31,7 @@ pub(crate) mod thread;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use outboard_front::profile;
 use outboard_transport::{Memory, Stream, Transport};
@@ -150,10 +151,11 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits are worth spinning for. Whether it was seen; then
+    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits are worth spinning for, but not longer than `most`.
+    /// Whether it was seen; then
     /// everything has been taken in that the worker had said by then.
-    pub fn look_for(&self, sign: impl Fn() -> bool) -> bool {
-        profile::waited(|| self.shared.look_for(sign))
+    pub fn look_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
+        profile::waited(|| self.shared.look_for(sign, most))
     }
 
     /// Sends everything posted so far, without waiting for any reply.

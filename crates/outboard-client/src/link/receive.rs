@@ -8,6 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use outboard_session::client::Event;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
@@ -101,11 +102,11 @@ impl Shared {
     }
 
     /// As of [`Link::look_for`](super::Link::look_for).
-    pub(super) fn look_for(&self, sign: impl Fn() -> bool) -> bool {
+    pub(super) fn look_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
         if self.flush().is_err() {
             return false;
         }
-        let mut spin = Spin::when(self.quick, self.patience.window());
+        let mut spin = Spin::when(self.quick, self.patience.window().min(most));
         while !sign() {
             if self.is_lost() || !spin.again() {
                 return false;

@@ -21,7 +21,7 @@ const FULL: usize = 16 << 10;
 const LOOK: Duration = Duration::from_micros(1);
 /// Least time between two batches, unless they are full: the worker takes as long for one launch, and each batch that leaves gets in the way of who
 /// posts the next commands.
-const GAP: Duration = Duration::from_micros(3);
+pub(super) const GAP: Duration = Duration::from_micros(3);
 /// The share of a burst's age for which a command may be held back.
 const SHARE: u32 = 32;
 /// No command is held back for longer.

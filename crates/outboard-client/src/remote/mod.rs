@@ -354,7 +354,7 @@ impl Backend for Remote {
                     unsafe { core::ptr::copy_nonoverlapping(slot.bytes() as *const u8, dst, bytes as usize) };
                     return Ok(());
                 }
-                return self.unseen(plain());
+                return self.unseen(plain);
             }
             return plain();
         }
@@ -410,8 +410,7 @@ impl Backend for Remote {
                 return Ok(());
             }
             let message = msg::StreamSynchronize { stream: name };
-            let waited = self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, name, seq));
-            self.unseen(waited)
+            self.unseen(|| self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, name, seq)))
         })
     }
 

@@ -9,8 +9,9 @@
 //! copies that are under way. Failures of posted commands are told before the device gets to the number, and are read when it has.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, Result, Stream};
 use outboard_wire::messages as msg;
@@ -27,6 +28,9 @@ const SLOT: usize = NUMBER + SMALL as usize;
 /// The first waits of a process are made as any other: a program that makes few does without the memory.
 const FIRST: u32 = 16;
 
+/// Longer waits are made as any other: the worker, which has nothing to do meanwhile, would fall asleep, and be late for what comes next.
+const LONG: Duration = Duration::from_micros(400);
+
 /// There is no memory yet, or there is not to be any. Else its address.
 const NONE: u64 = 0;
 const NEVER: u64 = 1;
@@ -36,6 +40,8 @@ pub(super) struct Seen {
     base: AtomicU64,
     ctx: AtomicU32,
     waits: AtomicU32,
+    /// The last wait was a long one.
+    long: AtomicBool,
     making: Mutex<()>,
 }
 
@@ -89,7 +95,13 @@ impl Slot {
 
 impl Seen {
     pub(super) const fn new() -> Seen {
-        Seen { base: AtomicU64::new(NONE), ctx: AtomicU32::new(0), waits: AtomicU32::new(0), making: Mutex::new(()) }
+        Seen {
+            base: AtomicU64::new(NONE),
+            ctx: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
+            long: AtomicBool::new(false),
+            making: Mutex::new(()),
+        }
     }
 
     /// From now on an answer of the worker's says more than the device can.
@@ -114,8 +126,16 @@ impl Seen {
                 self.begin(remote, ctx);
                 None
             }
+            _ if self.long.load(Ordering::Relaxed) => None,
             base if self.ctx.load(Ordering::Relaxed) == ctx.0 => Some(Slot(base + (own()? * SLOT) as u64)),
             _ => None,
+        }
+    }
+
+    fn took(&self, begun: Instant) {
+        let long = begun.elapsed() > LONG;
+        if self.long.load(Ordering::Relaxed) != long {
+            self.long.store(long, Ordering::Relaxed);
         }
     }
 
@@ -158,22 +178,30 @@ impl Remote {
             return Ok(None);
         }
         let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
+        let begun = Instant::now();
         before(slot)?;
         // Nobody else writes there: the device has come to what was queued before, or this is not reached again.
         let number = slot.number().load(Ordering::Relaxed).wrapping_add(1);
         let stream = wire(stream);
         let write = msg::StreamWriteValue { stream, address: slot.0, value: number.into(), wide: false, flags: 0 };
         let seq = session.post_numbered(ctx, &write)?;
-        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number) {
+        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number, LONG) {
             return Ok(None);
         }
+        self.seen.took(begun);
         session.wait_for_nothing()?;
         session.progress().stream_done(ctx, stream, seq);
         Ok(Some(slot))
     }
 
-    /// What a wait has come to that was made behind [`Remote::seen`]: if it failed, the device may never get to the number, or do so later.
-    pub(super) fn unseen<T>(&self, outcome: Result<T>) -> Result<T> {
+    /// Makes a wait behind [`Remote::seen`] as any other. If it fails, the device may never get to the number, or do so later.
+    pub(super) fn unseen<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.seen.base.load(Ordering::Relaxed) <= NEVER {
+            return wait();
+        }
+        let begun = Instant::now();
+        let outcome = wait();
+        self.seen.took(begun);
         if outcome.is_err() {
             self.seen.never();
         }
