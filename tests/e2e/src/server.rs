@@ -166,8 +166,13 @@ impl Server {
 
     /// The one worker; waits for it.
     pub fn only_worker(&self) -> u32 {
-        assert!(within(Duration::from_secs(20), || self.workers().len() == 1), "one worker, not {:?}", self.workers());
-        self.workers()[0]
+        let mut seen = Vec::new();
+        let one = within(Duration::from_secs(20), || {
+            seen = self.workers();
+            seen.len() == 1
+        });
+        assert!(one, "one worker, not {seen:?}");
+        seen[0]
     }
 
     /// Its log so far, one JSON object a line.

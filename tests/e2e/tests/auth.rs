@@ -152,6 +152,8 @@ fn a_token_that_is_revoked_ends_its_sessions() {
     let server = strict(&state, &[]);
     let endless = Program::new("endless").arg("4").env("OUTBOARD_TLS_FINGERPRINT", &fingerprint);
     let mut running = endless.env("OUTBOARD_TOKEN", &token).start_through(&server);
+    // The worker before that is the one of `outboard run`, which only asks.
+    running.wait_for_line("running");
     server.only_worker();
     assert!(!running.has_ended());
     assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
