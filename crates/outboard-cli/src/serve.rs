@@ -264,7 +264,7 @@ mod tests {
         assert!(flags.len() >= 3, "{flags:?}");
         for flag in flags {
             let with = |time: u64| serve.clone().try_get_matches_from(["serve".to_owned(), format!("--{flag}={time}")]);
-            assert!(with(MOST_SECONDS).is_ok() && with(u64::MAX).is_err(), "--{flag}");
+            assert!(with(60).is_ok() && with(u64::MAX).is_err() && with(MOST_SECONDS + 1).is_err(), "--{flag}");
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     records: Option<PathBuf>,
     /// For how many seconds a session whose server is gone waits for the next one; for ever, or as long as its client is there, unless told
     /// otherwise.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     outlive: Option<u64>,
     /// Only say whether the server could start with these settings. A server that is to become another release runs that with this.
     #[arg(long, hide = true)]
