@@ -133,7 +133,9 @@ fn wrong_expired_and_revoked_tokens_are_refused_in_the_same_words() {
     expect_code(&devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint)]), "OB0401");
     // The operator learns it all.
     let log = server.log();
-    for reason in ["\"state\":\"revoked\"", "\"state\":\"expired\"", "not known"] {
+    for reason in
+        ["\"state\":\"revoked\"", "\"state\":\"expired\"", "not known", "\"code\":\"OB0402\"", "\"code\":\"OB0401\""]
+    {
         assert!(log.contains(reason), "{reason}: {log}");
     }
     let listed = said(&outboard(&["token", "list", "--json", "--state", &state], &[]));

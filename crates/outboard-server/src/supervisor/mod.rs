@@ -548,9 +548,10 @@ fn too_many() -> Refusal {
 /// Looks after one new connection, in a task of its own.
 fn accept(supervisor: &std::rc::Rc<Supervisor>, newcomer: impl Newcomer, peer: Peer) {
     let Some(seat) = supervisor.hellos.enter(peer.origin()) else {
-        tracing::warn!(%peer, "refused: too many clients are connecting");
+        let refusal = too_many();
+        tracing::warn!(%peer, code = %refusal.error(), "refused: too many clients are connecting");
         // Whether it fits into the empty socket buffer or not, nobody waits for it.
-        let _ = newcomer.write_now(&too_many().encode(VERSION));
+        let _ = newcomer.write_now(&refusal.encode(VERSION));
         return;
     };
     let supervisor = std::rc::Rc::clone(supervisor);

@@ -58,8 +58,13 @@ impl Newcomer for Unknown {
         };
         match accepted {
             Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, seat, deadline).await,
-            Ok(Err(error)) => tracing::info!(%peer, %error, "refused: no encrypted connection came about"),
-            Err(_) => tracing::info!(%peer, "refused: the client took too long to encrypt its connection"),
+            Ok(Err(error)) => {
+                tracing::info!(%peer, code = %Code::ServerNotTrusted, %error, "refused: no encrypted connection came about");
+            }
+            Err(_) => {
+                let code = RefusalCode::BadHello.error();
+                tracing::info!(%peer, %code, "refused: the client took too long to encrypt its connection");
+            }
         }
     }
 }
