@@ -42,7 +42,23 @@ static void order(unsigned* memory) {
     CHECK(cudaStreamDestroy(heeding));
 }
 
+// What a program that knows its device is told before there is a context: multiprocessors that can be split.
+static void divide() {
+    CHECK_DRIVER(DRIVER(cuInit)(0));
+    CUdevice device;
+    CHECK_DRIVER(DRIVER(cuDeviceGet)(&device, 0));
+    int multiprocessors = 0;
+    CHECK_DRIVER(DRIVER(cuDeviceGetAttribute)(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+    CUdevResource all, group;
+    CHECK_DRIVER(DRIVER(cuDeviceGetDevResource)(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    EXPECT(all.sm.smCount == static_cast<unsigned>(multiprocessors) && all.sm.minSmPartitionSize >= 1);
+    unsigned groups = 1, least = all.sm.minSmPartitionSize;
+    CHECK_DRIVER(DRIVER(cuDevSmResourceSplitByCount)(&group, &groups, &all, nullptr, 0, least));
+    EXPECT(groups == 1 && group.sm.smCount >= least && group.sm.smCount <= all.sm.smCount);
+}
+
 int main(int count, char** args) {
+    divide();
     unsigned* memory;
     CHECK(cudaMalloc(&memory, BLOCKS * sizeof(unsigned)));
     cudaDeviceProp prop;

@@ -42,32 +42,40 @@ fn field(share: &Share, at: usize) -> u32 {
     share[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Multiprocessors of a device, from one on.
-fn share(device: u32, first: u32, count: u32) -> Share {
+fn shared(fields: impl IntoIterator<Item = (usize, u32)>) -> Share {
     let mut share = [0; size_of::<Share>()];
-    for (at, value) in
-        [(KIND, MULTIPROCESSORS), (DEVICE, device), (FIRST, first), (COUNT, count), (LEAST, 1), (ALIGNMENT, 1)]
-    {
+    for (at, value) in fields {
         share[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
     share
+}
+
+/// A part of a device's multiprocessors, from one on. As with NVIDIA's driver, it cannot be split: only what a green context made of it has can.
+fn part(device: u32, first: u32, count: u32) -> Share {
+    shared([(KIND, MULTIPROCESSORS), (DEVICE, device), (FIRST, first), (COUNT, count)])
+}
+
+/// Multiprocessors of a device, or of a green context, from one on.
+fn share(device: u32, first: u32, count: u32) -> Share {
+    let fields = [(KIND, MULTIPROCESSORS), (DEVICE, device), (FIRST, first), (COUNT, count)];
+    shared(fields.into_iter().chain([(LEAST, 1), (ALIGNMENT, 1)]))
 }
 
 fn split(request: &SplitRequest<'_>) -> Result<Split> {
     let (device, first, total) =
         (field(request.input, DEVICE), field(request.input, FIRST), field(request.input, COUNT));
     let size = request.least.max(1);
-    if size > total || request.flags > 3 {
+    if size > total || request.flags > 3 || field(request.input, LEAST) == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let most = total / size;
     let count = request.groups.map_or(most, |groups| groups.min(most));
     let groups = match request.groups {
-        Some(_) => (0..count).map(|index| share(device, first + index * size, size)).collect(),
+        Some(_) => (0..count).map(|index| part(device, first + index * size, size)).collect(),
         None => Vec::new(),
     };
     let left = count * size;
-    let remaining = request.remaining.then(|| share(device, first + left, total - left));
+    let remaining = request.remaining.then(|| part(device, first + left, total - left));
     Ok(Split { count, groups, remaining })
 }
 
@@ -125,7 +133,9 @@ impl GreenContexts for Cpu {
             None => self.device_resource(0, kind),
             Some(green) => {
                 let greens = self.shares.greens.lock();
-                greens.get(&green).map(|green| green.share).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+                let green = greens.get(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+                let [device, first, count] = [DEVICE, FIRST, COUNT].map(|at| field(&green.share, at));
+                Ok(share(device, first, count))
             }
         }
     }
@@ -221,9 +231,13 @@ mod tests {
     #[test]
     fn splits_are_disjoint_and_leave_the_rest() {
         let whole = share(0, 0, 8);
-        let split = split(&request(&whole, Some(2), 3)).unwrap();
-        assert_eq!(split.groups, [share(0, 0, 3), share(0, 3, 3)]);
-        assert_eq!((split.count, split.remaining), (2, Some(share(0, 6, 2))));
+        let halves = split(&request(&whole, Some(2), 3)).unwrap();
+        assert_eq!(halves.groups, [part(0, 0, 3), part(0, 3, 3)]);
+        assert_eq!((halves.count, halves.remaining), (2, Some(part(0, 6, 2))));
+        assert!(
+            split(&request(&halves.groups[0], Some(1), 1)).is_err(),
+            "only what a green context has can be split again"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The part of a device's multiprocessors that a session has: a green context stands in for each of its contexts, so that whatever the session
 //! queues, in whatever stream, runs there.
 
-use outboard_abi::{CUcontext, CUdevResource, CUdevResourceType, CUresult};
+use outboard_abi::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx_st, CUresult};
 use outboard_driver::{Table, call};
 
 use super::objects::Handle;
@@ -15,6 +15,8 @@ const DEFAULT_STREAM: u32 = 1;
 pub(super) struct Portion {
     pub(super) resource: CUdevResource,
     pub(super) count: u32,
+    /// A green context with these, for a session that asks for them before it has a context.
+    pub(super) stand_in: Option<Handle<CUgreenCtx_st>>,
 }
 
 fn count(resource: &CUdevResource) -> u32 {
@@ -45,7 +47,7 @@ pub(super) fn cut(table: &Table, device: i32, percent: u8, seat: u64) -> Result<
         let groups = split(table, &whole, least)?;
         if count(&groups[0]) <= allowed || least == 1 {
             let resource = groups[(seat % groups.len() as u64) as usize];
-            return Ok(Portion { resource, count: count(&resource) });
+            return Ok(Portion { resource, count: count(&resource), stand_in: None });
         }
         least -= 1;
     }

@@ -1,6 +1,6 @@
 //! Shares of a device, and green contexts with such a share.
 
-use outboard_abi::{CUdevResource, CUdevResourceType, CUevent, CUresult};
+use outboard_abi::{CUdevResource, CUdevResourceType, CUevent, CUgreenCtx_st, CUresult};
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
@@ -15,12 +15,33 @@ impl Worker {
     fn device_share(&mut self, m: &DeviceResource) -> Result<Bytes, CUresult> {
         let device = self.device_of(m.device)?;
         let mut resource = partitions::empty();
-        if let Some(portion) = self.portions.get(&device).filter(|_| m.kind == MULTIPROCESSORS) {
+        if m.kind == MULTIPROCESSORS && self.portions.contains_key(&device) {
             // To the session, it is the device.
-            return self.partitions.hand_out(&portion.resource);
+            let green = self.stand_in(device)?;
+            call!(self.table, cuGreenCtxGetDevResource(green.get(), &raw mut resource, CUdevResourceType(m.kind)))?;
+            return self.partitions.hand_out(&resource);
         }
         call!(self.table, cuDeviceGetDevResource(device, &raw mut resource, CUdevResourceType(m.kind)))?;
         self.partitions.hand_out(&resource)
+    }
+
+    /// A green context with all that the session has of a device. Only what it tells of itself can be split further, unlike what it was made of.
+    fn stand_in(&mut self, device: i32) -> Result<Handle<CUgreenCtx_st>, CUresult> {
+        let open = self.objects.contexts.values().find(|context| context.device == device);
+        if let Some(green) = open.and_then(|context| context.green) {
+            return Ok(green);
+        }
+        let portion = self.portions.get_mut(&device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        if let Some(green) = portion.stand_in {
+            return Ok(green);
+        }
+        // Whoever asks before there is a context will make one of what is told.
+        let mut primary = core::ptr::null_mut();
+        call!(self.table, cuDevicePrimaryCtxRetain(&raw mut primary, device))?;
+        let green = portion.open(self.table, device).inspect_err(|_| {
+            let _ = call!(self.table, cuDevicePrimaryCtxRelease_v2(device));
+        })?;
+        Ok(*portion.stand_in.insert(green.context))
     }
 
     fn context_share(&mut self, m: &ContextResource) -> Result<Bytes, CUresult> {
