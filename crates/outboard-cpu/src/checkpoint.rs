@@ -64,6 +64,7 @@ fn serve(listener: &UnixListener) {
         }
         let mut question = [0; 5];
         let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
         if stream.read_exact(&mut question).is_ok() {
             let limit = u32::from_le_bytes([question[1], question[2], question[3], question[4]]);
             let (status, value) = state.change(question[0], Duration::from_millis(limit.into()));
@@ -136,6 +137,7 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(PATIENCE));
     let mut question = [action; 5];
     question[1..].copy_from_slice(&limit.to_le_bytes());
     let mut answer = [0; 8];
@@ -181,5 +183,26 @@ impl outboard_front::Driver for Cpu {
             }
             (_, Err(error)) => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever came first has the name; only the process itself is asked.
+    #[test]
+    fn somebody_else_at_a_process_name_is_not_asked() {
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let impostor = UnixListener::bind_addr(&address(other.id()).unwrap()).unwrap();
+        let outcome = ask(other.id().cast_signed(), STATE, 0);
+        assert_eq!(outcome, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        let (mut stream, _) = impostor.accept().unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        assert!(heard.is_empty(), "it has not heard the question");
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(ask(-1, STATE, 0), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
 }

@@ -8,6 +8,7 @@ mod count;
 mod lane;
 mod lanes;
 mod place;
+mod reading;
 mod table;
 mod transfer;
 mod tuner;

@@ -8,6 +8,7 @@
 mod arrival;
 pub mod bulk;
 mod connection;
+mod dispatch;
 mod ending;
 mod gate;
 mod home;
@@ -22,11 +23,9 @@ mod watch;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use outboard_session::server::Incoming;
-use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLimits, Stream, tcp, write_all};
-use outboard_wire::frame::CommandHeader;
+use outboard_transport::{tcp, write_all};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
@@ -34,7 +33,8 @@ use crate::control::{self, ToSupervisor};
 use crate::meter;
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
-use connection::{Connection, Current, End, Next};
+use connection::Connection;
+use dispatch::dispatch;
 use ending::Ending;
 
 pub use crate::control::{Start, Warm};
@@ -93,20 +93,8 @@ impl Again {
     }
 }
 
-/// The dispatcher never spins for longer than this for the next command: then the client does something else.
-const LONGEST_IDLE_SPIN: Duration = Duration::from_millis(1);
-/// After so many looks at the device, it is the client's turn again, where that is a system call.
-const LOOKS: u32 = 4;
 /// In nanoseconds.
 const TIMER_SLACK: u64 = 1000;
-/// Replies of this many bytes are written even if more calls are at hand.
-const ENOUGH_REPLIES: usize = 64 << 10;
-/// A client is told how far its commands were taken over after this many, or so many bytes, if no reply told it.
-const ACKNOWLEDGE_AFTER: u64 = 16 << 10;
-const ACKNOWLEDGE_BYTES: usize = 256 << 10;
-/// How often the dispatcher looks after its waits while there is no connection.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// Exit codes, for the supervisor's log.
 const SERVED: i32 = 0;
 const REFUSED: i32 = 3;
@@ -270,182 +258,6 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             Ok(BROKEN)
         }
     }
-}
-
-/// Hands commands to the handler until the client is gone.
-fn dispatch(connection: &Connection, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
-    let limits = SpinLimits::from_env();
-    let patience = Patience::new(limits.least, limits.most.min(LONGEST_IDLE_SPIN));
-    let gate = replier.registry().gate();
-    let mut incoming = Incoming::new();
-    let mut current = connection.current();
-    loop {
-        let error = match converse(connection, &current, &mut incoming, replier, handler, &patience) {
-            Ok(()) => io::ErrorKind::UnexpectedEof.into(),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-            Err(error) => error,
-        };
-        connection.lose(current.epoch, End::of(&error));
-        loop {
-            match connection.next(current.epoch, LOOK) {
-                Next::NotYet => {
-                    if handler.look() == Again::Never
-                        && let Some(gate) = gate
-                    {
-                        gate.leave();
-                    }
-                }
-                Next::Over if is_an_end(&error) => return Ok(()),
-                Next::Over => return Err(error),
-                Next::Connected { current: next, told } => {
-                    incoming.resume(told);
-                    current = next;
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// Whether an error of a connection only says that the client is gone. One that was killed with replies unread resets the connection.
-fn is_an_end(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
-}
-
-/// Hands commands to the handler until the connection ends.
-fn converse(
-    connection: &Connection,
-    current: &Current,
-    incoming: &mut Incoming,
-    replier: &Replier,
-    handler: &mut impl Handler,
-    patience: &Patience,
-) -> io::Result<()> {
-    // Through memory that both share no bytes travel.
-    let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
-    let gate = replier.registry().gate();
-    let mut unacknowledged = 0;
-    // Whether the handler has been given anything since it was told that there is no more. A session that goes on may be suspended still.
-    let mut busy = current.epoch == 0;
-    loop {
-        while let Some(command) = incoming.next_command().map_err(invalid)? {
-            busy = true;
-            if !connection.take(command.seq, current.epoch) {
-                return Ok(());
-            }
-            if let Some(pace) = pace {
-                pace.note_read(CommandHeader::SIZE + command.payload.len());
-            }
-            replier.taken(command.seq);
-            handler.command(command, replier);
-            handler.look();
-            let more_calls =
-                || incoming.peek().is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0);
-            if replier.pending() && (replier.pending_bytes() >= ENOUGH_REPLIES || !more_calls()) {
-                handler.answering();
-                replier.flush()?;
-            }
-        }
-        replier.received(incoming.acknowledged()).map_err(invalid)?;
-        if incoming.is_leaving() {
-            connection.leave();
-        }
-        let commands = if unacknowledged >= ACKNOWLEDGE_BYTES { 1 } else { ACKNOWLEDGE_AFTER };
-        if replier.acknowledge_after(commands) {
-            unacknowledged = 0;
-        }
-        replier.flush()?;
-        if busy {
-            handler.drained();
-            busy = false;
-        }
-        // What the handler said meanwhile must not wait for the next command.
-        replier.flush()?;
-        if let Some(pace) = pace {
-            pace.catch_up();
-        }
-        let look = || {
-            let again = handler.look();
-            if let Some(gate) = gate.filter(|_| again == Again::Never) {
-                gate.leave();
-            }
-            (again, replier.flush())
-        };
-        unacknowledged += read(&*current.stream, incoming, patience, look)?;
-        if let Some(gate) = gate {
-            gate.enter(|| replier.registry().wake());
-        }
-    }
-}
-
-/// Reads what the client sent, waiting for something; how much it was. Meanwhile `look`, as often as it wants to be called.
-fn read(
-    stream: &dyn Stream,
-    incoming: &mut Incoming,
-    patience: &Patience,
-    mut look: impl FnMut() -> (Again, io::Result<()>),
-) -> io::Result<usize> {
-    let window = patience.window();
-    let mut spin = Spin::new(stream, window);
-    // Since when it has slept instead of spinning, and when the peer was last checked meanwhile.
-    let mut slow: Option<(Instant, Instant)> = None;
-    let mut before = Again::Never;
-    // To ask a socket takes longer than to ask the device.
-    let looks = if stream.capabilities().quick { 1 } else { LOOKS };
-    loop {
-        match stream.read(incoming.buffer().room()) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                meter::page().heard(count);
-                incoming.buffer().filled(count);
-                if let Some((since, _)) = slow {
-                    patience.waited(window + since.elapsed());
-                }
-                return Ok(count);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        let mut looks = looks;
-        let (again, written) = loop {
-            let (again, written) = look();
-            looks -= 1;
-            if looks == 0 || again != Again::Now || written.is_err() {
-                break (again, written);
-            }
-        };
-        written?;
-        if again == Again::Never && matches!(before, Again::After(_)) {
-            // Who has got an answer goes on.
-            slow = None;
-            spin.restart();
-        }
-        before = again;
-        if again == Again::Now {
-            // What is waited for ends soon, or is soon looked at less often; then the client has its say.
-            spin.restart();
-            if !spin.again() {
-                std::thread::yield_now();
-            }
-            continue;
-        }
-        if spin.again() {
-            continue;
-        }
-        let (_, checked) = slow.get_or_insert_with(|| (Instant::now(), Instant::now()));
-        let timeout = if let Again::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
-        if stream.wait(Interest::READ, None, Some(timeout))? == Readiness::default()
-            && (timeout == PEER_CHECK || checked.elapsed() >= PEER_CHECK)
-        {
-            stream.check_peer()?;
-            *checked = Instant::now();
-        }
-    }
-}
-
-fn invalid(error: outboard_session::ProtocolError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// Moves the supervisor's socket away from descriptor 0, so that nothing that reads standard input finds it.
