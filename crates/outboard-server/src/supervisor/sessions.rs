@@ -1,5 +1,7 @@
 //! The table of sessions.
 
+mod attend;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use self::attend::{Inbox, Stop};
+pub(super) use self::attend::{Unwelcome, Welcomed};
 use super::adopt::{self, Orphan};
 use super::over::{Over, no_session};
 use super::records::{Record, Records};
@@ -23,10 +27,10 @@ use super::totals::Totals;
 use super::traces::{Traces, Trail, Whose};
 use super::workers::Worker;
 use crate::board::Board;
-use crate::control::{Start, ToSupervisor, ToWorker, tags};
+use crate::control::{Start, ToWorker, tags};
 use crate::identity::Identity;
 use crate::meter::{Meter, Reading};
-use crate::trace::{Span, unix_now};
+use crate::trace::Span;
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {
@@ -133,12 +137,6 @@ pub(super) struct Heritage {
     pub(super) board: Option<OwnedFd>,
 }
 
-/// How to end a session.
-struct Stop {
-    /// What the client is told; without it, the worker is killed at once.
-    sentence: Option<String>,
-}
-
 /// A session as it stands, to be shown.
 pub(super) struct Shown<'a> {
     pub(super) session: u64,
@@ -176,22 +174,8 @@ impl Entry {
     }
 }
 
-/// The client's welcome, or why there was none.
-pub(super) type Welcomed = oneshot::Receiver<Result<(), Unwelcome>>;
-
-/// Why a client was not welcomed.
-#[derive(Debug)]
-pub(super) enum Unwelcome {
-    /// The worker says so.
-    Refused(Refusal),
-    /// The worker's process has ended, in this way.
-    Ended(String),
-}
-
 /// Connections that may be on their way to a worker.
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
-/// How long a worker has to tell its client why the session is ended.
-const END_GRACE: Duration = Duration::from_secs(2);
 /// Connections that a session may have in its life.
 const MOST_PROOFS: usize = 64 << 10;
 /// How long workers have to end by themselves when the supervisor stops.
@@ -351,7 +335,7 @@ impl Sessions {
         let table = Rc::clone(&self.table);
         tokio::task::spawn_local(async move {
             let inbox = Inbox { further: further_in, stop: stop_in, orders: orders_in };
-            look_after(worker, session, &table, inbox, welcome).await;
+            attend::look_after(worker, session, &table, inbox, welcome).await;
             table.lending.end(session);
             let ended = table.sessions.borrow_mut().remove(&session);
             if let Some(entry) = ended {
@@ -507,31 +491,6 @@ impl Sessions {
     }
 }
 
-/// Answers a worker's request.
-fn reply(worker: &Worker, session: u64, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
-    let (payload, descriptor) = found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
-    if let Err(error) = worker.send(&ToWorker::Answer { request, payload }, descriptor) {
-        tracing::warn!(session, %error, "an answer did not reach its worker");
-    }
-}
-
-/// Comes at this time, if there is one.
-async fn at(time: Option<tokio::time::Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What comes for a worker.
-struct Inbox {
-    /// Further connections, and what they are.
-    further: mpsc::Receiver<(ToWorker, OwnedFd)>,
-    stop: mpsc::Receiver<Stop>,
-    /// What comes without a connection.
-    orders: mpsc::UnboundedReceiver<ToWorker>,
-}
-
 impl Table {
     /// How long nothing has been heard of a session's client.
     fn idle(&self, session: u64) -> Option<Duration> {
@@ -556,133 +515,4 @@ impl Table {
             let _ = entry.stop.try_send(Stop { sentence: Some(sentence.to_owned()) });
         }
     }
-}
-
-/// Relays between a worker and the supervisor until the worker has ended.
-async fn look_after(
-    mut worker: Worker,
-    session: u64,
-    table: &Rc<Table>,
-    inbox: Inbox,
-    welcome: oneshot::Sender<Result<(), Unwelcome>>,
-) {
-    let started = Instant::now();
-    let Inbox { mut further, mut stop, mut orders } = inbox;
-    let mut welcome = Some(welcome);
-    let shares = &table.shares;
-    let (answers, mut answers_in) = mpsc::unbounded_channel();
-    let (mut stopped, mut why) = (false, None);
-    let mut kill_at = None;
-    let mut answer = |result: Result<(), Unwelcome>| {
-        if let Some(welcome) = welcome.take() {
-            // Whoever asked may have given up.
-            let _ = welcome.send(result);
-        }
-    };
-    // The worker's end of the socket closes with its process, so this ends when it does.
-    loop {
-        tokio::select! {
-            said = worker.receive() => match said {
-                Ok(Some((ToSupervisor::Welcomed, _))) => {
-                    tracing::debug!(session, ms = started.elapsed().as_millis() as u64, "welcomed");
-                    if let Some(entry) = table.sessions.borrow().get(&session)
-                        && entry.phase.get() == Phase::Starting
-                    {
-                        entry.phase.set(Phase::Serving);
-                        entry.welcomed.set(Some(unix_now()));
-                    }
-                    answer(Ok(()));
-                }
-                // It was still getting ready when it was given its client.
-                Ok(Some((ToSupervisor::Ready { .. }, _))) => {}
-                Ok(Some((ToSupervisor::Spans { spans, dropped, last }, _))) => {
-                    table.spans(session, spans, dropped, last);
-                }
-                Ok(Some((ToSupervisor::Unknown(number), _))) => {
-                    tracing::debug!(session, number, "a worker of another release says what this one does not know");
-                }
-                Ok(Some((ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told, _))) => {
-                    tracing::error!(session, "a worker says that its supervisor has gone");
-                }
-                Ok(Some((ToSupervisor::Failed { code, sentence }, _))) => {
-                    answer(Err(Unwelcome::Refused(Refusal { code, sentence })));
-                }
-                Ok(Some((ToSupervisor::Share { request, token, kind, payload }, descriptor))) => {
-                    let taken = shares.add(session, token, kind, payload, descriptor);
-                    reply(&worker, session, request, taken.then_some((&[], None)));
-                }
-                Ok(Some((ToSupervisor::Unshare { token }, _))) => shares.remove(session, token),
-                Ok(Some((ToSupervisor::Find { request, token, kind }, _))) => {
-                    shares.find(token, kind, |found| reply(&worker, session, request, found));
-                }
-                Ok(Some((ToSupervisor::Quiet { quiet }, _))) => table.lending.answered(session, quiet),
-                Ok(Some((ToSupervisor::Holds { device, bytes }, _))) => table.lending.holds(session, device, bytes),
-                Ok(Some((ToSupervisor::Wake, _))) => {
-                    let table = Rc::clone(table);
-                    tokio::task::spawn_local(async move {
-                        if !table.lending.wake(session, &|other| table.idle(other)).await {
-                            table.stop(session, "ended, as it was suspended and its memory could not be brought back");
-                        }
-                    });
-                }
-                Ok(Some((ToSupervisor::Room { request, device, bytes, failed }, _))) => {
-                    let (table, answer) = (Rc::clone(table), answers.clone());
-                    tokio::task::spawn_local(async move {
-                        let idle = |other| table.idle(other);
-                        let granted = table.lending.room(session, device, bytes, failed, &idle).await;
-                        let payload = granted.then(Vec::new);
-                        let _ = answer.send(ToWorker::Answer { request, payload });
-                    });
-                }
-                Ok(None) => break,
-                // It was killed with messages unread.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
-                Err(error) => {
-                    tracing::error!(session, %error, "a worker talks nonsense");
-                    worker.kill();
-                    break;
-                }
-            },
-            Some(order) = orders.recv() => {
-                if let Err(error) = worker.send(&order, None) {
-                    tracing::warn!(session, %error, "an order did not reach its worker");
-                }
-            }
-            Some(order) = answers_in.recv() => {
-                if let Err(error) = worker.send(&order, None) {
-                    tracing::warn!(session, %error, "an answer did not reach its worker");
-                }
-            }
-            Some((what, connection)) = further.recv() => {
-                if let Err(error) = worker.deliver(&what, connection.as_fd()).await {
-                    tracing::warn!(session, %error, "a connection did not reach its worker");
-                }
-            }
-            Some(Stop { sentence }) = stop.recv() => {
-                (stopped, why) = (true, sentence.clone());
-                let told = sentence.map(|sentence| worker.send(&ToWorker::End { sentence }, None).is_ok());
-                if told == Some(true) {
-                    kill_at = Some(tokio::time::Instant::now() + END_GRACE);
-                } else {
-                    worker.kill();
-                }
-            }
-            () = at(kill_at), if kill_at.is_some() => {
-                kill_at = None;
-                worker.kill();
-            }
-        }
-    }
-    // A token of a session that has ended names nothing.
-    shares.forget(session);
-    let status = worker.wait().await;
-    let seconds = started.elapsed().as_secs_f64();
-    match &status {
-        Ok(status) if status.is_success() || stopped => tracing::info!(session, seconds, "session ends"),
-        Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
-        Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
-    }
-    table.note_end(session, why, status.as_ref().is_ok_and(|status| status.is_success()));
-    let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-    answer(Err(Unwelcome::Ended(ended)));
 }

@@ -26,6 +26,7 @@ mod memops;
 mod memory;
 mod modules;
 mod objects;
+mod order;
 mod output;
 pub(crate) mod part;
 mod partitions;
@@ -103,6 +104,8 @@ pub struct Worker {
     partitions: Partitions,
     /// The parts of devices that the session may use, by ordinal, if it may not use all of them.
     portions: HashMap<i32, Portion>,
+    /// What these lack.
+    order: order::Order,
     helpers: Helpers,
     waits: Waits,
     watcher: Arc<Watcher>,
@@ -175,6 +178,7 @@ impl Worker {
             layouts: Layouts::default(),
             partitions: Partitions::default(),
             portions,
+            order: order::Order::default(),
             watcher: Watcher::new(helpers.clone()),
             helpers,
             waits: Waits::new(SpinLimits::from_env()),

@@ -26,6 +26,8 @@ pub(crate) const LATER: u16 = 2;
 pub(crate) const STUCK: u16 = 3;
 pub(crate) const PANIC: u16 = 4;
 pub(crate) const PANIC_IN_HELPER: u16 = 5;
+/// Closes its socket to the supervisor.
+pub(crate) const TURN_AWAY: u16 = 30;
 /// Takes a number into account.
 pub(crate) const COUNT: u16 = 6;
 /// Answers how many there were, their sum, and whether those of each million came in order.
@@ -90,6 +92,10 @@ impl Handler for TestHandler {
             STUCK => loop {
                 std::thread::park();
             },
+            TURN_AWAY => {
+                turn_away();
+                replier.reply(command.seq, 0, |_| ()).unwrap();
+            }
             PANIC => panic!("on purpose, in the dispatcher"),
             PANIC_IN_HELPER => {
                 std::thread::spawn(|| panic!("on purpose, in a helper"));
@@ -135,6 +141,21 @@ impl Build for TestWorker {
 pub(crate) fn worker(dies_warm: bool) -> ExitCode {
     outboard_server::logs::init_from_env();
     worker::run(&Sandbox::none(), TestWorker(dies_warm))
+}
+
+/// Shuts the one socket of this process that keeps messages apart.
+fn turn_away() {
+    use rustix::net::{Shutdown, SocketType, shutdown, sockopt::socket_type};
+    use std::os::fd::BorrowedFd;
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    for number in open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        // SAFETY: whether it is open is what is asked; it lives for the two calls only.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let listens = || rustix::net::sockopt::socket_acceptconn(descriptor).unwrap_or(false);
+        if socket_type(descriptor).is_ok_and(|kind| kind == SocketType::SEQPACKET) && !listens() {
+            shutdown(descriptor, Shutdown::Both).unwrap();
+        }
+    }
 }
 
 /// `warm` workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it stops.

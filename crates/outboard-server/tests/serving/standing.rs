@@ -30,6 +30,7 @@ scenarios! {
     a_session_waits_for_the_next_server_only_so_long
     a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later
     a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_next
+    a_worker_that_turns_from_its_server_is_ended
     a_server_becomes_another_release_and_nobody_notices
     a_server_that_cannot_become_another_release_goes_on
 }
@@ -307,6 +308,19 @@ fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_
     }
     works(&link);
     assert!(runs(worker));
+}
+
+fn a_worker_that_turns_from_its_server_is_ended() {
+    let standing = Standing::start("turned", None);
+    let (link, worker) = connect(standing.address(), vec![]).unwrap();
+    let (other, _) = connect(standing.address(), vec![]).unwrap();
+    works(&link);
+    link.call(TURN_AWAY, 0, |_| ()).unwrap();
+    // It would wait for the next server, out of reach of this one.
+    wait_until("the worker's end", || !runs(worker));
+    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    works(&other);
+    wait_until("the files of one session", || standing.files() == 2);
 }
 
 fn a_server_becomes_another_release_and_nobody_notices() {

@@ -70,6 +70,7 @@ impl Worker {
         let left = if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
         self.stop_looking();
         self.waits.forget(self.ctx);
+        self.order.forget(self.table, self.ctx);
         self.objects.contexts.remove(&self.ctx);
         self.objects.forget(self.ctx);
         self.layouts.retain(|module| self.objects.modules.get(module).is_ok());

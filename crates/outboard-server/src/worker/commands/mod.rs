@@ -71,9 +71,22 @@ impl Worker {
 
     /// The stream of that name, for work that is about to be queued in it.
     fn stream(&mut self, name: u64) -> Result<CUstream, CUresult> {
-        self.enter()?;
+        let context = self.enter()?;
         let stream = self.objects.stream(name)?;
+        if context.green.is_some() {
+            self.order.queue(self.table, self.ctx, name)?;
+        }
         self.waits.used(self.table, self.ctx, stream);
         Ok(stream)
+    }
+
+    /// The stream of that name, to see how far it is.
+    fn stream_so_far(&mut self, name: u64) -> Result<CUstream, CUresult> {
+        let context = self.enter()?;
+        // The default stream is only as far as those that it waits for.
+        if name == 0 && context.green.is_some() {
+            self.order.queue(self.table, self.ctx, name)?;
+        }
+        self.objects.stream(name)
     }
 }

@@ -16,25 +16,32 @@ use crate::generated::dispatch::StreamCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::launch;
 
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
 impl StreamCommands for Worker {
     fn stream_create(&mut self, m: StreamCreate) -> Outcome {
-        self.enter()?;
+        let context = self.enter()?;
         self.objects.streams.check_new(m.stream)?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
         self.objects.streams.insert(m.stream, self.ctx, Handle::new(stream));
+        if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
+            self.order.opened(self.ctx, m.stream, stream);
+        }
         Ok(())
     }
 
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
         self.enter()?;
         let stream = self.objects.streams.remove(m.stream)?;
+        self.order.ending(self.table, self.ctx, m.stream)?;
         self.waits.ending(self.table, self.ctx, stream.get());
         call!(self.table, cuStreamDestroy_v2(stream.get()))
     }
 
     fn stream_synchronize(&mut self, m: StreamSynchronize, answer: Answer<StreamSynchronize>) {
-        match self.enter().and_then(|_| self.objects.stream(m.stream)) {
+        match self.stream_so_far(m.stream) {
             Ok(stream) => self.wait(Wait::Stream(Handle::new(stream)), answer, |answer, outcome| {
                 answer.result(outcome.map(|()| StreamSynchronizeReply {}));
             }),
@@ -43,7 +50,7 @@ impl StreamCommands for Worker {
     }
 
     fn stream_query(&mut self, m: StreamQuery, answer: Answer<StreamQuery>) {
-        let stream = self.enter().and_then(|_| self.objects.stream(m.stream));
+        let stream = self.stream_so_far(m.stream);
         let outcome = stream.and_then(|stream| call!(self.table, cuStreamQuery(stream)));
         self.copies_told();
         answer.result(outcome.map(|()| StreamQueryReply {}));

@@ -1,0 +1,230 @@
+//! Looking after one session's worker: hearing what it says, telling it what is for it, and ending it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use outboard_wire::handshake::Refusal;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::{Phase, Table};
+use crate::control::{ToSupervisor, ToWorker};
+use crate::supervisor::workers::{Ended, Worker};
+use crate::trace::unix_now;
+
+/// How long a worker has to tell its client why the session is ended, and to end once it has turned from its supervisor.
+const END_GRACE: Duration = Duration::from_secs(2);
+
+/// The client's welcome, or why there was none.
+pub(in crate::supervisor) type Welcomed = oneshot::Receiver<Result<(), Unwelcome>>;
+
+/// Why a client was not welcomed.
+#[derive(Debug)]
+pub(in crate::supervisor) enum Unwelcome {
+    /// The worker says so.
+    Refused(Refusal),
+    /// The worker's process has ended, in this way.
+    Ended(String),
+}
+
+/// How to end a session.
+pub(super) struct Stop {
+    /// What the client is told; without it, the worker is killed at once.
+    pub(super) sentence: Option<String>,
+}
+
+/// What comes for a worker.
+pub(super) struct Inbox {
+    /// Further connections, and what they are.
+    pub(super) further: mpsc::Receiver<(ToWorker, OwnedFd)>,
+    pub(super) stop: mpsc::Receiver<Stop>,
+    /// What comes without a connection.
+    pub(super) orders: mpsc::UnboundedReceiver<ToWorker>,
+}
+
+/// Relays between a worker and the supervisor until the worker has ended.
+pub(super) async fn look_after(
+    worker: Worker,
+    session: u64,
+    table: &Rc<Table>,
+    inbox: Inbox,
+    welcome: oneshot::Sender<Result<(), Unwelcome>>,
+) {
+    let (answers, mut answers_in) = mpsc::unbounded_channel();
+    let (started, welcome) = (Instant::now(), Some(welcome));
+    let mut attendant = Attendant { worker, session, table, started, welcome, answers };
+    let Inbox { mut further, mut stop, mut orders } = inbox;
+    let (mut stopped, mut why, mut kill_at) = (false, None, None);
+    loop {
+        tokio::select! {
+            said = attendant.worker.receive() => match said {
+                Ok(Some((message, descriptor))) => attendant.hear(message, descriptor),
+                // It has ended, or turns away.
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(session, %error, "a worker talks nonsense");
+                    attendant.worker.kill();
+                    break;
+                }
+            },
+            Some(order) = orders.recv() => attendant.tell(&order),
+            Some(answer) = answers_in.recv() => attendant.tell(&answer),
+            Some((what, connection)) = further.recv() => {
+                if let Err(error) = attendant.worker.deliver(&what, connection.as_fd()).await {
+                    tracing::warn!(session, %error, "a connection did not reach its worker");
+                }
+            }
+            Some(Stop { sentence }) = stop.recv() => {
+                (stopped, why) = (true, sentence.clone());
+                let told = sentence.map(|sentence| attendant.worker.send(&ToWorker::End { sentence }, None).is_ok());
+                if told == Some(true) {
+                    // To be told again does not make it longer.
+                    kill_at.get_or_insert_with(|| tokio::time::Instant::now() + END_GRACE);
+                } else {
+                    attendant.worker.kill();
+                }
+            }
+            () = at(kill_at) => {
+                kill_at = None;
+                attendant.worker.kill();
+            }
+        }
+    }
+    // A token of a session that has ended names nothing.
+    table.shares.forget(session);
+    attendant.end(stopped, why).await;
+}
+
+/// Comes at this time, if there is one.
+async fn at(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Who looks after a worker.
+struct Attendant<'a> {
+    worker: Worker,
+    session: u64,
+    table: &'a Rc<Table>,
+    started: Instant,
+    /// Who waits to hear whether the client was welcomed.
+    welcome: Option<oneshot::Sender<Result<(), Unwelcome>>>,
+    /// The way for answers that take their time.
+    answers: mpsc::UnboundedSender<ToWorker>,
+}
+
+impl Attendant<'_> {
+    /// Acts on what the worker says.
+    fn hear(&mut self, message: ToSupervisor, descriptor: Option<OwnedFd>) {
+        let (session, table) = (self.session, self.table);
+        match message {
+            ToSupervisor::Welcomed => self.welcomed(),
+            ToSupervisor::Failed { code, sentence } => {
+                self.answer(Err(Unwelcome::Refused(Refusal { code, sentence })));
+            }
+            // It was still getting ready when it was given its client.
+            ToSupervisor::Ready { .. } => {}
+            ToSupervisor::Spans { spans, dropped, last } => table.spans(session, spans, dropped, last),
+            ToSupervisor::Share { request, token, kind, payload } => {
+                let taken = table.shares.add(session, token, kind, payload, descriptor);
+                self.reply(request, taken.then_some((&[], None)));
+            }
+            ToSupervisor::Unshare { token } => table.shares.remove(session, token),
+            ToSupervisor::Find { request, token, kind } => {
+                table.shares.find(token, kind, |found| self.reply(request, found));
+            }
+            ToSupervisor::Quiet { quiet } => table.lending.answered(session, quiet),
+            ToSupervisor::Holds { device, bytes } => table.lending.holds(session, device, bytes),
+            ToSupervisor::Wake => self.wake(),
+            ToSupervisor::Room { request, device, bytes, failed } => self.make_room(request, device, bytes, failed),
+            ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
+                tracing::error!(session, "a worker says that its supervisor has gone");
+            }
+            ToSupervisor::Unknown(number) => {
+                tracing::debug!(session, number, "a worker of another release says what this one does not know");
+            }
+        }
+    }
+
+    fn welcomed(&mut self) {
+        let ms = self.started.elapsed().as_millis() as u64;
+        tracing::debug!(session = self.session, ms, "welcomed");
+        if let Some(entry) = self.table.sessions.borrow().get(&self.session)
+            && entry.phase.get() == Phase::Starting
+        {
+            entry.phase.set(Phase::Serving);
+            entry.welcomed.set(Some(unix_now()));
+        }
+        self.answer(Ok(()));
+    }
+
+    fn answer(&mut self, result: Result<(), Unwelcome>) {
+        if let Some(welcome) = self.welcome.take() {
+            // Whoever asked may have given up.
+            let _ = welcome.send(result);
+        }
+    }
+
+    /// Answers a request.
+    fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
+        let (payload, descriptor) = found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
+        if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor) {
+            tracing::warn!(session = self.session, %error, "an answer did not reach its worker");
+        }
+    }
+
+    fn tell(&self, message: &ToWorker) {
+        if let Err(error) = self.worker.send(message, None) {
+            tracing::warn!(session = self.session, %error, "a message did not reach its worker");
+        }
+    }
+
+    /// Has the session's memory brought back.
+    fn wake(&self) {
+        let (session, table) = (self.session, Rc::clone(self.table));
+        tokio::task::spawn_local(async move {
+            if !table.lending.wake(session, &|other| table.idle(other)).await {
+                table.stop(session, "ended, as it was suspended and its memory could not be brought back");
+            }
+        });
+    }
+
+    /// Has others make room for the session, and answers when there is some or will be none.
+    fn make_room(&self, request: u64, device: u32, bytes: u64, failed: bool) {
+        let (session, table, answers) = (self.session, Rc::clone(self.table), self.answers.clone());
+        tokio::task::spawn_local(async move {
+            let idle = |other| table.idle(other);
+            let granted = table.lending.room(session, device, bytes, failed, &idle).await;
+            // The worker may have ended meanwhile.
+            let _ = answers.send(ToWorker::Answer { request, payload: granted.then(Vec::new) });
+        });
+    }
+
+    /// Waits for the worker's end, and notes it.
+    async fn end(mut self, stopped: bool, why: Option<String>) {
+        let (session, status) = (self.session, self.ended().await);
+        let seconds = self.started.elapsed().as_secs_f64();
+        match &status {
+            Ok(status) if status.is_success() || stopped => tracing::info!(session, seconds, "session ends"),
+            Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
+            Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
+        }
+        self.table.note_end(session, why, status.as_ref().is_ok_and(Ended::is_success));
+        let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        self.answer(Err(Unwelcome::Ended(ended)));
+    }
+
+    /// How the worker has ended. Its end of the socket closes with its process; one that has closed it and lives is beyond orders.
+    async fn ended(&mut self) -> io::Result<Ended> {
+        if let Ok(ended) = timeout(END_GRACE, self.worker.wait()).await {
+            return ended;
+        }
+        tracing::error!(session = self.session, "a worker has turned from its supervisor; it is killed");
+        self.worker.kill();
+        self.worker.wait().await
+    }
+}
