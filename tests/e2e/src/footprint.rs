@@ -66,12 +66,14 @@ impl History {
 }
 
 impl Growth {
-    /// What has grown by more than may be: descriptors or threads at all, memory by more than this.
+    /// What has grown by more than may be: descriptors at all, threads by more than two, as those that wait for something come and go, memory by more
+    /// than this.
     pub fn excess(&self, memory: u64) -> Option<String> {
         let Growth { early, late } = self;
-        let counts = [("descriptors", early.descriptors, late.descriptors), ("threads", early.threads, late.threads)];
-        let grown = counts.iter().find(|(_, early, late)| late > early);
-        let grown = grown.map(|(what, early, late)| format!("{what} have grown from {early} to {late}"));
+        let counts =
+            [("descriptors", early.descriptors, late.descriptors, 0), ("threads", early.threads, late.threads, 2)];
+        let grown = counts.iter().find(|(_, early, late, more)| *late > early + more);
+        let grown = grown.map(|(what, early, late, _)| format!("{what} have grown from {early} to {late}"));
         grown.or_else(|| {
             (late.memory > early.memory + memory)
                 .then(|| format!("memory has grown from {} to {} KiB", early.memory >> 10, late.memory >> 10))

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use outboard_e2e::{History, PATIENCE, Program, Running, Server, is_alive, within};
+use outboard_e2e::{Driver, History, PATIENCE, Program, Running, Server, is_alive, within};
 
 /// Without `OUTBOARD_SOAK_SECONDS`.
 const SHORT: Duration = Duration::from_secs(20);
@@ -124,7 +124,8 @@ fn nothing_grows_while_programs_come_and_go() {
     let seconds = std::env::var("OUTBOARD_SOAK_SECONDS").ok().map(|text| text.parse().expect("seconds"));
     let time = seconds.map_or(SHORT, Duration::from_secs);
     let end: PathBuf = std::env::temp_dir().join(format!("outboard-e2e-soak-{}", std::process::id()));
-    let server = Server::start_with(&["--driver", "cpu", "--warm", "1", "--session-memory", "512M"], &[]);
+    let server =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1", "--session-memory", "512M"], &[]);
     let steady = |name, program| Steady::start(name, program, &server, end.to_str().expect("a plain path"));
     let mut steady = [
         steady("over TCP", Program::new("steady")),

@@ -121,7 +121,7 @@ impl Lane {
         let gone = gone.map(|(_, body)| body).collect();
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
-        self.note_told(self.received.load(Ordering::Acquire));
+        self.tell();
         writing.stream = Arc::clone(&stream);
         // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
         self.descriptor.store(descriptor(&*stream), Ordering::Release);
@@ -173,8 +173,7 @@ impl Lane {
 
     /// Writes a frame. If that fails, the lane is down, and its reader sees to it.
     pub(super) fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
-        let received = self.received.load(Ordering::SeqCst);
-        self.note_told(received);
+        let received = self.tell();
         let received = if self.resumable { received } else { 0 };
         if write_numbered(&*writing.stream, header, received, bytes).is_err() {
             self.up.store(false, Ordering::Release);
@@ -186,10 +185,13 @@ impl Lane {
         self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
     }
 
-    fn note_told(&self, received: u64) {
+    /// How many frames have been received, for the worker to be told now. That something is owed is cleared first, so that what comes meanwhile is either told now or owed anew.
+    fn tell(&self) -> u64 {
         self.owes.store(false, Ordering::SeqCst);
-        self.untold.store(0, Ordering::Relaxed);
-        self.told.store(received, Ordering::Relaxed);
+        self.untold.store(0, Ordering::SeqCst);
+        let received = self.received.load(Ordering::SeqCst);
+        self.told.store(received, Ordering::SeqCst);
+        received
     }
 
     /// The worker has received so many frames: the low half of the number. Returns what it has.

@@ -40,8 +40,13 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
     loop {
         let mut since = None;
         let (header, received) = read_numbered(stream, || {
-            bulk.eager.load(Ordering::Relaxed)
-                && since.get_or_insert_with(Instant::now).elapsed() < shared.config.lane_spin
+            let eager = bulk.eager.load(Ordering::Relaxed);
+            if eager && since.is_none() {
+                // A worker has only so much memory for a download. If each of many lanes kept a little to itself, it could wait for that for ever.
+                lane.owe();
+                lane.settle(|| bulk.tell_all());
+            }
+            eager && since.get_or_insert_with(Instant::now).elapsed() < shared.config.lane_spin
         })?;
         if bulk.is_resumable() && heard.replace(received) != Some(received) {
             has_come(shared, lane.acknowledged(received)?);

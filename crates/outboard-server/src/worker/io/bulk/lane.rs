@@ -179,8 +179,7 @@ impl Lane {
         let gone: Vec<Frame> = kept.resume(received).ok_or_else(|| io::Error::other(nonsense))?.collect();
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
-        let own = self.received.load(Ordering::Acquire);
-        self.note_told(own);
+        let own = self.tell();
         // It fits into the empty socket buffer, so this does not wait for the client.
         write_all(&*stream, &welcome(own))?;
         writing.stream = Arc::clone(&stream);
@@ -255,8 +254,7 @@ impl Lane {
     }
 
     fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
-        let received = self.received.load(Ordering::SeqCst);
-        self.note_told(received);
+        let received = self.tell();
         if write_numbered(&*writing.stream, header, received, bytes).is_err() {
             self.down(&*writing.stream);
         } else {
@@ -268,10 +266,13 @@ impl Lane {
         self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
     }
 
-    fn note_told(&self, received: u64) {
+    /// How many frames have been received, for the client to be told now. That something is owed is cleared first, so that what comes meanwhile is either told now or owed anew.
+    fn tell(&self) -> u64 {
         self.owes.store(false, Ordering::SeqCst);
-        self.untold.store(0, Ordering::Relaxed);
-        self.told.store(received, Ordering::Relaxed);
+        self.untold.store(0, Ordering::SeqCst);
+        let received = self.received.load(Ordering::SeqCst);
+        self.told.store(received, Ordering::SeqCst);
+        received
     }
 
     /// The client has received so many frames: the low half of the number.
