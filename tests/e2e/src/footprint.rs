@@ -3,6 +3,9 @@
 use std::fs;
 use std::ops::Range;
 
+/// Threads that there may be more or fewer at any time.
+const FEW: u64 = 8;
+
 /// What a process holds at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
@@ -66,12 +69,12 @@ impl History {
 }
 
 impl Growth {
-    /// What has grown by more than may be: descriptors at all, threads by more than two, as those that wait for something come and go, memory by more
+    /// What has grown by more than may be: descriptors at all, threads by more than a few, as those that wait for something come and go, memory by more
     /// than this.
     pub fn excess(&self, memory: u64) -> Option<String> {
         let Growth { early, late } = self;
         let counts =
-            [("descriptors", early.descriptors, late.descriptors, 0), ("threads", early.threads, late.threads, 2)];
+            [("descriptors", early.descriptors, late.descriptors, 0), ("threads", early.threads, late.threads, FEW)];
         let grown = counts.iter().find(|(_, early, late, more)| *late > early + more);
         let grown = grown.map(|(what, early, late, _)| format!("{what} have grown from {early} to {late}"));
         grown.or_else(|| {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that has had nothing to do for so long ends.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A thread that has had nothing to do for so long ends. Whoever has been answered may ask again before the thread that answered is back, so that on a busy
+/// machine there is one more now and then.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps for another job's end; and shrinks when they are idle.
 #[derive(Clone)]
