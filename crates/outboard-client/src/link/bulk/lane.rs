@@ -237,3 +237,63 @@ impl Lane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use outboard_transport::pipe;
+
+    use super::*;
+
+    /// A frame comes on the thread that reads, while another one tells of those before it.
+    #[test]
+    fn word_of_a_frame_is_not_lost_between_two_who_tell_it() {
+        const ROUNDS: usize = 60_000;
+        let (ours, theirs) = pipe::pair().unwrap();
+        let lane = Lane::new(ours, 0, true);
+        let (arrived, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        // Both go on at the same moment, as those who sleep would not.
+        let meet = |turn: usize| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            let mut spins = 0;
+            while arrived.load(Ordering::SeqCst) < 2 * turn {
+                spins += 1;
+                if spins % 1000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        };
+        let lost = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut room = vec![0; 64 << 10];
+                while !over.load(Ordering::Relaxed) {
+                    let _ = theirs.wait(Interest::READ, None, Some(Duration::from_millis(5)));
+                    while theirs.read(&mut room).is_ok_and(|count| count > 0) {}
+                }
+            });
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    meet(2 * round + 1);
+                    if let Some(mut writing) = lane.try_write() {
+                        lane.acknowledge(&mut writing);
+                        drop(writing);
+                    }
+                    lane.settle(|| ());
+                    meet(2 * round + 2);
+                }
+            });
+            let mut lost = 0;
+            for round in 0..ROUNDS {
+                meet(2 * round + 1);
+                (0..round % 64).for_each(|_| std::hint::spin_loop());
+                lane.has_received(TELL_BYTES as u32);
+                lane.settle(|| ());
+                meet(2 * round + 2);
+                let told = lane.told.load(Ordering::SeqCst) == lane.received.load(Ordering::SeqCst);
+                lost += usize::from(!told && !lane.owes());
+            }
+            over.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost, 0, "frames that the worker would not be told of until the next one");
+    }
+}
