@@ -15,6 +15,7 @@ pub mod chunks;
 pub mod client;
 pub mod groups;
 pub mod ranges;
+pub mod receipts;
 pub mod retained;
 pub mod server;
 mod window;

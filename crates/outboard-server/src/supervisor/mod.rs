@@ -40,6 +40,7 @@ use outboard_wire::handshake::{Local, Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::auth::{self, AuthError, Gate, Way};
@@ -449,6 +450,17 @@ impl Doors {
                 outcome = &mut until => break outcome,
             }
         }
+    }
+}
+
+/// Waits until something is so. Whoever changes it tells all who wait.
+async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
+    loop {
+        let changed = changed.notified();
+        if is_so() {
+            break;
+        }
+        changed.await;
     }
 }
 

@@ -25,6 +25,7 @@ use super::shares::Shares;
 use super::sharing::{Lending, Place, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail, Whose};
+use super::until;
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToWorker, tags};
@@ -400,13 +401,7 @@ impl Sessions {
 
     /// Waits until there is none.
     pub(super) async fn all_gone(&self) {
-        loop {
-            let ended = self.table.ended.notified();
-            if self.len() == 0 {
-                break;
-            }
-            ended.await;
-        }
+        until(&self.table.ended, || self.len() == 0).await;
     }
 
     /// The clients of all sessions, for the log.

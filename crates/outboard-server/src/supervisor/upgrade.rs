@@ -18,6 +18,8 @@ use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::until;
+
 /// How to become another release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
@@ -63,15 +65,7 @@ impl Coming {
 
     /// Waits until there is none, but not for long.
     pub(super) async fn settle(&self) {
-        let none = async {
-            loop {
-                let changed = self.changed.notified();
-                if self.count.get() == 0 {
-                    break;
-                }
-                changed.await;
-            }
-        };
+        let none = until(&self.changed, || self.count.get() == 0);
         if timeout(SETTLE, none).await.is_err() {
             tracing::warn!(clients = self.count.get(), "clients that are still connecting are cut off");
         }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::WorkerCommand;
 use super::workers::{Order, Worker};
+use super::{WorkerCommand, until};
 use crate::control::{ToSupervisor, ToWorker, Warm as Wanted};
 use crate::logs;
 
@@ -262,15 +262,7 @@ impl Warm {
         self.stopping.set(true);
         // Their tasks end with what the table holds.
         self.waiting.borrow_mut().clear();
-        let gone = async {
-            loop {
-                let changed = self.changed.notified();
-                if self.held.get() == 0 {
-                    break;
-                }
-                changed.await;
-            }
-        };
+        let gone = until(&self.changed, || self.held.get() == 0);
         if timeout(STOP_GRACE, gone).await.is_err() {
             tracing::warn!(workers = self.held.get(), "some workers without a client did not end in time");
         }

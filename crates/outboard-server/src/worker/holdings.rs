@@ -154,10 +154,10 @@ impl Worker {
     fn ask_for_room(&mut self, device: u32, more: u64, failed: bool) -> Outcome {
         let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let registry = self.replier.as_ref().map(|replier| replier.registry());
-        let Some((registry, granted)) = registry.and_then(|registry| Some((registry, registry.granted()?))) else {
+        let Some((registry, granted)) = registry.and_then(|registry| Some((registry, registry.granted(device)?)))
+        else {
             return if failed { full } else { Ok(()) };
         };
-        let granted = granted.get(&device).copied().unwrap_or(0);
         let wanted = self.held(device).saturating_add(more);
         if !failed && wanted <= granted {
             return Ok(());
@@ -168,8 +168,8 @@ impl Worker {
 
     /// Tells the supervisor of memory that is not needed any more.
     pub(super) fn give_back_grants(&mut self) {
-        let Some(replier) = self.replier.as_ref().filter(|_| self.budget.is_changed()) else { return };
-        for (device, granted) in replier.registry().granted().into_iter().flatten() {
+        let Some(replier) = self.replier.as_ref().filter(|_| self.lends() && self.budget.is_changed()) else { return };
+        for (device, granted) in replier.registry().all_granted() {
             let held = self.held(device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
             if held < granted {
                 replier.registry().holds(device, held);

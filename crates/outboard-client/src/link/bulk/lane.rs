@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use outboard_session::receipts::Receipts;
 use outboard_session::retained::Retained;
 use outboard_transport::lane::write_numbered;
 use outboard_transport::{Interest, Stream};
@@ -31,13 +32,7 @@ pub(super) struct Lane {
     /// Whether it can go on over another connection.
     resumable: bool,
     attempts: AtomicU64,
-    /// Frames received, and how many of them the worker was told of.
-    received: AtomicU64,
-    told: AtomicU64,
-    /// Bytes received since then.
-    untold: AtomicU64,
-    /// Whether the worker is to be told without waiting for a frame that goes anyway.
-    owes: AtomicBool,
+    receipts: Receipts,
 }
 
 /// What the thread that writes has.
@@ -56,10 +51,6 @@ pub(super) enum Body {
     Job(Job),
 }
 
-/// The worker is told of what was received after so many bytes or frames.
-const TELL_BYTES: u64 = 1 << 20;
-const TELL_FRAMES: u64 = 16;
-
 impl Lane {
     pub(super) fn new(stream: Arc<dyn Stream>, attempts: u64, resumable: bool) -> Lane {
         Lane {
@@ -71,10 +62,7 @@ impl Lane {
             kept: Mutex::default(),
             resumable,
             attempts: AtomicU64::new(attempts),
-            received: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
-            owes: AtomicBool::new(false),
+            receipts: Receipts::default(),
         }
     }
 
@@ -109,7 +97,7 @@ impl Lane {
     /// How far this side has come, for one more attempt to connect. Nothing is read meanwhile.
     pub(super) fn next_attempt(&self) -> Point {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        Point { lane: 0, attempt, received: self.received.load(Ordering::Acquire) }
+        Point { lane: 0, attempt, received: self.receipts.received() }
     }
 
     /// Goes on over another connection, with a worker that has received `received` frames. Returns those it has.
@@ -121,7 +109,7 @@ impl Lane {
         let gone = gone.map(|(_, body)| body).collect();
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
-        self.tell();
+        self.receipts.tell();
         writing.stream = Arc::clone(&stream);
         // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
         self.descriptor.store(descriptor(&*stream), Ordering::Release);
@@ -173,7 +161,7 @@ impl Lane {
 
     /// Writes a frame. If that fails, the lane is down, and its reader sees to it.
     pub(super) fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
-        let received = self.tell();
+        let received = self.receipts.tell();
         let received = if self.resumable { received } else { 0 };
         if write_numbered(&*writing.stream, header, received, bytes).is_err() {
             self.up.store(false, Ordering::Release);
@@ -183,15 +171,6 @@ impl Lane {
 
     fn acknowledge(&self, writing: &mut Writing) {
         self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
-    }
-
-    /// How many frames have been received, for the worker to be told now. That something is owed is cleared first, so that what comes meanwhile is either told now or owed anew.
-    fn tell(&self) -> u64 {
-        self.owes.store(false, Ordering::SeqCst);
-        self.untold.store(0, Ordering::SeqCst);
-        let received = self.received.load(Ordering::SeqCst);
-        self.told.store(received, Ordering::SeqCst);
-        received
     }
 
     /// The worker has received so many frames: the low half of the number. Returns what it has.
@@ -204,22 +183,20 @@ impl Lane {
 
     /// A frame with so many bytes has been received.
     pub(super) fn has_received(&self, bytes: u32) {
-        let received = self.received.fetch_add(1, Ordering::SeqCst) + 1;
-        let untold = self.untold.fetch_add(bytes.into(), Ordering::Relaxed) + u64::from(bytes);
-        if untold >= TELL_BYTES || received - self.told.load(Ordering::Relaxed).min(received) >= TELL_FRAMES {
+        if self.receipts.add(bytes) {
             self.owe();
         }
     }
 
     /// The worker is to be told at once what has been received, if anything is new.
     pub(super) fn owe(&self) {
-        if self.resumable && self.received.load(Ordering::SeqCst) > self.told.load(Ordering::Relaxed) {
-            self.owes.store(true, Ordering::SeqCst);
+        if self.resumable {
+            self.receipts.owe();
         }
     }
 
     pub(super) fn owes(&self) -> bool {
-        self.owes.load(Ordering::SeqCst)
+        self.receipts.owes()
     }
 
     /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes. Whoever gives the right to write back calls this:
@@ -242,6 +219,7 @@ impl Lane {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use outboard_session::receipts::TELL_BYTES;
     use outboard_transport::pipe;
 
     use super::*;
@@ -288,7 +266,7 @@ mod tests {
                 lane.has_received(TELL_BYTES as u32);
                 lane.settle(|| ());
                 meet(2 * round + 2);
-                let told = lane.told.load(Ordering::SeqCst) == lane.received.load(Ordering::SeqCst);
+                let told = lane.receipts.all_told();
                 lost += usize::from(!told && !lane.owes());
             }
             over.store(true, Ordering::Relaxed);

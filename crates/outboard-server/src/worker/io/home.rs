@@ -1,10 +1,11 @@
 //! What becomes of a session whose supervisor has gone: its worker waits for the next one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use outboard_transport::unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
@@ -26,7 +27,7 @@ pub(super) struct Home {
 impl Home {
     /// For a worker of the supervisor at the other end of this socket. Unless it settles, it ends with it.
     pub(super) fn new(control: BorrowedFd<'_>) -> Home {
-        Home { listener: None, outlive: None, kept: Vec::new(), user: user_of(control).ok() }
+        Home { listener: None, outlive: None, kept: Vec::new(), user: unix::user(control) }
     }
 
     pub(super) fn settle(&mut self, listener: OwnedFd, outlive: Option<u64>) {
@@ -97,28 +98,11 @@ impl Home {
                 Err(error) => return Err(error.into()),
             };
             // The folder lets in nobody else anyway.
-            let user = user_of(control.as_fd()).ok();
+            let user = unix::user(&control);
             if user.is_some() && (user == self.user || user == Some(0)) {
                 return Ok(Some(control));
             }
             tracing::warn!(?user, "a user who is not the server's connected as the next server, and was turned away");
         }
     }
-}
-
-/// The user at the other end of a Unix socket.
-fn user_of(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: writes at most `length` bytes, the size of `credentials`; the descriptor is open.
-    let outcome = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut length,
-        )
-    };
-    if outcome == 0 { Ok(credentials.uid) } else { Err(io::Error::last_os_error()) }
 }

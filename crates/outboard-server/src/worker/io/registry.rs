@@ -117,9 +117,14 @@ impl Registry {
         self.gate().is_some()
     }
 
-    /// How much of each device the session may hold, by what was granted; `None` if memory is not lent.
-    pub(crate) fn granted(&self) -> Option<BTreeMap<u32, u64>> {
-        self.gate().map(|_| self.waiting().granted.clone())
+    /// How much of a device the session may hold, by what was granted; `None` if memory is not lent.
+    pub(crate) fn granted(&self, device: u32) -> Option<u64> {
+        self.gate().map(|_| self.waiting().granted.get(&device).copied().unwrap_or(0))
+    }
+
+    /// The same of all devices of which anything was granted.
+    pub(crate) fn all_granted(&self) -> Vec<(u32, u64)> {
+        self.waiting().granted.iter().map(|(device, bytes)| (*device, *bytes)).collect()
     }
 
     /// Where commands wait while the driver is suspended, if it can be.
@@ -316,6 +321,6 @@ mod tests {
             gate.open();
             inside.join().unwrap();
         });
-        assert_eq!(registry.granted().unwrap()[&1], 32);
+        assert_eq!(registry.granted(1).unwrap(), 32);
     }
 }

@@ -1,10 +1,11 @@
 //! One lane: its connection of the moment, what was sent over it and what it owes the client.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
+use outboard_session::receipts::Receipts;
 use outboard_session::retained::Retained;
 use outboard_transport::lane::{write_frame, write_numbered};
 use outboard_transport::{Interest, Stream, write_all};
@@ -29,13 +30,7 @@ pub(super) struct Lane {
     /// Whether frames are to be sent again before all others.
     again: AtomicBool,
     kept: Mutex<Retained<Frame>>,
-    /// Frames received, and how many of them the client was told of.
-    received: AtomicU64,
-    told: AtomicU64,
-    /// Bytes received since then.
-    untold: AtomicU64,
-    /// Whether the client is to be told without waiting for a frame that goes anyway.
-    owes: AtomicBool,
+    receipts: Receipts,
 }
 
 struct Reading {
@@ -61,9 +56,6 @@ pub(super) struct Frame {
 // SAFETY: as of `Chunk`.
 unsafe impl Send for Frame {}
 
-/// The client is told of what was received after so many bytes or frames.
-const TELL_BYTES: u64 = 1 << 20;
-const TELL_FRAMES: u64 = 16;
 /// How long a reader whose connection was ended may take to find out.
 const STOPPING: Duration = Duration::from_secs(5);
 
@@ -110,10 +102,7 @@ impl Lane {
             up: AtomicBool::new(true),
             again: AtomicBool::new(false),
             kept: Mutex::default(),
-            received: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
-            owes: AtomicBool::new(false),
+            receipts: Receipts::default(),
         }
     }
 
@@ -179,7 +168,7 @@ impl Lane {
         let gone: Vec<Frame> = kept.resume(received).ok_or_else(|| io::Error::other(nonsense))?.collect();
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
-        let own = self.tell();
+        let own = self.receipts.tell();
         // It fits into the empty socket buffer, so this does not wait for the client.
         write_all(&*stream, &welcome(own))?;
         writing.stream = Arc::clone(&stream);
@@ -206,7 +195,7 @@ impl Lane {
 
     /// Whether there is something that only the lane's own writer does, as it may take long.
     pub(super) fn needs_its_writer(&self) -> bool {
-        self.is_up() && (self.again.load(Ordering::Acquire) || self.owes.load(Ordering::SeqCst))
+        self.is_up() && (self.again.load(Ordering::Acquire) || self.receipts.owes())
     }
 
     /// Sends again what a new connection begins with, and tells what has been received.
@@ -223,7 +212,7 @@ impl Lane {
             }
         }
         self.again.store(false, Ordering::Release);
-        if self.owes.load(Ordering::SeqCst) {
+        if self.receipts.owes() {
             self.acknowledge(writing);
         }
     }
@@ -254,7 +243,7 @@ impl Lane {
     }
 
     fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
-        let received = self.tell();
+        let received = self.receipts.tell();
         if write_numbered(&*writing.stream, header, received, bytes).is_err() {
             self.down(&*writing.stream);
         } else {
@@ -264,15 +253,6 @@ impl Lane {
 
     fn acknowledge(&self, writing: &mut Writing) {
         self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
-    }
-
-    /// How many frames have been received, for the client to be told now. That something is owed is cleared first, so that what comes meanwhile is either told now or owed anew.
-    fn tell(&self) -> u64 {
-        self.owes.store(false, Ordering::SeqCst);
-        self.untold.store(0, Ordering::SeqCst);
-        let received = self.received.load(Ordering::SeqCst);
-        self.told.store(received, Ordering::SeqCst);
-        received
     }
 
     /// The client has received so many frames: the low half of the number.
@@ -295,24 +275,22 @@ impl Lane {
 
     /// A frame with so many bytes has been received.
     pub(super) fn has_received(&self, bytes: u32) {
-        let received = self.received.fetch_add(1, Ordering::SeqCst) + 1;
-        let untold = self.untold.fetch_add(bytes.into(), Ordering::Relaxed) + u64::from(bytes);
-        if untold >= TELL_BYTES || received - self.told.load(Ordering::Relaxed).min(received) >= TELL_FRAMES {
+        if self.receipts.add(bytes) {
             self.owe();
         }
     }
 
     /// The client is to be told at once what has been received, if anything is new.
     pub(super) fn owe(&self) {
-        if self.number.is_some() && self.received.load(Ordering::SeqCst) > self.told.load(Ordering::Relaxed) {
-            self.owes.store(true, Ordering::SeqCst);
+        if self.number.is_some() {
+            self.receipts.owe();
         }
     }
 
     /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes. Whoever gives the right to write back calls this:
     /// what was owed meanwhile is told by nobody else.
     pub(super) fn settle(&self, wake: impl Fn()) {
-        while self.owes.load(Ordering::SeqCst) {
+        while self.receipts.owes() {
             let Some(mut writing) = self.try_write() else { return };
             // A reader must not wait for a peer that may wait for this reader.
             let ready = writing.stream.wait(Interest::WRITE, None, Some(Duration::ZERO));
