@@ -178,9 +178,14 @@ impl Session {
 
     /// Frees a block that was kept.
     pub(crate) fn give_back(&self, block: &Block) {
-        let message = msg::MemoryFreeAsync { address: block.address, stream: block.stream };
         // Without a connection there is nothing to free.
-        let _ = self.post_to(block.ctx, block.stream, &message);
+        let _ = self.free_in_order(block.ctx, block.address, block.stream);
+    }
+
+    /// Has the server free stream-ordered memory.
+    pub(crate) fn free_in_order(&self, ctx: ContextId, address: u64, stream: u64) -> Result<()> {
+        self.reuse.frees(ctx, stream);
+        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
     }
 
     /// To be called before a wait for the device: what pools do not hold on to goes back with it.
