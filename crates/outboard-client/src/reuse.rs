@@ -40,6 +40,18 @@ pub(crate) struct Reuse {
     state: Mutex<State>,
     /// Whether a wait gives anything back.
     due: AtomicBool,
+    /// What the driver gives back to the system only at a wait, none of which has been made since.
+    owed: Mutex<Vec<Owed>>,
+    is_owed: AtomicBool,
+}
+
+/// What the driver gives back at a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owed {
+    /// What has been freed in a stream's order, once that stream has come to it.
+    Freed(ContextId, u64),
+    /// What a pool no longer holds on to.
+    Lowered,
 }
 
 #[derive(Debug, Default)]
@@ -232,11 +244,54 @@ impl Reuse {
         self.done(&state);
     }
 
+    /// The server is about to be told to free something in a stream's order.
+    pub(crate) fn frees(&self, ctx: ContextId, stream: u64) {
+        self.owe(Owed::Freed(ctx, stream));
+    }
+
+    fn owe(&self, what: Owed) {
+        let mut owed = self.owed();
+        if !owed.contains(&what) {
+            owed.push(what);
+        }
+        self.is_owed.store(true, Ordering::Release);
+    }
+
+    /// Whether a wait does more than wait.
+    #[inline]
+    pub(crate) fn needs_wait(&self) -> bool {
+        self.is_owed.load(Ordering::Acquire) || self.due.load(Ordering::Acquire)
+    }
+
+    /// The driver has made a wait. It was behind what was freed in the streams that have nothing left to do.
+    #[inline]
+    pub(crate) fn waited(&self, is_idle: impl Fn(ContextId, u64) -> bool) {
+        if self.is_owed.load(Ordering::Acquire) {
+            self.settle(|owed| match owed {
+                Owed::Freed(ctx, stream) => is_idle(ctx, stream),
+                Owed::Lowered => true,
+            });
+        }
+    }
+
+    fn settle(&self, is_settled: impl Fn(Owed) -> bool) {
+        let mut owed = self.owed();
+        owed.retain(|owed| !is_settled(*owed));
+        self.is_owed.store(!owed.is_empty(), Ordering::Release);
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Vec<Owed>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sets how much a pool holds on to.
     pub(crate) fn set_threshold(&self, pool: Pool, bytes: u64) {
         let mut state = self.state();
-        state.pools.entry(pool).or_default().threshold = bytes;
+        let before = std::mem::replace(&mut state.pools.entry(pool).or_default().threshold, bytes);
         self.done(&state);
+        if bytes < before {
+            self.owe(Owed::Lowered);
+        }
     }
 
     /// Gives back all of a pool.
@@ -283,6 +338,8 @@ impl Reuse {
         }
         devices.remove(&ctx.0);
         self.done(&state);
+        drop(state);
+        self.settle(|owed| matches!(owed, Owed::Freed(of, _) if of == ctx));
     }
 
     /// Gives back all of a pool, and keeps none of it any more.

@@ -158,7 +158,10 @@ impl Remote {
     ) -> Result<()> {
         self.session()?.before_wait();
         if let Some(seq) = self.learn(ctx, message, is_done)? {
-            note(self.session()?.progress(), seq);
+            let session = self.session()?;
+            let progress = session.progress();
+            note(progress, seq);
+            session.reuse().waited(|ctx, stream| progress.is_stream_idle(ctx, stream));
         }
         Ok(())
     }
@@ -272,10 +275,11 @@ impl Backend for Remote {
     }
 
     fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
-        if self.session()?.reuse().keep(ctx, wire(stream), address) {
+        let session = self.session()?;
+        if session.reuse().keep(ctx, wire(stream), address) {
             return Ok(());
         }
-        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream: wire(stream) })
+        session.free_in_order(ctx, address, wire(stream))
     }
 
     fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {

@@ -23,7 +23,6 @@ impl Remote {
         allocate: impl Fn() -> Result<u64>,
     ) -> Result<u64> {
         let session = self.session()?;
-        self.seen.never();
         let reuse = session.reuse();
         if session.link().is_alive()
             && let Some(address) = reuse.take(pool, ctx, wire(stream), bytes)

@@ -5,8 +5,8 @@
 //! a fault, the wait is made as any other.
 //!
 //! That number says that the device is done, and no more. What else comes with a worker's answer must not be missing: what kernels have printed
-//! (so this ends with the first image that can print), what pools have freed (with the first allocation in a stream's order), bytes of
-//! copies that are under way. Failures of posted commands are told before the device gets to the number, and are read when it has.
+//! (so this ends with the first image that can print), what pools give back (so it is left out while something that was freed waits for that), bytes
+//! of copies that are under way. Failures of posted commands are told before the device gets to the number, and are read when it has.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -174,7 +174,7 @@ impl Remote {
     ) -> Result<Option<Slot>> {
         let session = self.session()?;
         let link = session.link();
-        if link.memory().is_none() || session.copies_under_way() {
+        if link.memory().is_none() || session.copies_under_way() || session.reuse().needs_wait() {
             return Ok(None);
         }
         let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
@@ -189,6 +189,10 @@ impl Remote {
             return Ok(None);
         }
         self.seen.took(begun);
+        if session.reuse().needs_wait() {
+            // Another thread freed something meanwhile, perhaps before that number.
+            return Ok(None);
+        }
         session.wait_for_nothing()?;
         session.progress().stream_done(ctx, stream, seq);
         Ok(Some(slot))

@@ -168,3 +168,33 @@ fn nothing_is_kept_of_contexts_and_pools_that_have_ended() {
     reuse.name_default(77, 0);
     assert_eq!((reuse.named(77), reuse.named(9)), (POOL, own));
 }
+
+#[test]
+fn a_wait_is_needed_while_something_that_was_freed_has_not_been_given_back() {
+    let reuse = Reuse::default();
+    assert!(!reuse.needs_wait());
+    reuse.allocated(POOL, CTX, 1, 512);
+    assert!(!reuse.needs_wait());
+    // Kept, but only until the next wait: the pool's threshold is nothing.
+    assert!(reuse.keep(CTX, 5, 1) && reuse.needs_wait());
+    reuse.before_wait(|block| reuse.frees(block.ctx, block.stream));
+    assert!(reuse.needs_wait());
+    // A wait for another stream is not behind it.
+    reuse.waited(|_, stream| stream == 6);
+    assert!(reuse.needs_wait());
+    reuse.waited(|_, stream| stream == 5);
+    assert!(!reuse.needs_wait());
+    // What the pool holds on to needs none, until it is to hold on to less.
+    reuse.set_threshold(POOL, 4096);
+    reuse.allocated(POOL, CTX, 2, 512);
+    assert!(reuse.keep(CTX, 5, 2) && !reuse.needs_wait());
+    reuse.set_threshold(POOL, 1024);
+    assert!(reuse.needs_wait());
+    reuse.waited(|_, _| false);
+    assert!(!reuse.needs_wait());
+    // What was freed in a context that has ended is not waited for.
+    reuse.frees(CTX, 7);
+    reuse.end_context(CTX, |_| {});
+    reuse.waited(|_, _| false);
+    assert!(!reuse.needs_wait());
+}

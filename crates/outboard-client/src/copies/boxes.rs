@@ -7,10 +7,12 @@ use outboard_wire::boxes::{Extent, Layout, Region};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
+use super::fetches::Fetches;
+use super::staged::HostCopy;
+use super::{chunk_of_rows, pieces, range};
 use crate::link::bulk::Direction::{self, Down, Up};
 use crate::link::bulk::Place;
-use crate::session::{Fetches, Session, chunk_of_rows, failed, pieces, range};
-use crate::staged::HostCopy;
+use crate::session::{Session, failed};
 
 /// Rows of a box in the program's memory.
 #[derive(Clone, Copy)]

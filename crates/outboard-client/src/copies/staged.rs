@@ -7,20 +7,21 @@ use outboard_front::profile;
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
 use outboard_wire::messages as msg;
 
+use super::{chunk_of_rows, pieces};
 use crate::link::StagedCopy;
 use crate::link::bulk::{Direction, Place};
 use crate::link::staged::chunk;
-use crate::session::{Session, chunk_of_rows, failed, pieces};
+use crate::session::{Session, failed};
 
 /// A copy between the program's memory and the device.
 #[derive(Clone, Copy)]
-pub(crate) struct HostCopy {
-    pub(crate) direction: Direction,
-    pub(crate) device: Region,
-    pub(crate) extent: Extent,
-    pub(crate) host: Place,
-    pub(crate) stream: u64,
-    pub(crate) mode: CopyMode,
+pub(super) struct HostCopy {
+    pub(super) direction: Direction,
+    pub(super) device: Region,
+    pub(super) extent: Extent,
+    pub(super) host: Place,
+    pub(super) stream: u64,
+    pub(super) mode: CopyMode,
 }
 
 /// Transfers of one copy of which the worker knows, while the bytes of the first are copied.
@@ -28,7 +29,7 @@ const AHEAD: usize = 2;
 
 impl HostCopy {
     /// A copy of bytes in one piece.
-    pub(crate) fn linear(
+    pub(super) fn linear(
         direction: Direction,
         device: u64,
         host: Place,
@@ -47,7 +48,7 @@ impl Session {
     ///
     /// # Safety
     /// The program's memory is valid until this returns.
-    pub(crate) unsafe fn copy_staged(&self, ctx: ContextId, copy: &HostCopy) -> Option<Result<()>> {
+    pub(super) unsafe fn copy_staged(&self, ctx: ContextId, copy: &HostCopy) -> Option<Result<()>> {
         if copy.mode == CopyMode::Pinned || self.link().memory().is_none() {
             return None;
         }
