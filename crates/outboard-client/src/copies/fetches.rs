@@ -10,7 +10,7 @@ use outboard_wire::messages as msg;
 use super::under_way::Aside;
 use crate::link::Ticket;
 use crate::link::bulk::Place;
-use crate::session::{Session, failed};
+use crate::session::Session;
 
 /// The transfers of one copy to the host. While the bytes of one come, the device copies the next. Dropped, it waits: the memory is the program's.
 pub(super) struct Fetches<'a> {
@@ -51,7 +51,7 @@ impl<'a> Fetches<'a> {
         let mut aside = self.overtakes.then(|| Aside::new(place, len));
         let to = aside.as_mut().map_or(place, Aside::first);
         // SAFETY: by the contract above; what is put aside lives as long as its ticket.
-        let ticket = unsafe { self.session.link().download(to, len, chunk) }.map_err(|error| failed(&error))?;
+        let ticket = unsafe { self.session.link().download(to, len, chunk) }?;
         Ok(Fetch { ticket, host, aside })
     }
 
@@ -65,7 +65,7 @@ impl<'a> Fetches<'a> {
         }
         self.session.post_to(self.ctx, self.stream, message)?;
         self.under_way.push_back(ticket);
-        self.session.link().flush().map_err(|error| failed(&error))?;
+        self.session.link().flush()?;
         if self.under_way.len() > 1 { self.wait() } else { Ok(()) }
     }
 
@@ -79,12 +79,10 @@ impl<'a> Fetches<'a> {
 
     /// Waits for the first one.
     fn wait(&mut self) -> Result<()> {
-        let Some(Err(error)) = self.under_way.pop_front().map(|ticket| profile::waited(|| ticket.wait())) else {
-            return Ok(());
-        };
-        // The worker has said why, or will: a fault, or the failure of the copy.
-        self.session.wait(self.ctx, &msg::StreamSynchronize { stream: self.stream })?;
-        Err(failed(&error))
+        match self.under_way.pop_front().map(|ticket| profile::waited(|| ticket.wait())) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(self.session.cause(self.ctx, self.stream, error.into())),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::staged::HostCopy;
 use super::{pieces, range};
 use crate::link::bulk::Direction::{Down, Up};
 use crate::link::bulk::Place;
-use crate::session::{Session, failed};
+use crate::session::Session;
 
 impl Session {
     /// # Safety
@@ -45,7 +45,7 @@ impl Session {
         let mut last = None;
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
-            let upload = self.link().upload(len, self.link().chunk(Up, len)).map_err(|error| failed(&error))?;
+            let upload = self.link().upload(len, self.link().chunk(Up, len))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             self.post_to(ctx, stream, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
@@ -71,8 +71,8 @@ impl Session {
     ) -> Result<()> {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
-            let expected = self.link().expect().map_err(|error| failed(&error))?;
-            let upload = self.link().upload(len, self.link().chunk(Up, len)).map_err(|error| failed(&error))?;
+            let expected = self.link().expect()?;
+            let upload = self.link().upload(len, self.link().chunk(Up, len))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             let from = unsafe { src.add(at as usize) };
@@ -132,12 +132,11 @@ impl Session {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; the transfer ends before this returns.
-            let ticket = unsafe { self.link().download(dst.add(at as usize), len, self.link().chunk(Down, len)) };
-            let ticket = ticket.map_err(|error| failed(&error))?;
+            let ticket = unsafe { self.link().download(dst.add(at as usize), len, self.link().chunk(Down, len))? };
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            self.post(ctx, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
-            self.link().flush().map_err(|error| failed(&error))?;
-            profile::waited(|| ticket.wait()).map_err(|error| failed(&error))?;
+            self.post_to(ctx, stream, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
+            self.link().flush()?;
+            profile::waited(|| ticket.wait())?;
         }
         Ok(())
     }

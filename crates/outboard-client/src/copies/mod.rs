@@ -13,11 +13,21 @@ pub(crate) use boxes::HostBox;
 
 use std::ops::Range;
 
+use outboard_abi::CUresult;
+use outboard_front::backend::ContextId;
 use outboard_front::profile;
+use outboard_wire::messages as msg;
 
 use crate::session::Session;
 
 impl Session {
+    /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which the worker has told, or will before the stream's end.
+    /// Without such word it is what became of the bytes.
+    #[cold]
+    fn cause(&self, ctx: ContextId, stream: u64, error: CUresult) -> CUresult {
+        self.wait(ctx, &msg::StreamSynchronize { stream }).err().unwrap_or(error)
+    }
+
     /// Waits until no copy reads or writes these bytes of page-locked memory.
     pub(crate) fn finish_copies(&self, memory: *const u8, bytes: usize) {
         // What is posted must be sent for its copies to end.

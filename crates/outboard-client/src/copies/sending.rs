@@ -8,7 +8,7 @@ use outboard_wire::messages as msg;
 
 use crate::link::bulk::Place;
 use crate::link::{Expectation, Sent, Upload};
-use crate::session::{Session, failed};
+use crate::session::Session;
 
 impl Session {
     /// Whether something queued before a copy may still write its source, which nobody may wait for.
@@ -44,11 +44,11 @@ impl Session {
         }
         if mode == CopyMode::Synchronous {
             // SAFETY: by the contract above; what is returned is dropped when the device has the bytes, or after a failure.
-            let sent = profile::stalled(|| unsafe { upload.send_and_keep(from) }).map_err(|error| failed(&error))?;
+            let sent = profile::stalled(|| unsafe { upload.send_and_keep(from) })?;
             return Ok(Some(sent));
         }
         // SAFETY: by the contract above.
-        let sent = profile::stalled(|| unsafe { upload.send(from) }).map_err(|error| failed(&error))?;
+        let sent = profile::stalled(|| unsafe { upload.send(from) })?;
         // The device need not have them.
         drop(sent);
         Ok(None)
@@ -58,11 +58,7 @@ impl Session {
     pub(super) fn taken(&self, ctx: ContextId, stream: u64, last: Option<Sent>) -> Result<()> {
         match last.map(|last| profile::waited(|| last.wait())) {
             None | Some(Ok(())) => Ok(()),
-            Some(Err(error)) => {
-                // The worker has said why, or will: a fault, or the failure of the copy.
-                self.wait(ctx, &msg::StreamSynchronize { stream })?;
-                Err(failed(&error))
-            }
+            Some(Err(error)) => Err(self.cause(ctx, stream, error.into())),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, Result};
 use outboard_front::profile;
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
@@ -11,7 +12,7 @@ use super::{chunk_of_rows, pieces};
 use crate::link::StagedCopy;
 use crate::link::bulk::{Direction, Place};
 use crate::link::staged::chunk;
-use crate::session::{Session, failed};
+use crate::session::Session;
 
 /// A copy between the program's memory and the device.
 #[derive(Clone, Copy)]
@@ -54,11 +55,7 @@ impl Session {
         }
         // SAFETY: by the contract above.
         let copied = unsafe { self.copy_pieces(ctx, copy) };
-        Some(copied.or_else(|error| {
-            // The worker has said why, or will: a fault, or the failure of the copy.
-            self.call_idle(ctx, &msg::StreamSynchronize { stream: copy.stream })?;
-            Err(error)
-        }))
+        Some(copied.map_err(|error| self.cause(ctx, copy.stream, error)))
     }
 
     /// # Safety
@@ -78,8 +75,7 @@ impl Session {
                 let chunk = chunk_of_rows(chunk(bytes), extent.width);
                 // SAFETY: by the contract above; what is under way has ended when this returns, see below.
                 let staged = unsafe { self.link().stage(direction, copy.host.at(from), bytes, chunk) };
-                let staged =
-                    staged.ok_or(outboard_abi::CUresult::CUDA_ERROR_UNKNOWN)?.map_err(|error| failed(&error))?;
+                let staged = staged.ok_or(CUresult::CUDA_ERROR_UNKNOWN)??;
                 let (chunk, at, to_device) = (staged.chunk(), staged.at(), direction == Direction::Up);
                 let message = msg::CopyStaged { device, extent, to_device, stream, from, bytes, chunk, at };
                 self.post_to(ctx, stream, &message)?;
@@ -90,10 +86,9 @@ impl Session {
             match direction {
                 Direction::Up => profile::stalled(|| staged.run()),
                 Direction::Down => profile::waited(|| staged.run()),
-            }
-            .map_err(|error| failed(&error))?;
+            }?;
             if copy.mode == CopyMode::Synchronous && direction == Direction::Up && left.peek().is_none() {
-                profile::waited(|| staged.taken()).map_err(|error| failed(&error))?;
+                profile::waited(|| staged.taken())?;
             }
         }
     }

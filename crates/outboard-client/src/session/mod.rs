@@ -26,7 +26,7 @@ use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
 
 use notices::Pending;
-pub(crate) use open::{OpenError, explain, open_link};
+pub(crate) use open::{explain, open_link};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -81,7 +81,7 @@ impl Session {
     /// Queues a command; whoever calls this notes what work it is.
     #[inline]
     pub(crate) fn post_numbered<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<u64> {
-        self.link.post(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
+        Ok(self.link.post(M::OP, ctx.0, |writer| message.encode(writer))?)
     }
 
     /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
@@ -102,28 +102,21 @@ impl Session {
     /// back from the first of these that itself succeeds, as CUDA reports such failures.
     pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
         let answer = self.call_idle(ctx, message)?;
-        self.owed().map(|()| answer)
+        self.pending.take().map(|()| answer)
     }
 
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
-        self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))
+        Ok(self.link.call(M::OP, ctx.0, |writer| message.encode(writer))?)
     }
 
     /// What comes with any answer: bytes of copies, words of kernels.
     fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
         profile::stalled(|| self.copies.settle());
-        if output::is_owed() {
-            output::print_rest();
-        }
+        output::print_rest();
         match CUresult(reply.status) {
             CUresult::CUDA_SUCCESS => Ok((reply.seq, reply.payload)),
             error => Err(error),
         }
-    }
-
-    /// The failure of a posted command that nobody has been told of.
-    fn owed(&self) -> Result<()> {
-        self.pending.take()
     }
 
     /// What a wait returns whose answer is known to be that all is done.
@@ -131,10 +124,8 @@ impl Session {
         if !self.link.is_alive() {
             return Err(LOST);
         }
-        if output::is_owed() {
-            output::print_rest();
-        }
-        self.owed()
+        output::print_rest();
+        self.pending.take()
     }
 
     /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.
@@ -144,7 +135,7 @@ impl Session {
         message: &M,
         read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
     ) -> Result<T> {
-        let reply = self.link.call(M::OP, ctx.0, |writer| message.encode(writer)).map_err(|error| failed(&error))?;
+        let reply = self.exchange(ctx, message)?;
         match CUresult(reply.status) {
             CUresult::CUDA_SUCCESS => {
                 Reader::new(&reply.payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
@@ -196,7 +187,7 @@ impl Session {
 
     /// Queues a call of the program's function.
     pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall) -> Result<()> {
-        let expected = self.link.expect().map_err(|error| failed(&error))?;
+        let expected = self.link.expect()?;
         let always = call.is_always_called();
         let number = self.functions.add(ctx, call, expected);
         self.post_to(ctx, stream, &msg::HostCall { stream, call: number, always })
@@ -210,7 +201,7 @@ impl Session {
 
     /// Parameters of a graph's node as the worker may know them.
     pub(crate) fn graph_params(&self, params: NodeParams) -> Result<NodeParams> {
-        self.graphs.translate(params, || self.link.expect().map_err(|error| failed(&error)))
+        self.graphs.translate(params, || Ok(self.link.expect()?))
     }
 
     /// A context has ended: what was queued in it will not be called.
@@ -239,7 +230,8 @@ impl Session {
     /// Counters as JSON values, by name.
     pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
         let stats = self.link.stats();
-        let text = |text: &str| format!("\"{}\"", text.replace(['"', '\\'], "'"));
+        let odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
+        let text = |text: &str| format!("\"{}\"", text.replace(odd, "'"));
         vec![
             ("server", text(&self.server)),
             ("device", text(&self.device)),
@@ -258,11 +250,14 @@ impl Session {
     }
 }
 
-pub(crate) fn failed(error: &LinkError) -> CUresult {
-    match error {
-        LinkError::Lost(_) => LOST,
-        LinkError::TooLong(_) | LinkError::Transfer(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
-        // The command that announced the transfer has failed, and its own error is on its way.
-        LinkError::Cancelled => CUresult::CUDA_ERROR_UNKNOWN,
+/// What a call of the program returns.
+impl From<LinkError> for CUresult {
+    fn from(error: LinkError) -> CUresult {
+        match error {
+            LinkError::Lost(_) => LOST,
+            LinkError::TooLong(_) | LinkError::Transfer(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+            // The command that announced the transfer has failed, and its own error is on its way.
+            LinkError::Cancelled => CUresult::CUDA_ERROR_UNKNOWN,
+        }
     }
 }

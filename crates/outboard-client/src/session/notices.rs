@@ -10,7 +10,8 @@ use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OU
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader};
 
-use super::{open, output};
+use super::open;
+use super::output::{self, Output};
 use crate::copies::under_way::Copies;
 use crate::kernels::KnownKernels;
 use crate::requests::Requests;
@@ -52,8 +53,8 @@ impl Notices {
     pub(super) fn take(&self, code: u16, payload: &[u8]) {
         let mut reader = Reader::new(payload);
         match code {
-            OUTPUT => output::print(payload, output::standard()),
-            ERRORS => output::print(payload, output::error()),
+            OUTPUT => output::print(Output::standard(), payload),
+            ERRORS => output::print(Output::error(), payload),
             ENDED => {
                 if let Ok(sentence) = reader.get::<&str>() {
                     open::say(Code::SessionOver, &format!("the session was {sentence}"));

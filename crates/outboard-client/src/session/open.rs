@@ -35,6 +35,15 @@ pub(crate) enum OpenError {
 }
 
 impl OpenError {
+    /// Whether this is a machine like any other without a GPU: the server has none to give, or there is no server and none is named.
+    pub(crate) fn is_no_device(&self) -> bool {
+        match self {
+            OpenError::Connect(ConnectError::Refused { refusal, .. }) => refusal.code == RefusalCode::NoDevice,
+            OpenError::Connect(ConnectError::Unreachable { .. }) => std::env::var_os(VARIABLE).is_none(),
+            _ => false,
+        }
+    }
+
     fn code(&self) -> Code {
         match self {
             OpenError::Target(_) => Code::BadAddress,
@@ -49,16 +58,7 @@ impl Session {
     pub(crate) fn open() -> Result<(Arc<Session>, Platform)> {
         connect().map_err(|error| {
             explain(&error);
-            match error {
-                OpenError::Connect(ConnectError::Refused { refusal, .. }) if refusal.code == RefusalCode::NoDevice => {
-                    CUresult::CUDA_ERROR_NO_DEVICE
-                }
-                // Without a server named, this is a machine without a GPU like any other.
-                OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
-                    CUresult::CUDA_ERROR_NO_DEVICE
-                }
-                _ => CUresult::CUDA_ERROR_SYSTEM_NOT_READY,
-            }
+            if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
         })
     }
 }
