@@ -49,8 +49,8 @@ use hellos::Hellos;
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use sessions::Sessions;
-pub use upgrade::could_serve;
 use upgrade::{Asker, Coming, Counter, Inherited};
+pub use upgrade::{LISTENS_AT, could_serve};
 use warm::Warm;
 
 /// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain), then stops all workers and returns. Must be called on the thread that lives as

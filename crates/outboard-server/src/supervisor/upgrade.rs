@@ -44,7 +44,7 @@ pub(super) const SETTLE: Duration = Duration::from_secs(20);
 /// What the new program is told: the process, how often it has been another program, and the descriptors at which it listens.
 const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
 /// What a program is told that is only to say whether it could serve: where the server listens, whatever its settings say.
-const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
+pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// Signals that must not end the process while nobody handles them.
@@ -86,11 +86,7 @@ pub(super) async fn check(program: &Program, address: SocketAddr) -> Result<(), 
     let mut command = Command::new(&program.path);
     command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
     // What it says becomes part of a sentence.
-    command.env(LISTENS_AT, address.to_string()).envs([
-        ("OUTBOARD_LOG", "error"),
-        ("NO_COLOR", "1"),
-        ("NO_GRAPHICS", "1"),
-    ]);
+    command.env(LISTENS_AT, address.to_string()).envs([("OUTBOARD_LOG", "error"), ("NO_COLOR", "1")]);
     let output = match timeout(CHECK, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("{} cannot be started: {error}", program.path.display())),
@@ -104,7 +100,8 @@ pub(super) async fn check(program: &Program, address: SocketAddr) -> Result<(), 
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(format!("{} --check ended with {}: {said}", program.path.display(), output.status))
+    let said = said.strip_prefix("Error: ").unwrap_or(&said);
+    Err(format!("{} could not serve, as its --check says ({}): {said}", program.path.display(), output.status))
 }
 
 /// Whether this process runs that file already.
@@ -280,7 +277,7 @@ mod tests {
         let here = || SocketAddr::from(([127, 0, 0, 1], 9));
         let failed = |said: Result<(), String>| said.unwrap_err();
         let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
-        assert!(failed(check(&sh, here()).await).contains("exit status: 3: no device"));
+        assert!(failed(check(&sh, here()).await).contains("(exit status: 3): no device"));
         assert!(failed(check(&program("/nowhere", &["x"]), here()).await).contains("cannot be started"));
         assert_eq!(
             check(&program("/bin/sh", &["sh", "-c", "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9"]), here()).await,
