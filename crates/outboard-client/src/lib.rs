@@ -1,12 +1,10 @@
 //! The driver library's client half: shadow state and the connection to a server.
 
-mod boxes;
 mod copies;
 mod graphs;
 mod host;
 mod host_calls;
 mod kernels;
-mod late;
 pub mod link;
 mod pager;
 mod process;
@@ -17,7 +15,6 @@ mod requests;
 mod reuse;
 mod session;
 mod slabs;
-mod staged;
 pub mod target;
 mod tokens;
 

@@ -1,11 +1,11 @@
 //! A connection that only asks: NVML's. No CUDA context comes of it, on either side.
 
-use outboard_wire::handshake::{Purpose, RefusalCode};
+use outboard_wire::handshake::Purpose;
 use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
 
-use crate::link::{Choice, Config, ConnectError, Link};
-use crate::session::{OpenError, explain, open_link};
+use crate::link::{Choice, Config, Link};
+use crate::session::{explain, open_link};
 use crate::target::VARIABLE;
 
 /// The connection, and what the server offers over it.
@@ -46,17 +46,7 @@ impl Query {
         let (link, platform, _) = open_link(config, Box::new(|_, _| {}), |devices| Purpose::Management { devices })
             .map_err(|error| {
                 explain(&error);
-                match error {
-                    OpenError::Connect(ConnectError::Refused { refusal, .. })
-                        if refusal.code == RefusalCode::NoDevice =>
-                    {
-                        QueryError::NoDevice
-                    }
-                    OpenError::Connect(ConnectError::Unreachable { .. }) if std::env::var_os(VARIABLE).is_none() => {
-                        QueryError::NoDevice
-                    }
-                    _ => QueryError::Unusable,
-                }
+                if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }
             })?;
         Ok(Query { link, platform })
     }

@@ -15,7 +15,7 @@ use outboard_transport::Patience;
 use outboard_wire::Reader;
 use outboard_wire::request::{MAX_ANSWER, Request};
 
-use crate::copies::Copies;
+use crate::copies::under_way::Copies;
 use crate::link::{Answers, thread};
 
 /// Does the requests of some kinds.

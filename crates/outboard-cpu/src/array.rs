@@ -8,8 +8,8 @@ use outboard_front::backend::{
     TensorMaps, View,
 };
 
-use crate::backend::Cpu;
 use crate::context::Context;
+use crate::cpu::Cpu;
 use crate::device;
 
 /// Device memory that goes with the last array in it.

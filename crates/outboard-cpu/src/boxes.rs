@@ -9,8 +9,8 @@ use outboard_front::backend::{
 };
 
 use crate::array::Array;
-use crate::backend::{Cpu, lane};
 use crate::copy::MOST_STAGED;
+use crate::cpu::{Cpu, lane};
 use crate::memory::check_range;
 use crate::work::Work;
 

@@ -3,8 +3,8 @@
 use outboard_abi::CUresult;
 use outboard_front::backend::{CopyMode, Fill, Rect, Result};
 
-use crate::backend::Cpu;
 use crate::context::Context;
+use crate::cpu::Cpu;
 use crate::memory::{check_range, extent};
 use crate::sched::Lane;
 use crate::work::Work;

@@ -10,8 +10,8 @@ use outboard_front::backend::{Devices, Result};
 use outboard_wire::arrays::ArrayDescriptor;
 use outboard_wire::platform::{Device, Platform};
 
-use crate::backend::Cpu;
 use crate::config::Config;
+use crate::cpu::Cpu;
 
 /// Compute capability, 10 × major + minor.
 pub(crate) const SM: u32 = 90;

@@ -8,7 +8,7 @@ use outboard_front::backend::{
 };
 use parking_lot::Mutex;
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 use crate::sched::{Lane, Ticket};
 use crate::work::Work;
 

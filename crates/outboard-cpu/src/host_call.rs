@@ -2,7 +2,7 @@
 
 use outboard_front::backend::{Backend, ContextId, HostCall, HostCalls, Result, Stream};
 
-use crate::backend::{Cpu, lane};
+use crate::cpu::{Cpu, lane};
 use crate::work::Work;
 
 impl HostCalls for Cpu {

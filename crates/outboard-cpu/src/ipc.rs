@@ -15,7 +15,7 @@ use outboard_simt::{Access, Engine};
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 use crate::event::Event;
 use crate::offers::{self, Offer};
 use crate::sched::Lane;

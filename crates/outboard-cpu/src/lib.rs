@@ -14,6 +14,7 @@ mod checkpoint;
 mod config;
 mod context;
 mod copy;
+mod cpu;
 mod device;
 mod event;
 mod graph;
@@ -38,6 +39,6 @@ mod threads;
 mod vmm;
 mod work;
 
-pub use backend::Cpu;
+pub use cpu::Cpu;
 
 outboard_front::driver_exports!(Cpu);

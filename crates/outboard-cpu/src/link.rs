@@ -9,7 +9,7 @@ use outboard_image::Format;
 use outboard_ptx::ir::{Linkage, Module};
 use parking_lot::Mutex;
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 use crate::device;
 use crate::module::{self, Outcome, Refusal, damaged, linked_texts, no_ptx, parse, ptx_of};
 

@@ -4,7 +4,7 @@
 use outboard_abi::CUresult;
 use outboard_front::backend::{Backend, ContextId, Managed, Result, Stream};
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 
 impl Managed for Cpu {
     fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {

@@ -8,7 +8,7 @@ use outboard_front::backend::{ContextId, Peers, Result};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 
 /// Which devices see which, and how often that has been asked for.
 #[derive(Default)]

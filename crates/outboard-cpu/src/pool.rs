@@ -10,7 +10,7 @@ use outboard_front::backend::{ContextId, ObjectId, PoolKind, Pools, Result, Stre
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
-use crate::backend::{Cpu, lane};
+use crate::cpu::{Cpu, lane};
 use crate::ipc::Opened;
 use crate::work::Work;
 

@@ -7,7 +7,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, ObjectId, ReferenceSetting as S, References, Result};
 use parking_lot::Mutex;
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 
 /// Linear memory begins at multiples of this, as the device's attribute says.
 const ALIGNMENT: u64 = 512;

@@ -8,7 +8,7 @@ use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult};
 use outboard_front::backend::{Backend, ContextId, MemoryOperation, Result, Stream, Streams};
 use parking_lot::Mutex;
 
-use crate::backend::{Cpu, lane};
+use crate::cpu::{Cpu, lane};
 use crate::sched::Lane;
 use crate::work::Work;
 

@@ -13,7 +13,7 @@ use outboard_wire::arrays::element;
 use parking_lot::Mutex;
 
 use crate::array::Array;
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 
 /// `CU_TRSF_*` that are known: integers, normalised coordinates, no trilinear optimisation, seamless cubemaps.
 const FLAGS: u32 = 0x63;

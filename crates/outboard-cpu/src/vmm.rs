@@ -12,7 +12,7 @@ use outboard_front::backend::{MemoryKind, ObjectId, Result, VirtualMemory};
 use outboard_simt::{Access, Engine, named_file};
 use parking_lot::Mutex;
 
-use crate::backend::Cpu;
+use crate::cpu::Cpu;
 
 /// Bytes of which sizes and addresses must be multiples, as on NVIDIA's devices.
 pub(crate) const GRANULE: u64 = 2 << 20;

@@ -59,8 +59,6 @@ mod state;
 
 mod storage;
 pub mod stream;
-mod stream_attributes;
-mod stream_values;
 mod tables;
 pub mod tensormap;
 pub mod texture;

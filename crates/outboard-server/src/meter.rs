@@ -4,6 +4,7 @@
 //! which decides anything: a worker gone wrong can make its own numbers wrong, and nothing else. Counting takes no lock and no system call.
 
 mod class;
+mod error;
 mod reading;
 
 use std::io;
@@ -18,6 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use class::{CLASSES, Class};
+pub(crate) use error::{ERRORS, ErrorKind};
 pub(crate) use reading::Reading;
 
 /// Devices whose memory is counted; a server with more does not show that of the others.
@@ -26,8 +28,6 @@ pub(crate) const DEVICES: usize = 16;
 pub(crate) const WAIT_BOUNDS: [u64; 6] = [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 /// Names of the ways that bytes take, as [`Way`] numbers them.
 pub(crate) const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
-/// Names of kinds of errors, as [`ErrorKind`] numbers them.
-pub(crate) const ERRORS: [&str; 5] = ["memory", "invalid", "unsupported", "fault", "other"];
 /// Names of states, as [`State`] numbers them.
 pub(crate) const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
 
@@ -49,20 +49,6 @@ pub(crate) enum Way {
 pub(crate) enum Direction {
     In,
     Out,
-}
-
-/// What kind of error a client was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
-    /// There was no memory.
-    Memory,
-    /// What was asked made no sense, or named something that is not there.
-    Invalid,
-    /// The device does not do this.
-    Unsupported,
-    /// The context can no longer be used.
-    Broken,
-    Other,
 }
 
 /// What a session is about. Others than its worker add those of their own, such as waiting for its place.
@@ -268,37 +254,6 @@ impl Page {
 #[inline]
 fn alone(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-}
-
-impl ErrorKind {
-    /// The kind of an error; `None` for what is none.
-    fn of(error: CUresult) -> Option<ErrorKind> {
-        Some(match error {
-            CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => return None,
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => ErrorKind::Memory,
-            CUresult::CUDA_ERROR_INVALID_VALUE
-            | CUresult::CUDA_ERROR_INVALID_CONTEXT
-            | CUresult::CUDA_ERROR_INVALID_HANDLE
-            | CUresult::CUDA_ERROR_INVALID_DEVICE
-            | CUresult::CUDA_ERROR_INVALID_IMAGE
-            | CUresult::CUDA_ERROR_INVALID_PTX
-            | CUresult::CUDA_ERROR_NOT_FOUND => ErrorKind::Invalid,
-            CUresult::CUDA_ERROR_NOT_SUPPORTED
-            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
-            | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => ErrorKind::Unsupported,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-            | CUresult::CUDA_ERROR_ASSERT
-            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
-            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
-            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
-            | CUresult::CUDA_ERROR_INVALID_PC
-            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
-            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
-            | CUresult::CUDA_ERROR_LAUNCH_FAILED => ErrorKind::Broken,
-            _ => ErrorKind::Other,
-        })
-    }
 }
 
 /// A session's page from the supervisor's side: mapped for reading only.

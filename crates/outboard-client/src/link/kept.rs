@@ -9,7 +9,8 @@ use outboard_session::ProtocolError;
 use outboard_session::client::Incoming;
 use outboard_transport::Interest;
 
-use super::shared::{Queue, READER_CHECK, Shared, lock, try_lock};
+use super::shared::{Queue, Shared, lock, try_lock};
+use super::write::READER_CHECK;
 
 /// The worker is told what has been received after so many frames or bytes, with commands that go anyway.
 const TELL_FRAMES: u64 = 32;

@@ -28,6 +28,7 @@ mod shared;
 pub mod staged;
 mod stats;
 pub(crate) mod thread;
+mod write;
 
 use std::io;
 use std::sync::Arc;

@@ -1,21 +1,21 @@
 //! What all threads of a link share: the queue, the right to write, the right to read.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
-use outboard_transport::{Interest, Memory, Patience, Readiness, Stream, Waker};
+use outboard_transport::{Memory, Patience, Stream, Waker};
 use outboard_wire::{Code, Writer};
 
 use super::bulk::Bulk;
 use super::connection::{Connection, Current, Resume};
-use super::kept::LOOK_RETAINED;
 use super::listen::Listening;
 use super::receive::Slot;
 use super::stats::Counters;
+use super::write::Writing;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
 
 pub(super) struct Shared {
@@ -23,8 +23,8 @@ pub(super) struct Shared {
     /// Looking for bytes, and writing some, costs next to nothing.
     pub(super) quick: bool,
     /// When a batch left last, in nanoseconds since the start, if that is so.
-    sent_at: AtomicU64,
-    start: Instant,
+    pub(super) sent_at: AtomicU64,
+    pub(super) start: Instant,
     pub(super) config: Config,
     /// For how long those who wait for replies spin.
     pub(super) patience: Patience,
@@ -68,14 +68,6 @@ pub(super) struct Queue {
     pub(super) told: (u64, u64),
 }
 
-/// What the thread that writes has.
-#[derive(Debug)]
-pub(super) struct Writing {
-    pub(super) current: Current,
-    /// How often a new connection has been tried.
-    attempts: u64,
-}
-
 /// What the thread that reads has.
 #[derive(Debug)]
 pub(super) struct Reading {
@@ -90,9 +82,6 @@ pub(super) struct Calls {
     pub(super) pending: PendingCalls<Arc<Slot>>,
     pub(super) closed: bool,
 }
-
-/// How long a writer that cannot write waits before it looks again whether someone else still reads.
-pub(super) const READER_CHECK: Duration = Duration::from_millis(20);
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +111,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Looks for the lock for some microseconds before it sleeps for it. Who gives back a lock that somebody sleeps for makes a system call, and that may be a
 /// thread that posts.
-fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     const LOOKS: u32 = 200;
     for _ in 0..LOOKS {
         if let Some(guard) = try_lock(mutex) {
@@ -165,7 +154,7 @@ impl Shared {
             config,
             notices,
             queue: Mutex::new(Queue { outgoing: Outgoing::new(retain), written: 0, told: (0, 0) }),
-            write: Mutex::new(Writing { current: current.clone(), attempts: 0 }),
+            write: Mutex::new(Writing::new(current.clone())),
             read: Mutex::new(Reading { current, incoming: Incoming::new(), up: true }),
             taken: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -229,28 +218,6 @@ impl Shared {
         reply
     }
 
-    pub(super) fn flush(&self) -> Result<(), LinkError> {
-        self.write_up_to(u64::MAX)
-    }
-
-    /// Whether the last batch has left long enough ago for the worker to wait for more.
-    fn is_due(&self) -> bool {
-        let now = self.start.elapsed().as_nanos() as u64;
-        now.saturating_sub(self.sent_at.load(Ordering::Relaxed)) >= super::sender::GAP.as_nanos() as u64
-    }
-
-    /// Writes a command that has just been queued and not been shown to the sender, which is shown it if there is anything in the way. Whether it is written.
-    fn write_first(&self, seq: u64) -> Result<bool, LinkError> {
-        if let Some(writing) = try_lock(&self.write).filter(|writing| writing.current.stream.has_room())
-            && !self.connection.is_broken()
-        {
-            return self.write_pending(writing, seq).map(|()| true);
-        }
-        let queue = lock(&self.queue);
-        self.pending.0.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
-        Ok(false)
-    }
-
     pub(super) fn last(&self) -> u64 {
         lock(&self.queue).outgoing.last()
     }
@@ -312,29 +279,6 @@ impl Shared {
         }
     }
 
-    /// The queue, once it has room.
-    #[inline]
-    fn queue_with_room(&self) -> Result<MutexGuard<'_, Queue>, LinkError> {
-        loop {
-            if self.is_lost() {
-                return Err(self.lost());
-            }
-            let queue = lock(&self.queue);
-            if queue.outgoing.pending_bytes() < self.config.queue {
-                return Ok(queue);
-            }
-            let last = queue.outgoing.last();
-            drop(queue);
-            outboard_front::profile::stalled(|| {
-                let current = self.connection.current();
-                self.write_up_to(last)?;
-                // What is posted meanwhile is bounded too.
-                self.wait_for_connection(current.epoch);
-                Ok::<(), LinkError>(())
-            })?;
-        }
-    }
-
     #[cold]
     pub(super) fn wake_sender(&self) {
         if self.asleep.swap(false, Ordering::Relaxed) {
@@ -345,103 +289,5 @@ impl Shared {
     /// Whether the queue is empty, looked at under its lock.
     pub(super) fn is_idle(&self) -> bool {
         lock(&self.queue).outgoing.pending_bytes() == 0
-    }
-
-    /// Writes everything pending, at least up to command `seq`. Writing is what a thread holds while it blocks on
-    /// the peer; the queue stays open meanwhile. Without a connection, all of it stays where it is until there is another one.
-    pub(super) fn write_up_to(&self, seq: u64) -> Result<(), LinkError> {
-        self.write_pending(lock_awake(&self.write), seq)
-    }
-
-    fn write_pending(&self, writing: MutexGuard<'_, Writing>, seq: u64) -> Result<(), LinkError> {
-        if self.connection.is_broken() {
-            return Ok(());
-        }
-        let resumable = self.connection.is_resumable();
-        let batch = {
-            let mut queue = lock_awake(&self.queue);
-            if queue.written >= seq {
-                return Ok(());
-            }
-            if resumable && let Err(error) = self.take_over(&mut queue) {
-                drop((queue, writing));
-                self.lose(&error.to_string());
-                return Err(self.lost());
-            }
-            let batch = queue.outgoing.take();
-            if self.pending.0.load(Ordering::Relaxed) != 0 {
-                self.pending.0.store(0, Ordering::Relaxed);
-            }
-            batch
-        };
-        let Some(batch) = batch else { return Ok(()) };
-        if self.quick {
-            self.sent_at.store(self.start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        }
-        let result = self.write_bytes(&writing.current.stream, batch.bytes());
-        let mut queue = lock_awake(&self.queue);
-        queue.written = batch.last();
-        queue.outgoing.done(batch);
-        let retained = queue.outgoing.retained_bytes();
-        drop(queue);
-        let epoch = writing.current.epoch;
-        drop(writing);
-        if let Err(error) = result {
-            self.broken(epoch, &error);
-            return if self.is_lost() { Err(self.lost()) } else { Ok(()) };
-        }
-        if resumable && retained > LOOK_RETAINED {
-            self.wait_for_taken(retained);
-        }
-        Ok(())
-    }
-
-    fn write_bytes(&self, stream: &Arc<dyn Stream>, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            if self.is_lost() {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            match stream.write(&[IoSlice::new(bytes)]) {
-                Ok(count) => {
-                    self.counters.sends.add(1);
-                    self.counters.sent.add(count as u64);
-                    bytes = &bytes[count..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_to_write(&**stream)?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// The worker may be unable to read because we don't: so whoever waits to write also reads, unless someone does.
-    fn wait_to_write(&self, stream: &dyn Stream) -> io::Result<()> {
-        let ready = match try_lock(&self.read) {
-            Some(mut reading) => {
-                let interest = Interest { read: true, write: true, hangup: false };
-                let ready = stream.wait(interest, None, Some(outboard_transport::PEER_CHECK));
-                let read = match ready {
-                    Ok(Readiness { read: true, .. }) => self.read_some(&mut reading).map(drop),
-                    _ => Ok(()),
-                };
-                drop(reading);
-                self.pass_leadership();
-                read?;
-                ready?
-            }
-            None => {
-                stream.wait(Interest::WRITE, None, Some(READER_CHECK))?;
-                return Ok(());
-            }
-        };
-        if ready == Readiness::default() { stream.check_peer() } else { Ok(()) }
-    }
-}
-
-impl Writing {
-    /// The number of one more attempt to connect.
-    pub(super) fn next_attempt(&mut self) -> u64 {
-        self.attempts += 1;
-        self.attempts
     }
 }

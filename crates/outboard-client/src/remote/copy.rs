@@ -6,7 +6,7 @@ use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
-use crate::boxes::HostBox;
+use crate::copies::HostBox;
 use crate::pager::Tracked;
 
 /// A side on the device, as it is named on the wire; or where it is on the host.

@@ -13,7 +13,7 @@ use outboard_front::backend::{Backend, ContextId, Graphs, Instantiated, ObjectId
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use parking_lot::Mutex;
 
-use crate::backend::{Cpu, lane};
+use crate::cpu::{Cpu, lane};
 use crate::sched::Ticket;
 use crate::table::Table;
 use crate::work::Work;

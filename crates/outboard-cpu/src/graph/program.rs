@@ -16,8 +16,8 @@ use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place, Rows};
 use parking_lot::Mutex;
 
 use super::model::Node;
-use crate::backend::Cpu;
 use crate::boxes::BoxWork;
+use crate::cpu::Cpu;
 use crate::launch::Grid;
 use crate::memory::{check_range, extent};
 use crate::work::{Condition, Word};

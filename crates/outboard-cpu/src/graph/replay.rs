@@ -7,8 +7,8 @@ use outboard_abi::{CUgraphConditionalNodeType_enum as Kind, CUresult};
 use outboard_front::backend::Backend;
 
 use super::program::{Action, MemoryStep, Program};
-use crate::backend::Cpu;
 use crate::context::Context;
+use crate::cpu::Cpu;
 use crate::work::{Progress, Stamp, Work};
 
 /// A program that a stream runs.

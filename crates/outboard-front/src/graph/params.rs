@@ -211,7 +211,7 @@ pub(crate) unsafe fn batch_node(
     require(count > 0)?;
     // SAFETY: by the contract above.
     let (list, given) =
-        unsafe { (crate::stream_values::list(&here, operations, count, flags)?, slice(operations, count as usize)?) };
+        unsafe { (crate::stream::values::list(&here, operations, count, flags)?, slice(operations, count as usize)?) };
     let given = Given::Batch(Plain(given.to_vec()), here.context.handle);
     Ok((NodeParams::Batch(batch(here.id, &list)), given))
 }

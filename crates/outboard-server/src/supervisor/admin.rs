@@ -71,7 +71,7 @@ impl Desk {
             let stream = match self.door.accept().await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    super::cannot_accept(&error).await;
+                    super::doors::cannot_accept(&error).await;
                     continue;
                 }
             };

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,10 +13,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::Supervisor;
 use super::records::{Record, Records};
+use super::sessions::{Heritage, Sessions};
 use super::workers::Worker;
-use crate::control::ToSupervisor;
+use super::{Config, ServeError, Supervisor, sharing, traces};
+use crate::board::Board;
+use crate::control::{ToSupervisor, tags};
 
 /// How long a worker may take to tell its part, before clients are served without it. It is asked again later.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -57,6 +60,42 @@ impl Orphan {
         let found = self.kept.iter().position(|(kept, _)| *kept == tag)?;
         Some(self.kept.swap_remove(found).1)
     }
+}
+
+/// The table of sessions, with those that an earlier server has left; and whether there are more whose workers have not answered yet.
+pub(super) async fn sessions(
+    config: &Config,
+    address: SocketAddr,
+    queue: &sharing::Queue,
+    traces: &Rc<traces::Traces>,
+) -> Result<(Sessions, bool), ServeError> {
+    let standing = &config.standing;
+    let records = Records::open(&standing.records, address)
+        .map_err(|error| ServeError::Records { folder: standing.records.clone(), error })?
+        .map(Rc::new);
+    let (mut orphans, mut late) = (Vec::new(), 0);
+    if let Some(records) = &records {
+        records.sweep();
+        (orphans, late) = collect(records, |_| false).await;
+    }
+    let layout = Board::layout(config.max_sessions);
+    let same = orphans.iter_mut().filter(|orphan| orphan.record.board == layout);
+    let board = same.filter_map(|orphan| orphan.take_kept(tags::BOARD)).next();
+    let sessions = {
+        let lending = sharing::Lending::new(&config.sharing);
+        Sessions::new(
+            config.max_sessions,
+            Heritage { records, outlive: standing.outlive, board },
+            Rc::clone(traces),
+            lending,
+        )?
+    };
+    let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();
+    sessions.adopt_all(orphans, queue);
+    if late == 0 {
+        sessions.tidy(&workers);
+    }
+    Ok((sessions, late > 0))
 }
 
 /// All sessions that are noted, are not `known`, and whose workers answer; and how many others there are whose workers may answer later.

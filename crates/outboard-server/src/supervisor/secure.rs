@@ -19,7 +19,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use super::hellos::Seat;
-use super::{Connection, Newcomer, Peer, Supervisor, admit};
+use super::peer::{Connection, Newcomer, Peer, too_many};
+use super::{Supervisor, admit};
 use crate::auth::Way;
 
 /// A connection of which nothing has been read.
@@ -38,7 +39,7 @@ impl Newcomer for Unknown {
             looked = timeout_at(deadline, self.0.peek(&mut first)) => looked,
             () = seat.is_wanted() => {
                 tracing::debug!(%peer, "a client that says nothing makes room for another");
-                let _ = self.write_now(&super::too_many().encode(VERSION));
+                let _ = self.write_now(&too_many().encode(VERSION));
                 return;
             }
         };

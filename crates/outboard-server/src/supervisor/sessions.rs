@@ -1,35 +1,33 @@
 //! The table of sessions.
 
 mod attend;
+mod end;
+mod entry;
+mod join;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use outboard_transport::tls;
-use outboard_wire::handshake::auth::Proof;
-use outboard_wire::handshake::{Refusal, RefusalCode, TraceParent};
-use serde::{Deserialize, Serialize};
-use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use self::attend::{Inbox, Stop};
+use self::attend::Inbox;
 pub(super) use self::attend::{Unwelcome, Welcomed};
+pub(super) use self::entry::{About, Kind, Shown};
+use self::entry::{Entry, Phase};
 use super::adopt::{self, Orphan};
-use super::over::{Over, no_session};
+use super::over::Over;
 use super::records::{Record, Records};
 use super::shares::Shares;
-use super::sharing::{Lending, Place, Queue, Shared};
+use super::sharing::{Lending, Queue, Shared};
 use super::totals::Totals;
-use super::traces::{Traces, Trail, Whose};
-use super::until;
+use super::traces::{Traces, Trail};
 use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToWorker, tags};
-use crate::identity::Identity;
 use crate::meter::{Meter, Reading};
 use crate::trace::Span;
 
@@ -59,67 +57,6 @@ struct Table {
     lending: Shared,
 }
 
-struct Entry {
-    key: u128,
-    /// Who the client is, in its own words.
-    client: String,
-    /// What proofs of the key were drawn with, if its connections are encrypted.
-    proofs: Option<HashSet<u128>>,
-    /// Further connections on their way to the worker, and what they are.
-    further: mpsc::Sender<(ToWorker, OwnedFd)>,
-    stop: mpsc::Sender<Stop>,
-    /// What the worker is told without a connection.
-    orders: mpsc::UnboundedSender<ToWorker>,
-    about: About,
-    worker: u32,
-    devices: Vec<u32>,
-    since: Instant,
-    /// What the supervisor knows of how it stands; the meter has what the worker knows.
-    phase: Cell<Phase>,
-    meter: Meter,
-    /// What the meter has shown so far: it counts upwards only.
-    seen: Cell<Reading>,
-    /// Where it is in its trace.
-    trail: Trail,
-    /// When the client had been welcomed, in nanoseconds since 1970.
-    welcomed: Cell<Option<u64>>,
-    /// Spans that were lost.
-    dropped: Cell<u64>,
-}
-
-/// What the supervisor knows of a session besides what its worker is told.
-#[derive(Debug, Clone)]
-pub(super) struct About {
-    pub(super) identity: Identity,
-    /// Who it is to others.
-    pub(super) holder: String,
-    /// Where the client is, for people.
-    pub(super) peer: String,
-    pub(super) kind: Kind,
-    /// Its place among those who were let in, free again once nobody has it.
-    pub(super) place: Option<Rc<Place>>,
-    /// The span of the client's that the session is part of.
-    pub(super) parent: Option<TraceParent>,
-}
-
-/// What a connection with a worker of its own is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
-    #[default]
-    Session,
-    Management,
-    Probe,
-}
-
-/// How far a session has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Starting,
-    Serving,
-    Ending,
-}
-
 /// What there is to a session that comes into the table.
 struct Noted {
     record: Record,
@@ -138,50 +75,8 @@ pub(super) struct Heritage {
     pub(super) board: Option<OwnedFd>,
 }
 
-/// A session as it stands, to be shown.
-pub(super) struct Shown<'a> {
-    pub(super) session: u64,
-    pub(super) about: &'a About,
-    pub(super) worker: u32,
-    pub(super) devices: &'a [u32],
-    pub(super) client: &'a str,
-    pub(super) age: Duration,
-    pub(super) state: &'static str,
-    pub(super) reading: Reading,
-}
-
-impl Entry {
-    fn read(&self) -> Reading {
-        let mut seen = self.seen.get();
-        seen.raise_to(&self.meter.read());
-        self.seen.set(seen);
-        seen
-    }
-
-    fn whose(&self, session: u64) -> Whose<'_> {
-        let (about, client, welcomed) = (&self.about, &*self.client, self.welcomed.get());
-        Whose { session, about, client, worker: self.worker, transport: self.read().transport(), welcomed }
-    }
-
-    fn shown(&self, session: u64) -> Shown<'_> {
-        let reading = self.read();
-        let state = match self.phase.get() {
-            Phase::Starting => "starting",
-            Phase::Serving => reading.state(),
-            Phase::Ending => "ending",
-        };
-        let (about, devices, client) = (&self.about, &*self.devices, &*self.client);
-        Shown { session, about, worker: self.worker, devices, client, age: self.since.elapsed(), state, reading }
-    }
-}
-
 /// Connections that may be on their way to a worker.
 const ON_THE_WAY: usize = outboard_wire::limits::MAX_LANES + 1;
-/// Connections that a session may have in its life.
-const MOST_PROOFS: usize = 64 << 10;
-/// How long workers have to end by themselves when the supervisor stops.
-const STOP_GRACE: Duration = Duration::from_secs(4);
-
 impl Table {
     /// Spans have come from a worker.
     fn spans(&self, session: u64, spans: Vec<Span>, dropped: u64, last: bool) {
@@ -352,79 +247,9 @@ impl Sessions {
         });
     }
 
-    /// Hands one more connection to a session's worker, and says what it is, if its owner may.
-    pub(super) fn add(
-        &self,
-        session: u64,
-        key: u128,
-        what: ToWorker,
-        connection: BorrowedFd<'_>,
-        may: impl FnOnce(&Identity) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
-        let sessions = self.table.sessions.borrow();
-        let entry = sessions
-            .get(&session)
-            .filter(|entry| bool::from(entry.key.to_le_bytes().ct_eq(&key.to_le_bytes())))
-            .ok_or_else(|| self.table.over.borrow().refusal(session, key))?;
-        may(&entry.about.identity)?;
-        let failed = |reason: String| Refusal {
-            code: RefusalCode::Busy,
-            sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
-        };
-        let connection = connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
-        entry.further.try_send((what, connection)).map_err(|error| failed(error.to_string()))
-    }
-
-    /// Whether the connections of a session are encrypted.
-    pub(super) fn is_secure(&self, session: u64) -> bool {
-        self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
-    }
-
-    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each proof is good for one connection.
-    pub(super) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
-        let mut sessions = self.table.sessions.borrow_mut();
-        let entry = sessions.get_mut(&session);
-        let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));
-        let entry = entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
-        let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
-        let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
-        if is_new { Ok(entry.key) } else { Err(no_session()) }
-    }
-
-    /// Ends a session's worker now.
-    pub(super) fn kill(&self, session: u64) {
-        if let Some(entry) = self.table.sessions.borrow().get(&session) {
-            // If the message box is full, the worker is being stopped already.
-            let _ = entry.stop.try_send(Stop { sentence: None });
-        }
-    }
-
-    /// Waits until there is none.
-    pub(super) async fn all_gone(&self) {
-        until(&self.table.ended, || self.len() == 0).await;
-    }
-
     /// The clients of all sessions, for the log.
     pub(super) fn names(&self) -> Vec<String> {
         self.table.sessions.borrow().values().map(|entry| entry.client.clone()).collect()
-    }
-
-    /// Ends the sessions whose identity is no longer good; how many.
-    pub(super) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
-        self.end("ended, as its token was revoked", |_, about| is_over(&about.identity)).len()
-    }
-
-    /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
-    pub(super) fn end(&self, sentence: &str, wanted: impl Fn(u64, &About) -> bool) -> Vec<u64> {
-        let sessions = self.table.sessions.borrow();
-        let ended = sessions.iter().filter(|(session, entry)| wanted(**session, &entry.about));
-        let stop = |(session, entry): (&u64, &Entry)| {
-            entry.phase.set(Phase::Ending);
-            // If the message box is full, the worker is being stopped already.
-            let _ = entry.stop.try_send(Stop { sentence: Some(sentence.to_owned()) });
-            *session
-        };
-        ended.map(stop).collect()
     }
 
     /// Waits until no session is being suspended or resumed, and holds that up as long as the result lives.
@@ -470,44 +295,11 @@ impl Sessions {
     pub(super) fn each(&self, mut look: impl FnMut(Shown<'_>)) {
         self.table.sessions.borrow().iter().for_each(|(session, entry)| look(entry.shown(*session)));
     }
-
-    /// Ends all workers and waits until they are gone.
-    pub(super) async fn stop_all(&self) {
-        let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
-        for session in all {
-            if let Some(entry) = self.table.sessions.borrow().get(&session) {
-                // So that clients need not find out by trying to go on. If the message box is full, the worker is being stopped already.
-                let _ = entry.stop.try_send(Stop { sentence: Some("ended, as the server stops".to_owned()) });
-            }
-        }
-        if tokio::time::timeout(STOP_GRACE, self.all_gone()).await.is_err() {
-            tracing::warn!(sessions = self.len(), "some workers did not end in time");
-        }
-    }
 }
 
 impl Table {
     /// How long nothing has been heard of a session's client.
     fn idle(&self, session: u64) -> Option<Duration> {
         self.sessions.borrow().get(&session).map(|entry| entry.read().idle())
-    }
-
-    /// A session has ended, for its client to be told should it come back: as somebody wanted, or as its worker did.
-    fn note_end(&self, session: u64, why: Option<String>, well: bool) {
-        let Some(key) = self.sessions.borrow().get(&session).map(|entry| entry.key) else { return };
-        let otherwise = if well {
-            "ended, as its client was away for longer than a session is kept"
-        } else {
-            "lost with its worker"
-        };
-        self.over.borrow_mut().note(session, key, why.unwrap_or_else(|| otherwise.to_owned()));
-    }
-
-    /// Ends a session, and tells its client why.
-    fn stop(&self, session: u64, sentence: &str) {
-        if let Some(entry) = self.sessions.borrow().get(&session) {
-            // If the message box is full, the worker is being stopped already.
-            let _ = entry.stop.try_send(Stop { sentence: Some(sentence.to_owned()) });
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a server declines.
 
-use super::{HandshakeError, REFUSAL, Version, message};
+use super::answer::REFUSAL;
+use super::{HandshakeError, Version, message};
 use crate::Code;
 
 /// The server declines, and closes the connection.

@@ -97,7 +97,7 @@ impl Listener {
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    super::super::cannot_accept(&error).await;
+                    super::super::doors::cannot_accept(&error).await;
                     continue;
                 }
             };

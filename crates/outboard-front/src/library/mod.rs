@@ -1,28 +1,28 @@
 //! Libraries and kernels: images that belong to no context, loaded into each context that uses them.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+mod kernel;
+
+use core::ffi::{c_char, c_uint, c_void};
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use outboard_abi::{
-    CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
-    CUlibraryOption, CUmodule, CUresult,
-};
+use outboard_abi::{CUdeviceptr, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult};
 use parking_lot::Mutex;
 
 use crate::Driver;
 use crate::backend::{ContextId, JitLog, JitOptions, Result};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Here};
-use crate::function::{self, Function};
-use crate::handles::{Kind, Live, Table};
+use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
 use crate::jit;
 use crate::module::{self, Module};
-use crate::recent;
+
+pub(crate) use kernel::{
+    cuKernelGetAttribute, cuKernelGetFunction, cuKernelGetLibrary, cuKernelGetName, cuKernelGetParamInfo,
+    cuKernelSetAttribute, cuKernelSetCacheConfig, in_context, in_current_context,
+};
 
 /// An image and the contexts it is loaded into.
 pub(crate) struct Library {
@@ -35,22 +35,7 @@ pub(crate) struct Library {
     kernels: Mutex<HashMap<String, u64>>,
 }
 
-/// A kernel of a library.
-pub(crate) struct Kernel {
-    handle: u64,
-    library: Arc<Library>,
-    name: CString,
-    /// Its functions by context, each by its handle. Changed by whoever holds `settings`.
-    functions: ArcSwap<Vec<(ContextId, u64)>>,
-    /// The function that was asked for last: mostly there is one context.
-    recent: ArcSwapOption<Function>,
-    /// Attributes set for a device, for the contexts that will load the kernel later: (device, attribute, value).
-    settings: Mutex<Vec<(usize, CUfunction_attribute, i32)>>,
-}
-
 static LIBRARIES: Table<Library> = Table::new(Kind::Library);
-static KERNELS: Table<Kernel> = Table::new(Kind::Kernel);
-
 /// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices that could call them.
 const HOST_TABLE: u32 = 0;
 /// `CU_LIBRARY_BINARY_IS_PRESERVED`: the program keeps the image until the library is unloaded.
@@ -84,66 +69,9 @@ impl Library {
         if let Some(handle) = kernels.get(name) {
             return Ok(*handle);
         }
-        let c_name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let make = |handle| Kernel {
-            handle,
-            library: self.clone(),
-            name: c_name,
-            functions: ArcSwap::default(),
-            recent: ArcSwapOption::empty(),
-            settings: Mutex::default(),
-        };
-        let kernel = KERNELS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        kernels.insert(name.to_owned(), kernel.handle);
-        Ok(kernel.handle)
-    }
-}
-
-impl Kernel {
-    /// The kernel as a function of a context.
-    fn function<D: Driver>(&self, here: &Here) -> Result<Live<Function>> {
-        if let Some(function) = Live::of(&self.recent).filter(|function| function.ctx == here.id) {
-            return Ok(function);
-        }
-        let known = self.functions.load().iter().find(|(id, _)| *id == here.id).map(|(_, handle)| *handle);
-        if let Some(handle) = known {
-            let function = function::by_id(handle)?;
-            self.recent.store(Some(function.clone()));
-            return Ok(function);
-        }
-        let name = self.name.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let function = self.library.module::<D>(here)?.function::<D>(here, name)?;
-        let settings = self.settings.lock();
-        let known = self.functions.load_full();
-        if !known.iter().any(|(id, _)| *id == here.id) {
-            let all = known.iter().copied().chain([(here.id, function.handle)]);
-            self.functions.store(Arc::new(all.collect()));
-            for (device, attribute, value) in settings.iter() {
-                if *device == here.context.device {
-                    function.set_attribute::<D>(here, *attribute, *value)?;
-                }
-            }
-        }
-        function::by_id(function.handle)
-    }
-
-    /// Forgets the function of a context that has ended.
-    fn forget(&self, id: ContextId) {
-        let _settings = self.settings.lock();
-        self.recent.store(None);
-        let known = self.functions.load_full();
-        if known.iter().any(|(ctx, _)| *ctx == id) {
-            self.functions.store(Arc::new(known.iter().filter(|(ctx, _)| *ctx != id).copied().collect()));
-        }
-    }
-
-    /// The kernel as a function of some context on a device: what attributes are asked of.
-    fn on_device<D: Driver>(&self, device: usize) -> Result<Live<Function>> {
-        let here = match context::current() {
-            Ok(here) if here.context.device == device => here,
-            _ => context::primary(device)?.live()?,
-        };
-        self.function::<D>(&here)
+        let handle = kernel::add(self, name)?;
+        kernels.insert(name.to_owned(), handle);
+        Ok(handle)
     }
 }
 
@@ -152,39 +80,12 @@ pub(crate) fn forget(id: ContextId) {
     LIBRARIES.for_each(|library| {
         library.modules.lock().remove(&id);
     });
-    KERNELS.for_each(|kernel| kernel.forget(id));
-}
-
-/// The function that the kernel of a handle is in the current context.
-pub(crate) fn in_current_context<D: Driver>(handle: u64) -> Result<Live<Function>> {
-    in_context::<D>(handle, &context::current()?)
-}
-
-/// The function that the kernel of a handle is in a context.
-pub(crate) fn in_context<D: Driver>(handle: u64, here: &Here) -> Result<Live<Function>> {
-    if let Some(function) = Live::<Function>::kept(handle)
-        && function.ctx == here.id
-    {
-        return Ok(function);
-    }
-    let kernel = KERNELS.sign(handle);
-    let function = KERNELS.look(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.function::<D>(here)?;
-    if let (Some(kernel), Some(own)) = (kernel, function::sign(function.handle))
-        && function::by_id(function.handle).is_ok()
-    {
-        recent::keep(handle, [kernel, own], Arc::clone(&function));
-    }
-    Ok(function)
+    kernel::forget(id);
 }
 
 fn library(library: CUlibrary) -> Result<Arc<Library>> {
     crate::state::ready()?;
     LIBRARIES.get(library as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
-}
-
-fn kernel(kernel: CUkernel) -> Result<Live<Kernel>> {
-    crate::state::ready()?;
-    KERNELS.look(kernel as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// # Safety
@@ -289,14 +190,12 @@ pub(crate) unsafe fn cuLibraryUnload<D: Driver>(handle: CUlibrary) -> Result<()>
     let library = LIBRARIES.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     library.unloaded.store(true, Ordering::Release);
     for handle in std::mem::take(&mut *library.kernels.lock()).into_values() {
-        KERNELS.remove(handle);
+        kernel::remove(handle);
     }
     let modules = std::mem::take(&mut *library.modules.lock());
-    // A faulted context has nothing left to unload; that is no failure of this call.
-    modules
-        .into_values()
-        .try_for_each(|module| module::unload::<D>(module.handle))
-        .or_else(|error| if crate::fault::is_sticky(error) { Ok(()) } else { Err(error) })
+    let outcomes = modules.into_values().map(|module| module::unload::<D>(module.handle));
+    // All of them, whatever becomes of the others. A faulted context has nothing left to unload; that is no failure of this call.
+    outcomes.filter(|outcome| !outcome.is_err_and(crate::fault::is_sticky)).fold(Ok(()), Result::and)
 }
 
 pub(crate) unsafe fn cuLibraryGetKernel<D: Driver>(
@@ -394,84 +293,4 @@ pub(crate) unsafe fn cuLibraryEnumerateKernels<D: Driver>(
         unsafe { put(out.add(index), library.kernel(name)? as CUkernel) }?;
     }
     Ok(())
-}
-
-pub(crate) unsafe fn cuKernelGetFunction<D: Driver>(out: *mut CUfunction, handle: CUkernel) -> Result<()> {
-    let kernel = kernel(handle)?;
-    let function = kernel.function::<D>(&context::current()?)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.handle as CUfunction) }
-}
-
-pub(crate) unsafe fn cuKernelGetLibrary<D: Driver>(out: *mut CUlibrary, handle: CUkernel) -> Result<()> {
-    let kernel = kernel(handle)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, kernel.library.handle as CUlibrary) }
-}
-
-pub(crate) unsafe fn cuKernelGetName<D: Driver>(out: *mut *const c_char, handle: CUkernel) -> Result<()> {
-    if crate::handles::is(Kind::Function, handle as u64) {
-        // SAFETY: as this function's; a function may stand in for a kernel.
-        return unsafe { function::cuFuncGetName::<D>(out, handle as CUfunction) };
-    }
-    let kernel = kernel(handle)?;
-    // The name lives as long as the kernel's handle: the table keeps it.
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, kernel.name.as_ptr()) }
-}
-
-pub(crate) unsafe fn cuKernelGetAttribute<D: Driver>(
-    out: *mut c_int,
-    attribute: CUfunction_attribute,
-    handle: CUkernel,
-    dev: CUdevice,
-) -> Result<()> {
-    let (device, _) = crate::state::device(dev)?;
-    let function = match context::current() {
-        // Mostly so, and then this thread has it at hand.
-        Ok(here) if here.context.device == device => in_context::<D>(handle as u64, &here)?,
-        _ => kernel(handle)?.on_device::<D>(device)?,
-    };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.attribute(attribute)?) }
-}
-
-pub(crate) unsafe fn cuKernelSetAttribute<D: Driver>(
-    attribute: CUfunction_attribute,
-    value: c_int,
-    handle: CUkernel,
-    dev: CUdevice,
-) -> Result<()> {
-    let (device, _) = crate::state::device(dev)?;
-    let kernel = kernel(handle)?;
-    // For every context of the device: those that have the kernel now, and those to come.
-    let loaded = kernel.functions.load_full();
-    let loaded = loaded.iter().filter_map(|(_, handle)| function::by_id(*handle).ok());
-    for function in loaded.filter(|function| function.context.device == device) {
-        function.set_attribute::<D>(&function.live()?, attribute, value)?;
-    }
-    kernel.settings.lock().push((device, attribute, value));
-    Ok(())
-}
-
-pub(crate) unsafe fn cuKernelSetCacheConfig<D: Driver>(
-    handle: CUkernel,
-    config: CUfunc_cache,
-    dev: CUdevice,
-) -> Result<()> {
-    crate::state::device(dev)?;
-    kernel(handle)?;
-    // A preference only.
-    require(config.0 <= 3)
-}
-
-pub(crate) unsafe fn cuKernelGetParamInfo<D: Driver>(
-    handle: CUkernel,
-    index: usize,
-    offset: *mut usize,
-    size: *mut usize,
-) -> Result<()> {
-    let function = kernel(handle)?.function::<D>(&context::current()?)?;
-    // SAFETY: as this function's.
-    unsafe { function::param(&function, index, offset, size) }
 }

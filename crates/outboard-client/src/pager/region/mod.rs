@@ -1,13 +1,17 @@
 //! One range of tracked memory: the state of its pages, and how they change.
 
+mod ahead;
+mod moving;
+
 use std::io;
 use std::ops::Range;
 
 use outboard_front::backend::Result;
 
-use super::difference::difference;
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
+
+use ahead::Ahead;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,30 +38,6 @@ impl State {
     }
 }
 
-/// Read-ahead of a thread that walks through the pages.
-#[derive(Debug, Default)]
-struct Ahead {
-    /// The page behind those that the last fault opened.
-    next: usize,
-    /// Pages to open at once.
-    pages: usize,
-}
-
-/// Pages opened for reading by a touch out of order, and by one in order at most.
-const FEWEST: usize = 4;
-const MOST: usize = 1024;
-/// Pages opened for writing at once at most: all of them count as written. Out of order it is one.
-const MOST_WRITTEN: usize = 64;
-
-impl Ahead {
-    /// How many pages to open at `page`, for writing or only for reading.
-    fn take(&mut self, page: usize, write: bool) -> usize {
-        let (fewest, most) = if write { (1, MOST_WRITTEN) } else { (FEWEST, MOST) };
-        self.pages = if page == self.next { (self.pages * 2).clamp(fewest, most) } else { fewest };
-        self.pages
-    }
-}
-
 /// What moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
@@ -71,9 +51,9 @@ pub(crate) struct Moved {
 
 /// A range of whole pages.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(in crate::pager) struct Region {
     base: u64,
-    pub(super) home: Home,
+    pub(in crate::pager) home: Home,
     memory: Shared,
     /// Mapped memory: what the device had when a page became dirty.
     twin: Option<Own>,
@@ -89,7 +69,7 @@ pub(super) struct Region {
 
 impl Region {
     /// Managed memory at addresses that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
-    pub(super) fn managed(
+    pub(in crate::pager) fn managed(
         home: Home,
         base: u64,
         bytes: usize,
@@ -108,7 +88,7 @@ impl Region {
     ///
     /// # Safety
     /// The whole pages are readable.
-    pub(super) unsafe fn mapped(home: Home, base: u64, bytes: usize) -> io::Result<Region> {
+    pub(in crate::pager) unsafe fn mapped(home: Home, base: u64, bytes: usize) -> io::Result<Region> {
         let memory = Shared::hidden(base, bytes)?;
         let zeros = [0u8; PAGE as usize];
         for at in (0..bytes).step_by(PAGE as usize) {
@@ -129,7 +109,7 @@ impl Region {
     ///
     /// # Safety
     /// Nobody has written to the program's pages since they were copied.
-    pub(super) unsafe fn show(&mut self, in_children: bool) -> io::Result<()> {
+    pub(in crate::pager) unsafe fn show(&mut self, in_children: bool) -> io::Result<()> {
         // SAFETY: by the contract above.
         unsafe { self.memory.show() }?;
         if !in_children {
@@ -144,18 +124,18 @@ impl Region {
         Region { base, home, memory, twin: None, states: vec![state; pages], unsent: pages, same: 0, spans, ahead }
     }
 
-    pub(super) fn range(&self) -> Range<u64> {
+    pub(in crate::pager) fn range(&self) -> Range<u64> {
         self.base..self.base + self.states.len() as u64 * PAGE
     }
 
     /// The bytes at these addresses are the program's too.
-    pub(super) fn add_span(&mut self, span: Range<u64>) {
+    pub(in crate::pager) fn add_span(&mut self, span: Range<u64>) {
         self.spans.push(span);
         self.spans.sort_by_key(|span| span.start);
     }
 
     /// The program has noticed nothing of the pages at these addresses: they begin anew.
-    pub(super) fn refresh(&mut self, addresses: &Range<u64>) {
+    pub(in crate::pager) fn refresh(&mut self, addresses: &Range<u64>) {
         self.remove_span(addresses);
         let pages = self.pages(addresses);
         self.memory.clear(&bytes(&pages));
@@ -163,7 +143,7 @@ impl Region {
     }
 
     /// The bytes at these addresses are not the program's any more.
-    pub(super) fn remove_span(&mut self, span: &Range<u64>) {
+    pub(in crate::pager) fn remove_span(&mut self, span: &Range<u64>) {
         self.spans.retain(|other| other.start < span.start || other.start >= span.end);
     }
 
@@ -207,7 +187,13 @@ impl Region {
     }
 
     /// A touch of the page at `address` was noticed. Afterwards it can be repeated.
-    pub(super) fn fault(&mut self, store: &dyn Store, address: u64, write: bool, moved: &mut Moved) -> Result<()> {
+    pub(in crate::pager) fn fault(
+        &mut self,
+        store: &dyn Store,
+        address: u64,
+        write: bool,
+        moved: &mut Moved,
+    ) -> Result<()> {
         moved.faults += 1;
         let page = ((address - self.base) / PAGE) as usize;
         let write = write || self.states[page] == State::Clean;
@@ -287,106 +273,25 @@ impl Region {
         self.spans.iter().map(clip).filter(|span| span.start < span.end).collect()
     }
 
-    /// Brings the device's bytes of pages that the program cannot touch meanwhile.
-    fn fetch(&self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
-        for span in self.spans_of(&bytes(pages)) {
-            let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
-            // SAFETY: the library's view has these bytes.
-            unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len) }?;
-            moved.fetched += len as u64;
-        }
-        Ok(())
-    }
-
-    /// Brings all pages at these addresses that the device may have changed.
-    pub(super) fn bring(&mut self, store: &dyn Store, addresses: &Range<u64>, moved: &mut Moved) -> Result<()> {
-        let wanted = self.pages(addresses);
-        let mut outcome = Ok(());
-        for run in self.runs(|state| state == State::Stale) {
-            let run = run.start.max(wanted.start)..run.end.min(wanted.end);
-            if !run.is_empty() {
-                outcome = outcome.and(self.open(store, &run, false, moved));
-            }
-        }
-        outcome
-    }
-
     /// Whether anything would be sent, or for mapped memory, closed.
-    pub(super) fn has_open_pages(&self) -> bool {
+    pub(in crate::pager) fn has_open_pages(&self) -> bool {
         self.unsent > 0 || (self.home.kind == Kind::Mapped && self.same > 0)
     }
 
-    /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched
-    /// anew when they are touched, since kernels may write to them at any time. Whether anything was sent.
-    pub(super) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
-        let before = moved.pushed;
-        let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
-        // What is written from here on is noticed, so that no write is lost.
-        let all = 0..self.states.len();
-        if self.memory.protect(&bytes(&all), Access::None).is_err() {
-            return Ok(false);
-        }
-        let mut outcome = Ok(());
-        for run in &unsent {
-            outcome = outcome.and(match self.home.kind {
-                Kind::Managed => self.push(store, run, moved),
-                Kind::Mapped => self.patch(store, run, moved),
-            });
-        }
-        let after = match self.home.kind {
-            Kind::Managed => State::Kept,
-            Kind::Mapped => State::Stale,
-        };
-        for run in self.runs(|state| state != State::Stale) {
-            self.count(&run, after);
-        }
-        outcome.map(|()| moved.pushed != before)
-    }
-
-    fn push(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
-        // What was never touched has never been written; other dirty pages have.
-        for piece in self.memory.touched(&bytes(run)) {
-            for span in self.spans_of(&piece) {
-                let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
-                // SAFETY: the library's view has these bytes.
-                unsafe { store.push(self.home, span.start, self.memory.inner(at), len) }?;
-                moved.pushed += len as u64;
-            }
-        }
-        Ok(())
-    }
-
-    fn patch(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
-        let Some(twin) = &self.twin else { return Ok(()) };
-        for page in run.clone() {
-            let at = page * PAGE as usize;
-            // SAFETY: both views have these bytes; the program cannot write to them now.
-            let (new, old) = unsafe {
-                let slice = |from: *mut u8| std::slice::from_raw_parts(from.cast_const(), PAGE as usize);
-                (slice(self.memory.inner(at)), slice(twin.at(at)))
-            };
-            if let Some((from, mask, data)) = difference(old, new) {
-                store.patch(self.home, self.base + (at + from) as u64, &mask, data)?;
-                moved.pushed += data.len() as u64;
-            }
-        }
-        Ok(())
-    }
-
     /// The device may have written to any page: what is not the program's alone is fetched when it is touched.
-    pub(super) fn invalidate(&mut self) {
+    pub(in crate::pager) fn invalidate(&mut self) {
         for run in self.runs(|state| matches!(state, State::Clean | State::Kept)) {
             let _ = self.set(&run, State::Stale);
         }
     }
 
     /// The program's addresses get pages of its own again, with the bytes that are here.
-    pub(super) fn give_back(&mut self) {
+    pub(in crate::pager) fn give_back(&mut self) {
         let _ = self.memory.replace_with_private();
     }
 
     /// Whether [`Region::invalidate`] would change anything.
-    pub(super) fn has_same_pages(&self) -> bool {
+    pub(in crate::pager) fn has_same_pages(&self) -> bool {
         self.same > 0
     }
 }
@@ -394,24 +299,4 @@ impl Region {
 /// Bytes of pages, from the region's first.
 fn bytes(pages: &Range<usize>) -> Range<usize> {
     pages.start * PAGE as usize..pages.end * PAGE as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_walk_opens_ever_more_pages() {
-        let mut ahead = Ahead::default();
-        let mut opened = Vec::new();
-        for _ in 0..4 {
-            let page = ahead.next;
-            let count = ahead.take(page, false);
-            ahead.next = page + count;
-            opened.push(count);
-        }
-        assert_eq!(opened, [4, 8, 16, 32]);
-        assert_eq!(ahead.take(1000, false), FEWEST, "a jump starts anew");
-        assert_eq!(ahead.take(2000, true), 1, "what is opened for writing is sent");
-    }
 }

@@ -1,32 +1,25 @@
 //! Streams: handles, the default streams, ordering calls.
 
-use core::cell::RefCell;
+mod attributes;
+mod default;
+pub(crate) mod values;
+
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use outboard_abi::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamAttrID,
-    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback, cuuint32_t, cuuint64_t,
-};
-use parking_lot::Mutex;
+use outboard_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
 
 use crate::Driver;
 use crate::backend::{ContextId, ObjectId, Result, Stream};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table, not_found};
-pub(crate) use crate::managed::cuStreamAttachMemAsync;
-use crate::stream_attributes;
-use crate::stream_values::{self, Word};
 
-/// Which default stream a call without a stream argument means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DefaultStream {
-    /// `CU_STREAM_LEGACY`.
-    Legacy,
-    /// `CU_STREAM_PER_THREAD`: the `_ptds` forms.
-    PerThread,
-}
+pub(crate) use crate::managed::cuStreamAttachMemAsync;
+pub(crate) use attributes::*;
+pub(crate) use default::resolve_default;
+pub use default::{DefaultStream, or_per_thread};
+pub(crate) use values::*;
 
 /// `CU_STREAM_LEGACY`.
 const LEGACY: u64 = 1;
@@ -34,11 +27,6 @@ const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
-
-/// For the `_ptsz` forms, in which a null stream is the per-thread one.
-pub fn or_per_thread(stream: CUstream) -> CUstream {
-    if stream.is_null() { PER_THREAD as CUstream } else { stream }
-}
 
 struct Object {
     handle: u64,
@@ -49,22 +37,6 @@ struct Object {
 }
 
 static STREAMS: Table<Object> = Table::new(Kind::Stream);
-/// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
-static ORPHANS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-
-/// The default streams of one thread, by context or green context.
-struct OfThread(RefCell<Vec<(u64, u64)>>);
-
-impl Drop for OfThread {
-    fn drop(&mut self) {
-        ORPHANS.lock().extend(self.0.borrow().iter().map(|(_, handle)| handle));
-    }
-}
-
-thread_local! {
-    static OF_THREAD: OfThread = const { OfThread(RefCell::new(Vec::new())) };
-}
-
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
 pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     let (here, stream) = find::<D>(stream)?;
@@ -82,12 +54,12 @@ pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     match stream as u64 {
         0 | LEGACY => {
             let here = context::current()?;
-            let stream = of_green::<D>(&here)?;
+            let stream = default::of_green::<D>(&here)?;
             Ok((here, stream.map_or(Stream::Legacy, |handle| Stream::Created(ObjectId(handle)))))
         }
         PER_THREAD => {
             let here = context::current()?;
-            let stream = of_thread::<D>(&here)?;
+            let stream = default::of_thread::<D>(&here)?;
             Ok((here, Stream::Created(ObjectId(stream))))
         }
         handle => {
@@ -99,34 +71,6 @@ pub(crate) fn find<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     }
 }
 
-/// The context to work in and the default stream that a call means.
-pub(crate) fn resolve_default<D: Driver>(default: DefaultStream) -> Result<(Here, Stream)> {
-    let handle = match default {
-        DefaultStream::Legacy => LEGACY,
-        DefaultStream::PerThread => PER_THREAD,
-    };
-    resolve::<D>(handle as CUstream)
-}
-
-/// What stands in for the default stream of a green context: the legacy stream itself is the primary context's.
-fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
-    let Some(green) = here.green() else { return Ok(None) };
-    let mut known = green.default_stream.lock();
-    if known.is_none() {
-        let make = |handle| {
-            let priority = AtomicI32::new(0);
-            Object { handle, context: here.named(), id: here.id, flags: NON_BLOCKING, priority }
-        };
-        let handle = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
-        if let Err(error) = D::get().green_default_stream(here.id, green.id(), ObjectId(handle)) {
-            STREAMS.remove(handle);
-            return here.note(Err(error));
-        }
-        *known = Some(handle);
-    }
-    Ok(*known)
-}
-
 /// Ends the handles of the streams of a green context that has ended.
 pub(crate) fn forget_green(green: u64) {
     STREAMS.remove_where(|object| object.context.green.as_ref().is_some_and(|of| of.handle == green));
@@ -136,25 +80,6 @@ pub(crate) fn forget_green(green: u64) {
 pub(crate) fn context_of(stream: CUstream) -> Result<&'static Context> {
     crate::state::ready()?;
     facts(stream).map(|(context, _, _)| context)
-}
-
-/// The calling thread's default stream in a context, made at its first use.
-fn of_thread<D: Driver>(here: &Here) -> Result<u64> {
-    let place = here.green().map_or(u64::from(here.id.0), |green| green.handle);
-    let known = OF_THREAD
-        .try_with(|of_thread| of_thread.0.borrow().iter().find(|(id, _)| *id == place).map(|(_, handle)| *handle));
-    match known {
-        Ok(Some(handle)) => return Ok(handle),
-        Ok(None) => {}
-        // The thread is ending: its destructors get the legacy stream's neighbour for themselves.
-        Err(_) => return Err(CUresult::CUDA_ERROR_DEINITIALIZED),
-    }
-    for orphan in std::mem::take(&mut *ORPHANS.lock()) {
-        let _ = destroy::<D>(orphan);
-    }
-    let handle = create::<D>(here, 0, 0)?;
-    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push((place, handle)));
-    Ok(handle)
 }
 
 /// Forgets the streams of a context that has ended.
@@ -282,125 +207,6 @@ pub(crate) unsafe fn cuStreamAddCallback<D: Driver>(
 ) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { crate::host_call::add_callback::<D>(stream, function, data, flags) }
-}
-
-pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::wait::<D>(stream, Word::narrow(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWaitValue32<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::first_version::<D>(stream)?;
-    stream_values::wait::<D>(stream, Word::narrow(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::wait::<D>(stream, Word::wide(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWaitValue64<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::first_version::<D>(stream)?;
-    stream_values::wait::<D>(stream, Word::wide(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::write::<D>(stream, Word::narrow(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWriteValue32<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::first_version::<D>(stream)?;
-    stream_values::write::<D>(stream, Word::narrow(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::write::<D>(stream, Word::wide(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamWriteValue64<D: Driver>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::first_version::<D>(stream)?;
-    stream_values::write::<D>(stream, Word::wide(address, value), flags)
-}
-
-pub(crate) unsafe fn cuStreamBatchMemOp_v2<D: Driver>(
-    stream: CUstream,
-    count: c_uint,
-    operations: *mut CUstreamBatchMemOpParams,
-    flags: c_uint,
-) -> Result<()> {
-    // SAFETY: the program's operations.
-    unsafe { stream_values::batch::<D>(stream, count, operations, flags) }
-}
-
-pub(crate) unsafe fn cuStreamBatchMemOp<D: Driver>(
-    stream: CUstream,
-    count: c_uint,
-    operations: *mut CUstreamBatchMemOpParams,
-    flags: c_uint,
-) -> Result<()> {
-    stream_values::first_version::<D>(stream)?;
-    // SAFETY: the program's operations.
-    unsafe { stream_values::batch::<D>(stream, count, operations, flags) }
-}
-
-pub(crate) unsafe fn cuStreamSetAttribute<D: Driver>(
-    stream: CUstream,
-    attribute: CUstreamAttrID,
-    value: *const CUstreamAttrValue,
-) -> Result<()> {
-    // SAFETY: the program's value.
-    unsafe { stream_attributes::set::<D>(stream, attribute, value) }
-}
-
-pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
-    stream: CUstream,
-    attribute: CUstreamAttrID,
-    value: *mut CUstreamAttrValue,
-) -> Result<()> {
-    // SAFETY: the program's out parameter.
-    unsafe { stream_attributes::get::<D>(stream, attribute, value) }
-}
-
-pub(crate) unsafe fn cuStreamCopyAttributes<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
-    stream_attributes::copy::<D>(to, from)
 }
 
 pub(crate) unsafe fn cuStreamGetCtx<D: Driver>(stream: CUstream, out: *mut CUcontext) -> Result<()> {

@@ -13,16 +13,14 @@ fn check(attribute: CUstreamAttrID) -> Result<()> {
     require(STREAM_ATTRIBUTES.contains(&attribute.0))
 }
 
-/// # Safety
-/// `value` is null or the program's value of the attribute.
-pub(crate) unsafe fn set<D: Driver>(
+pub(crate) unsafe fn cuStreamSetAttribute<D: Driver>(
     named: CUstream,
     attribute: CUstreamAttrID,
     value: *const CUstreamAttrValue,
 ) -> Result<()> {
     let (here, stream) = resolve::<D>(named)?;
     check(attribute)?;
-    // SAFETY: by the contract above.
+    // SAFETY: null or the program's value.
     let value = unsafe { value.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: a union of plain values, all bytes of which `pad` covers.
     let bytes = unsafe { value.pad }.map(|byte| byte as u8);
@@ -34,9 +32,7 @@ pub(crate) unsafe fn set<D: Driver>(
     Ok(())
 }
 
-/// # Safety
-/// `value` is null or valid for a write.
-pub(crate) unsafe fn get<D: Driver>(
+pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
     named: CUstream,
     attribute: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
@@ -45,12 +41,12 @@ pub(crate) unsafe fn get<D: Driver>(
     check(attribute)?;
     require(!value.is_null())?;
     let bytes = here.note(D::get().stream_attribute(here.id, stream, attribute.0))?;
-    // SAFETY: by the contract above.
+    // SAFETY: the program's out parameter.
     unsafe { put(value, CUstreamAttrValue { pad: bytes.map(|byte| byte as core::ffi::c_char) }) }
 }
 
 /// Gives one stream all attributes of another in the same context.
-pub(crate) fn copy<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
+pub(crate) unsafe fn cuStreamCopyAttributes<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
     let (here, dst) = resolve::<D>(to)?;
     let (there, src) = resolve::<D>(from)?;
     require(here.id == there.id)?;

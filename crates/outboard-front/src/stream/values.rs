@@ -1,7 +1,10 @@
 //! Waiting for and writing values in memory, in a stream's order.
 
+use core::ffi::c_uint;
+
 use outboard_abi::{
-    CUdevice_attribute as A, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
+    CUdevice_attribute as A, CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
+    cuuint32_t, cuuint64_t,
 };
 
 use crate::Driver;
@@ -22,18 +25,18 @@ const MOST: u32 = 256;
 
 /// A value with the address that it is at or goes to.
 #[derive(Clone, Copy)]
-pub(crate) struct Word {
-    pub(crate) address: u64,
-    pub(crate) value: u64,
-    pub(crate) wide: bool,
+struct Word {
+    address: u64,
+    value: u64,
+    wide: bool,
 }
 
 impl Word {
-    pub(crate) fn narrow(address: u64, value: u32) -> Word {
+    fn narrow(address: u64, value: u32) -> Word {
         Word { address, value: u64::from(value), wide: false }
     }
 
-    pub(crate) fn wide(address: u64, value: u64) -> Word {
+    fn wide(address: u64, value: u64) -> Word {
         Word { address, value, wide: true }
     }
 
@@ -56,7 +59,7 @@ fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
     if plain || value(here.device()?, attribute) != 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
 }
 
-pub(crate) fn wait<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
+fn wait<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find::<D>(stream)?;
     check_wait(&here, flags)?;
     let address = word.address()?;
@@ -67,7 +70,7 @@ pub(crate) fn wait<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Resul
     here.note(D::get().stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
-pub(crate) fn write<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
+fn write<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find::<D>(stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
     let address = word.address()?;
@@ -79,14 +82,14 @@ pub(crate) fn write<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Resu
 }
 
 /// The first version of these functions exists only where the device says so.
-pub(crate) fn first_version<D: Driver>(stream: CUstream) -> Result<()> {
+fn first_version<D: Driver>(stream: CUstream) -> Result<()> {
     let (here, _) = find::<D>(stream)?;
     supported(&here, false, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)
 }
 
 /// # Safety
 /// `operations` is null or has `count` elements, each with the member that its kind names.
-pub(crate) unsafe fn batch<D: Driver>(
+unsafe fn batch<D: Driver>(
     stream: CUstream,
     count: u32,
     operations: *const CUstreamBatchMemOpParams,
@@ -156,4 +159,101 @@ unsafe fn read(here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<Memo
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
+}
+
+pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    wait::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWaitValue32<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    first_version::<D>(stream)?;
+    wait::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    wait::<D>(stream, Word::wide(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWaitValue64<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    first_version::<D>(stream)?;
+    wait::<D>(stream, Word::wide(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    write::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue32<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint32_t,
+    flags: c_uint,
+) -> Result<()> {
+    first_version::<D>(stream)?;
+    write::<D>(stream, Word::narrow(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    write::<D>(stream, Word::wide(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamWriteValue64<D: Driver>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: cuuint64_t,
+    flags: c_uint,
+) -> Result<()> {
+    first_version::<D>(stream)?;
+    write::<D>(stream, Word::wide(address, value), flags)
+}
+
+pub(crate) unsafe fn cuStreamBatchMemOp_v2<D: Driver>(
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<()> {
+    // SAFETY: the program's operations.
+    unsafe { batch::<D>(stream, count, operations, flags) }
+}
+
+pub(crate) unsafe fn cuStreamBatchMemOp<D: Driver>(
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<()> {
+    first_version::<D>(stream)?;
+    // SAFETY: the program's operations.
+    unsafe { batch::<D>(stream, count, operations, flags) }
 }

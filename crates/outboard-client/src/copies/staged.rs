@@ -2,25 +2,27 @@
 
 use std::collections::VecDeque;
 
+use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, Result};
 use outboard_front::profile;
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
 use outboard_wire::messages as msg;
 
+use super::{chunk_of_rows, pieces};
 use crate::link::StagedCopy;
 use crate::link::bulk::{Direction, Place};
 use crate::link::staged::chunk;
-use crate::session::{Session, chunk_of_rows, failed, pieces};
+use crate::session::Session;
 
 /// A copy between the program's memory and the device.
 #[derive(Clone, Copy)]
-pub(crate) struct HostCopy {
-    pub(crate) direction: Direction,
-    pub(crate) device: Region,
-    pub(crate) extent: Extent,
-    pub(crate) host: Place,
-    pub(crate) stream: u64,
-    pub(crate) mode: CopyMode,
+pub(super) struct HostCopy {
+    pub(super) direction: Direction,
+    pub(super) device: Region,
+    pub(super) extent: Extent,
+    pub(super) host: Place,
+    pub(super) stream: u64,
+    pub(super) mode: CopyMode,
 }
 
 /// Transfers of one copy of which the worker knows, while the bytes of the first are copied.
@@ -28,7 +30,7 @@ const AHEAD: usize = 2;
 
 impl HostCopy {
     /// A copy of bytes in one piece.
-    pub(crate) fn linear(
+    pub(super) fn linear(
         direction: Direction,
         device: u64,
         host: Place,
@@ -47,17 +49,13 @@ impl Session {
     ///
     /// # Safety
     /// The program's memory is valid until this returns.
-    pub(crate) unsafe fn copy_staged(&self, ctx: ContextId, copy: &HostCopy) -> Option<Result<()>> {
+    pub(super) unsafe fn copy_staged(&self, ctx: ContextId, copy: &HostCopy) -> Option<Result<()>> {
         if copy.mode == CopyMode::Pinned || self.link().memory().is_none() {
             return None;
         }
         // SAFETY: by the contract above.
         let copied = unsafe { self.copy_pieces(ctx, copy) };
-        Some(copied.or_else(|error| {
-            // The worker has said why, or will: a fault, or the failure of the copy.
-            self.call_idle(ctx, &msg::StreamSynchronize { stream: copy.stream })?;
-            Err(error)
-        }))
+        Some(copied.map_err(|error| self.cause(ctx, copy.stream, error)))
     }
 
     /// # Safety
@@ -77,8 +75,7 @@ impl Session {
                 let chunk = chunk_of_rows(chunk(bytes), extent.width);
                 // SAFETY: by the contract above; what is under way has ended when this returns, see below.
                 let staged = unsafe { self.link().stage(direction, copy.host.at(from), bytes, chunk) };
-                let staged =
-                    staged.ok_or(outboard_abi::CUresult::CUDA_ERROR_UNKNOWN)?.map_err(|error| failed(&error))?;
+                let staged = staged.ok_or(CUresult::CUDA_ERROR_UNKNOWN)??;
                 let (chunk, at, to_device) = (staged.chunk(), staged.at(), direction == Direction::Up);
                 let message = msg::CopyStaged { device, extent, to_device, stream, from, bytes, chunk, at };
                 self.post_to(ctx, stream, &message)?;
@@ -89,10 +86,9 @@ impl Session {
             match direction {
                 Direction::Up => profile::stalled(|| staged.run()),
                 Direction::Down => profile::waited(|| staged.run()),
-            }
-            .map_err(|error| failed(&error))?;
+            }?;
             if copy.mode == CopyMode::Synchronous && direction == Direction::Up && left.peek().is_none() {
-                profile::waited(|| staged.taken()).map_err(|error| failed(&error))?;
+                profile::waited(|| staged.taken())?;
             }
         }
     }

@@ -7,10 +7,12 @@ use outboard_wire::boxes::{Extent, Layout, Region};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
+use super::fetches::Fetches;
+use super::staged::HostCopy;
+use super::{chunk_of_rows, pieces, range};
 use crate::link::bulk::Direction::{self, Down, Up};
 use crate::link::bulk::Place;
-use crate::session::{Fetches, Session, chunk_of_rows, failed, pieces, range};
-use crate::staged::HostCopy;
+use crate::session::Session;
 
 /// Rows of a box in the program's memory.
 #[derive(Clone, Copy)]
@@ -64,8 +66,8 @@ impl Session {
         let mut last = None;
         for piece in pieces(total, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
-            let expected = if late { Some(self.link().expect().map_err(|error| failed(&error))?) } else { None };
-            let upload = self.link().upload(bytes, self.rows(Up, bytes, extent)).map_err(|error| failed(&error))?;
+            let expected = if late { Some(self.link().expect()?) } else { None };
+            let upload = self.link().upload(bytes, self.rows(Up, bytes, extent))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
             let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
             if let Some(expected) = expected {

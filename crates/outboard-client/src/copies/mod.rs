@@ -1,0 +1,66 @@
+//! Copies between the program's memory and the device.
+
+pub(crate) mod late;
+pub(crate) mod under_way;
+
+mod boxes;
+mod fetches;
+mod linear;
+mod sending;
+mod staged;
+
+pub(crate) use boxes::HostBox;
+
+use std::ops::Range;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::ContextId;
+use outboard_front::profile;
+use outboard_wire::messages as msg;
+
+use crate::session::Session;
+
+impl Session {
+    /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which the worker has told, or will before the stream's end.
+    /// Without such word it is what became of the bytes.
+    #[cold]
+    fn cause(&self, ctx: ContextId, stream: u64, error: CUresult) -> CUresult {
+        self.wait(ctx, &msg::StreamSynchronize { stream }).err().unwrap_or(error)
+    }
+
+    /// Waits until no copy reads or writes these bytes of page-locked memory.
+    pub(crate) fn finish_copies(&self, memory: *const u8, bytes: usize) {
+        // What is posted must be sent for its copies to end.
+        profile::stalled(|| {
+            let _ = self.link().flush();
+            self.copies.wait_for_all(&range(memory, bytes as u64));
+        });
+    }
+
+    /// Whether bytes of copies may be on their way, which a wait must wait for.
+    pub(crate) fn copies_under_way(&self) -> bool {
+        self.copies.are_under_way()
+    }
+}
+
+/// The addresses of some bytes.
+pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<u64> {
+    memory as u64..memory as u64 + bytes
+}
+
+/// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
+const LARGEST_TRANSFER: u64 = 128 << 20;
+
+/// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
+fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
+    let rows = u64::from(suggested) / width;
+    let fitting = rows * width;
+    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
+    if rows > 0 && fitting >= 64 << 10 { fitting as u32 } else { suggested }
+}
+
+/// The transfers that a copy is made of: of whole rows, if they are not larger than a transfer.
+fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {
+    let largest = if row < LARGEST_TRANSFER { LARGEST_TRANSFER - LARGEST_TRANSFER % row } else { LARGEST_TRANSFER };
+    (0..bytes.div_ceil(largest)).map(move |index| index * largest..((index + 1) * largest).min(bytes))
+}

@@ -1,0 +1,82 @@
+//! The transfers of a copy to the device.
+
+use std::ops::Range;
+
+use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::profile;
+use outboard_wire::messages as msg;
+
+use crate::link::bulk::Place;
+use crate::link::{Expectation, Sent, Upload};
+use crate::session::Session;
+
+impl Session {
+    /// Whether something queued before a copy may still write its source, which nobody may wait for.
+    pub(super) fn source_comes_late(&self, host: &Range<u64>, mode: CopyMode) -> bool {
+        mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
+    }
+
+    /// Waits for what may still write the source of a copy whose bytes are read now, and not when the stream comes to it.
+    pub(super) fn settle_source(&self, ctx: ContextId, host: &Range<u64>, stream: u64, mode: CopyMode) -> Result<()> {
+        if mode == CopyMode::Synchronous && self.functions.are_waiting() {
+            // One of the functions may write what is copied.
+            self.wait(ctx, &msg::StreamSynchronize { stream })?;
+        }
+        profile::stalled(|| self.copies.wait_for_downloads(host));
+        Ok(())
+    }
+
+    /// Sends the bytes of a transfer that has been announced. What is returned is to be waited for when all of the copy has been sent.
+    ///
+    /// # Safety
+    /// The bytes are readable until this returns and what it returns is dropped, or until `finish_copies` if they are page-locked.
+    pub(super) unsafe fn send(
+        &self,
+        upload: Upload<'_>,
+        from: Place,
+        host: Range<u64>,
+        mode: CopyMode,
+    ) -> Result<Option<Sent>> {
+        if mode == CopyMode::Pinned {
+            // SAFETY: by the contract above.
+            self.copies.upload(host, unsafe { upload.send_in_background(from) });
+            return Ok(None);
+        }
+        if mode == CopyMode::Synchronous {
+            // SAFETY: by the contract above; what is returned is dropped when the device has the bytes, or after a failure.
+            let sent = profile::stalled(|| unsafe { upload.send_and_keep(from) })?;
+            return Ok(Some(sent));
+        }
+        // SAFETY: by the contract above.
+        let sent = profile::stalled(|| unsafe { upload.send(from) })?;
+        // The device need not have them.
+        drop(sent);
+        Ok(None)
+    }
+
+    /// Waits until the device has taken the last transfer of a copy, if somebody waits for it. Those before it are in the same stream.
+    pub(super) fn taken(&self, ctx: ContextId, stream: u64, last: Option<Sent>) -> Result<()> {
+        match last.map(|last| profile::waited(|| last.wait())) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(self.cause(ctx, stream, error.into())),
+        }
+    }
+
+    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow.
+    ///
+    /// # Safety
+    /// The bytes are readable until the transfer has ended.
+    pub(super) unsafe fn send_late(
+        &self,
+        ctx: ContextId,
+        upload: Upload<'_>,
+        from: Place,
+        host: Range<u64>,
+        expected: Expectation,
+    ) {
+        // SAFETY: by the contract above.
+        let (ticket, later) = unsafe { upload.later(from) };
+        self.copies.upload(host, ticket);
+        self.late.add(ctx, later, expected);
+    }
+}

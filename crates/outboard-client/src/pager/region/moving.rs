@@ -1,0 +1,97 @@
+//! How a region's bytes come from the device and go there.
+
+use std::ops::Range;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::Result;
+
+use super::{Moved, Region, State, bytes};
+use crate::pager::difference::difference;
+use crate::pager::pages::{Access, PAGE};
+use crate::pager::store::{Kind, Store};
+
+impl Region {
+    /// Brings the device's bytes of pages that the program cannot touch meanwhile.
+    pub(super) fn fetch(&self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        for span in self.spans_of(&bytes(pages)) {
+            let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+            // SAFETY: the library's view has these bytes.
+            unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len) }?;
+            moved.fetched += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Brings all pages at these addresses that the device may have changed.
+    pub(in crate::pager) fn bring(
+        &mut self,
+        store: &dyn Store,
+        addresses: &Range<u64>,
+        moved: &mut Moved,
+    ) -> Result<()> {
+        let wanted = self.pages(addresses);
+        let mut outcome = Ok(());
+        for run in self.runs(|state| state == State::Stale) {
+            let run = run.start.max(wanted.start)..run.end.min(wanted.end);
+            if !run.is_empty() {
+                outcome = outcome.and(self.open(store, &run, false, moved));
+            }
+        }
+        outcome
+    }
+
+    /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched
+    /// anew when they are touched, since kernels may write to them at any time. Whether anything was sent.
+    pub(in crate::pager) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
+        let before = moved.pushed;
+        let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
+        // What is written from here on is noticed, so that no write is lost.
+        let all = 0..self.states.len();
+        self.memory.protect(&bytes(&all), Access::None).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        let mut outcome = Ok(());
+        for run in &unsent {
+            outcome = outcome.and(match self.home.kind {
+                Kind::Managed => self.push(store, run, moved),
+                Kind::Mapped => self.patch(store, run, moved),
+            });
+        }
+        let after = match self.home.kind {
+            Kind::Managed => State::Kept,
+            Kind::Mapped => State::Stale,
+        };
+        for run in self.runs(|state| state != State::Stale) {
+            self.count(&run, after);
+        }
+        outcome.map(|()| moved.pushed != before)
+    }
+
+    fn push(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        // What was never touched has never been written; other dirty pages have.
+        for piece in self.memory.touched(&bytes(run)) {
+            for span in self.spans_of(&piece) {
+                let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+                // SAFETY: the library's view has these bytes.
+                unsafe { store.push(self.home, span.start, self.memory.inner(at), len) }?;
+                moved.pushed += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn patch(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        let Some(twin) = &self.twin else { return Ok(()) };
+        for page in run.clone() {
+            let at = page * PAGE as usize;
+            // SAFETY: both views have these bytes; the program cannot write to them now.
+            let (new, old) = unsafe {
+                let slice = |from: *mut u8| std::slice::from_raw_parts(from.cast_const(), PAGE as usize);
+                (slice(self.memory.inner(at)), slice(twin.at(at)))
+            };
+            if let Some((from, mask, data)) = difference(old, new) {
+                store.patch(self.home, self.base + (at + from) as u64, &mask, data)?;
+                moved.pushed += data.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Which memory is tracked.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result};
+
+use super::Pager;
+use super::edge::Edge;
+use super::inner::Inner;
+use super::pages::{self, PAGE};
+use super::region::Region;
+use super::store::{Home, Kind};
+
+/// How much of a range is tracked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracked {
+    /// None of it.
+    None,
+    /// Part of it.
+    Some,
+    /// All of it.
+    All,
+}
+
+impl Pager {
+    /// Tracks managed memory of `home`: whole pages that nothing on this machine has. `Ok(false)` if something has them. With `fresh`,
+    /// the device has zeros there; without, it has what its module says. Only `span` is the program's, and what [`Pager::allocate`] adds.
+    pub(crate) fn add_managed(
+        &'static self,
+        home: ContextId,
+        base: u64,
+        bytes: usize,
+        fresh: bool,
+        span: Option<Range<u64>>,
+    ) -> Result<bool> {
+        let mut inner = self.lock();
+        self.start(&mut inner)?;
+        let home = Home { kind: Kind::Managed, ctx: home };
+        let Ok(region) = Region::managed(home, base, bytes, span.into_iter().collect(), fresh) else {
+            return Ok(false);
+        };
+        if fresh {
+            // The zeros must be there before work that uses the memory.
+            *inner.sent.entry(home.ctx).or_default() += 1;
+        }
+        inner.regions.insert(base, region);
+        inner.publish();
+        Ok(true)
+    }
+
+    /// Tracks a managed variable of a module, which may share pages with others of them.
+    pub(crate) fn add_variable(&'static self, home: ContextId, variable: Range<u64>) -> Result<()> {
+        let mut at = variable.start & !(PAGE - 1);
+        while at < variable.end {
+            // The pages up to the next region, or those of the one that is here.
+            let (end, known) = {
+                let mut inner = self.lock();
+                let next = inner.regions.range(at + 1..).next().map_or(u64::MAX, |(base, _)| *base);
+                match inner.region(at) {
+                    Some(region) => {
+                        let range = region.range();
+                        region.add_span(variable.start.max(range.start)..variable.end.min(range.end));
+                        (range.end, true)
+                    }
+                    None => (variable.end.next_multiple_of(PAGE).min(next), false),
+                }
+            };
+            let span = variable.start.max(at)..variable.end.min(end);
+            if !known && !self.add_managed(home, at, (end - at) as usize, false, Some(span))? {
+                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Tracks memory of the program, which the device has under the same addresses, zeroed. `in_children` leaves it to forked children.
+    ///
+    /// # Safety
+    /// The memory is readable and writable until [`Pager::remove`].
+    pub(crate) unsafe fn add_mapped(&'static self, ctx: ContextId, range: Range<u64>, in_children: bool) -> Result<()> {
+        let home = Home { kind: Kind::Mapped, ctx };
+        let (first, last) = (range.start.next_multiple_of(PAGE), range.end & !(PAGE - 1));
+        let mut inner = self.lock();
+        self.start(&mut inner)?;
+        let mut edge = |start: u64, end: u64| {
+            if start < end {
+                inner.edges.push(Edge::new(home, start, (end - start) as usize));
+            }
+        };
+        if first >= last {
+            edge(range.start, range.end);
+            return Ok(());
+        }
+        edge(range.start, first);
+        edge(last, range.end);
+        let bytes = (last - first) as usize;
+        // Writes that come while the pages are copied wait, by the pager's lock, until the new pages are there.
+        inner.publish_with(Some((first, last)));
+        let made = pages::protect(first, bytes, pages::Access::Read).and_then(|()| {
+            // SAFETY: by the contract above; the pages cannot be written to now.
+            unsafe {
+                let mut region = Region::mapped(home, first, bytes)?;
+                region.show(in_children)?;
+                Ok(region)
+            }
+        });
+        match made {
+            Ok(region) => {
+                inner.regions.insert(first, region);
+                inner.publish();
+                Ok(())
+            }
+            Err(_) => {
+                let _ = pages::protect(first, bytes, pages::Access::Write);
+                inner.edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
+                inner.publish();
+                Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+            }
+        }
+    }
+
+    /// Stops tracking the memory at these addresses, whole regions of it. Managed memory is gone then; what stands in the place of
+    /// mapped memory is the caller's to say, who gets the bytes of a range if they are wanted, up to date.
+    pub(crate) fn remove(&self, range: &Range<u64>, keep: bool) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        let Inner { regions, edges, moved, .. } = &mut *inner;
+        edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
+        let bases: Vec<u64> = regions.range(range.start..range.end).map(|(base, _)| *base).collect();
+        for base in bases {
+            let Some(mut region) = regions.remove(&base) else { continue };
+            if keep {
+                // A failure leaves the bytes as they are: the next call of the program reports it.
+                let _ = region.bring(store, range, moved);
+                region.give_back();
+            }
+        }
+        inner.publish();
+        self.active.store(!inner.regions.is_empty() || !inner.edges.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Forgets the memory of a context that has ended; the ranges that were mapped memory.
+    pub(crate) fn remove_context(&self, ctx: ContextId) -> Vec<Range<u64>> {
+        let mut inner = self.lock();
+        let of_it = |region: &&Region| region.home.ctx == ctx;
+        let ranges: Vec<_> =
+            inner.regions.values().filter(of_it).map(|region| (region.range(), region.home.kind)).collect();
+        inner.edges.retain(|edge| edge.home.ctx != ctx);
+        inner.outstanding.retain(|stream, _| stream.0 != ctx.0);
+        inner.sent.remove(&ctx);
+        drop(inner);
+        for (range, kind) in &ranges {
+            self.remove(range, *kind == Kind::Mapped);
+        }
+        ranges.into_iter().filter(|(_, kind)| *kind == Kind::Mapped).map(|(range, _)| range).collect()
+    }
+
+    /// Whether all, or any, of these addresses are tracked.
+    pub(crate) fn tracks(&self, range: &Range<u64>) -> Tracked {
+        if !self.is_active() {
+            return Tracked::None;
+        }
+        let mut inner = self.lock();
+        let mut covered: Vec<Range<u64>> = inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
+        covered.extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
+        covered.extend(inner.region(range.start).map(|region| region.range()));
+        covered.retain(|part| part.start < range.end && range.start < part.end);
+        covered.sort_by_key(|part| part.start);
+        covered.dedup();
+        let mut at = range.start;
+        for part in &covered {
+            if part.start > at {
+                break;
+            }
+            at = at.max(part.end);
+        }
+        match covered.is_empty() {
+            true => Tracked::None,
+            false if at >= range.end => Tracked::All,
+            false => Tracked::Some,
+        }
+    }
+
+    /// Memory at these addresses, in a region that is there, is allocated.
+    pub(crate) fn allocate(&self, range: Range<u64>) {
+        if let Some(region) = self.lock().region(range.start) {
+            region.add_span(range);
+        }
+    }
+
+    /// Memory at these addresses, in a region that stays, has been freed and is as good as new.
+    pub(crate) fn refresh(&self, range: &Range<u64>) {
+        if let Some(region) = self.lock().region(range.start) {
+            region.refresh(range);
+        }
+    }
+}

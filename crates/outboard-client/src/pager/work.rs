@@ -1,0 +1,119 @@
+//! What the program queues and waits for, and what of its memory moves then.
+
+use std::ops::Range;
+
+use outboard_front::backend::{ContextId, Result};
+
+use super::inner::Inner;
+use super::store::Kind;
+use super::{Pager, StreamName, fault};
+
+/// What a program has waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Done {
+    /// All work of a context.
+    Context(ContextId),
+    /// The work of a stream.
+    Stream(StreamName),
+    /// What came before an event's record.
+    Event(u64),
+}
+
+impl Pager {
+    /// Work that may use any tracked memory is about to be queued in a stream: it will see what the program has written so far.
+    pub(crate) fn before_work(&self, ctx: ContextId, stream: u64) -> Result<()> {
+        let store = self.store()?;
+        let mut inner = self.lock();
+        inner.flush(store, |_| true)?;
+        inner.join(store, ctx, stream)
+    }
+
+    /// That work is queued. Who waits for it in another thread does so after this.
+    pub(crate) fn after_work(&self, ctx: ContextId, stream: u64) {
+        let mut inner = self.lock();
+        inner.work += 1;
+        let number = inner.work;
+        inner.outstanding.insert((ctx.0, stream), number);
+    }
+
+    /// The program is about to wait: kernels that wait for what it has written to mapped memory must see it. The number of the latest work
+    /// that the wait may be for.
+    pub(crate) fn before_wait(&self) -> u64 {
+        let Ok(store) = self.store() else { return 0 };
+        let mut inner = self.lock();
+        if !inner.outstanding.is_empty() {
+            let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        }
+        inner.work
+    }
+
+    /// The program has waited for work up to number `latest`: what that has written is there for it from now on.
+    pub(crate) fn after_wait(&self, done: Done, latest: u64) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        if inner.outstanding.is_empty() {
+            return;
+        }
+        // Protections are only of use with our handler in place.
+        let _ = fault::arm();
+        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        inner.invalidate(store);
+        inner.finish(done, latest);
+        let Inner { wanted, regions, moved, outstanding, .. } = &mut *inner;
+        wanted.retain(|(stream, range)| {
+            if outstanding.contains_key(stream) {
+                return true;
+            }
+            for region in regions.values_mut() {
+                let _ = region.bring(store, range, moved);
+            }
+            false
+        });
+    }
+
+    /// A stream is about to call a function of the program: what the stream has done so far is there for it.
+    pub(crate) fn before_function(&self) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        let _ = fault::arm();
+        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        inner.invalidate(store);
+    }
+
+    /// Such a function has returned: what it has written is there for what the stream does next.
+    pub(crate) fn after_function(&self) {
+        let Ok(store) = self.store() else { return };
+        let mut inner = self.lock();
+        let before = inner.sent.clone();
+        // Failures are the context's, which the program's next call reports.
+        let _ = inner.flush(store, |_| true);
+        for (home, count) in &inner.sent {
+            if before.get(home) != Some(count) {
+                let _ = store.settle(*home);
+            }
+        }
+    }
+
+    /// An event is recorded in a stream.
+    pub(crate) fn recorded(&self, event: u64, ctx: ContextId, stream: u64) {
+        let mut inner = self.lock();
+        let latest = inner.outstanding.get(&(ctx.0, stream)).copied().unwrap_or(0);
+        inner.events.insert(event, ((ctx.0, stream), latest));
+    }
+
+    /// A stream or an event is gone.
+    pub(crate) fn forget(&self, name: u64) {
+        let mut inner = self.lock();
+        inner.events.remove(&name);
+        inner.joined.retain(|((_, stream), _), _| *stream != name);
+    }
+
+    /// Once the stream's work is done, the memory at these addresses is wanted on this side.
+    pub(crate) fn want(&self, ctx: ContextId, stream: u64, range: Range<u64>) {
+        let mut inner = self.lock();
+        inner.work += 1;
+        let number = inner.work;
+        inner.outstanding.insert((ctx.0, stream), number);
+        inner.wanted.push(((ctx.0, stream), range));
+    }
+}

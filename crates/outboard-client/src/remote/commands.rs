@@ -1,0 +1,129 @@
+//! How commands are queued and answers waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_wire::Reader;
+use outboard_wire::messages as msg;
+
+use super::{Remote, wire};
+use crate::progress::Progress;
+use crate::session::Session;
+
+impl Remote {
+    #[inline]
+    pub(super) fn opened(&self) -> Option<&Arc<Session>> {
+        // SAFETY: null, or a box that is never freed.
+        unsafe { self.session.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn session(&self) -> Result<&Arc<Session>> {
+        self.opened().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    /// Queues what may put work into any stream.
+    #[inline]
+    pub(super) fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
+        self.session()?.post(ctx, message)
+    }
+
+    /// Queues what puts work into one stream.
+    #[inline]
+    pub(super) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<()> {
+        self.session()?.post_to(ctx, wire(stream), message)
+    }
+
+    /// As [`Remote::post_to`]; returns the command's number.
+    #[inline]
+    pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<u64> {
+        let session = self.session()?;
+        let seq = session.post_numbered(ctx, message)?;
+        session.progress().posted_to(wire(stream), seq);
+        Ok(seq)
+    }
+
+    /// Calls and decodes the answer.
+    pub(super) fn call<M, T>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let payload = self.session()?.call(ctx, message)?;
+        decode::<M, T>(&payload, read)
+    }
+
+    /// As [`Remote::call`], for what leaves no work in any stream.
+    pub(super) fn call_idle<M, T>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let (_, payload) = self.session()?.call_idle(ctx, message)?;
+        decode::<M, T>(&payload, read)
+    }
+
+    /// As [`Remote::call`], for what puts work into one stream.
+    pub(super) fn call_to<M, T>(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T>
+    where
+        M: msg::Call,
+    {
+        let session = self.session()?;
+        let (seq, payload) = session.call_idle(ctx, message)?;
+        session.progress().posted_to(wire(stream), seq);
+        decode::<M, T>(&payload, read)
+    }
+
+    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says. Returns the number of a command that succeeded.
+    pub(super) fn learn<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        is_done: impl FnOnce(&Progress) -> bool,
+    ) -> Result<Option<u64>> {
+        let session = self.session()?;
+        if is_done(session.progress()) {
+            return session.wait_for_nothing().map(|()| None);
+        }
+        session.wait(ctx, message).map(|(seq, _)| Some(seq))
+    }
+
+    /// As [`Remote::learn`], for a wait, which is noted by its number when it has succeeded. A question that succeeded is not: only a wait makes the
+    /// driver print what kernels have printed and give back what pools have freed.
+    pub(super) fn wait<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        is_done: impl FnOnce(&Progress) -> bool,
+        note: impl FnOnce(&Progress, u64),
+    ) -> Result<()> {
+        self.session()?.before_wait();
+        if let Some(seq) = self.learn(ctx, message, is_done)? {
+            let session = self.session()?;
+            let progress = session.progress();
+            note(progress, seq);
+            session.reuse().waited(|ctx, stream| progress.is_stream_idle(ctx, stream));
+        }
+        Ok(())
+    }
+}
+
+fn decode<M: msg::Call, T>(payload: &[u8], read: impl for<'a> FnOnce(M::Reply<'a>) -> T) -> Result<T> {
+    Reader::new(payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
+}

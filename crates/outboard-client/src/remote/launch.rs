@@ -1,0 +1,48 @@
+//! Launches, and what a device has room for.
+
+use outboard_front::backend::{ContextId, Launch, Result, Stream};
+use outboard_wire::messages as msg;
+
+use super::{Remote, wire};
+
+fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
+    (x, y, z)
+}
+
+impl Remote {
+    /// Queues a kernel.
+    #[inline]
+    pub(super) fn queue_launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+        self.map_parameters(ctx, launch.params)?;
+        let message = msg::Launch {
+            function: launch.function.0,
+            stream: wire(stream),
+            grid: dims(launch.grid),
+            block: dims(launch.block),
+            shared: launch.shared,
+            cooperative: launch.cooperative,
+            params: launch.params,
+            attributes: launch.attributes.to_vec(),
+        };
+        if !message.attributes.is_empty() {
+            // An event may be among them.
+            let session = self.session()?;
+            let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
+            return self.work(ctx, stream, post);
+        }
+        self.work(ctx, stream, || self.post_to(ctx, stream, &message))
+    }
+
+    /// How many clusters of a launch fit, or how large one may be.
+    pub(super) fn count_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+        let message = msg::OccupancyClusters {
+            function: launch.function.0,
+            grid: dims(launch.grid),
+            block: dims(launch.block),
+            shared: launch.shared,
+            attributes: launch.attributes.to_vec(),
+            largest,
+        };
+        self.call(ctx, &message, |reply| reply.count)
+    }
+}

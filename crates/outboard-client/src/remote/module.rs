@@ -1,0 +1,58 @@
+//! Modules: their kernels and variables.
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, ObjectId, Result};
+use outboard_wire::messages as msg;
+use outboard_wire::platform::KernelInfo;
+
+use super::Remote;
+
+impl Remote {
+    /// Ends a module.
+    pub(super) fn unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        self.end_variables(id.0);
+        self.session()?.kernels().forget(id.0);
+        self.call(ctx, &msg::ModuleUnload { module: id.0 }, |_| ())
+    }
+
+    /// Names of the kernels, which the server may have told of already.
+    pub(super) fn kernel_names(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
+        if let Some(names) = self.session()?.kernels().names(id.0) {
+            return Ok(names);
+        }
+        self.call_idle(ctx, &msg::ModuleFunctions { module: id.0 }, |reply| reply.names)
+    }
+
+    /// A kernel, of which the server may have told already.
+    pub(super) fn kernel(
+        &self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<KernelInfo> {
+        let session = self.session()?;
+        match session.kernels().find(module.0, name) {
+            Some(Some(info)) => {
+                let message = msg::ModuleFunctionKnown { module: module.0, name, function: function.0 };
+                session.post_numbered(ctx, &message)?;
+                return Ok(info);
+            }
+            Some(None) => return Err(CUresult::CUDA_ERROR_NOT_FOUND),
+            None => {}
+        }
+        let message = msg::ModuleFunction { module: module.0, name, function: function.0 };
+        self.call(ctx, &message, |reply| reply.info)
+    }
+
+    /// Address, size of a variable, and whether it is managed memory.
+    pub(super) fn variable(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+        let message = msg::ModuleGlobal { module: module.0, name };
+        let found = self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
+        let (address, bytes, managed) = found;
+        if managed {
+            self.add_variable(ctx, module.0, address..address + bytes)?;
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,75 @@
+//! Copies between host and device while there is memory that both touch.
+
+use outboard_front::backend::{Backend, ContextId, CopyMode, Rect, Result, Stream};
+
+use crate::pager::{Done, Tracked};
+use crate::remote::{Remote, wire};
+
+/// A copy between host and device.
+#[derive(Clone, Copy)]
+pub(in crate::remote) struct HostCopy {
+    pub(in crate::remote) ctx: ContextId,
+    pub(in crate::remote) stream: Stream,
+    pub(in crate::remote) to_device: bool,
+    pub(in crate::remote) device: u64,
+    pub(in crate::remote) host: u64,
+    pub(in crate::remote) bytes: u64,
+    pub(in crate::remote) mode: CopyMode,
+}
+
+fn row(bytes: u64) -> Rect {
+    Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes }
+}
+
+impl Remote {
+    /// A copy between host and device while there is tracked memory; `plain` is the copy where none is.
+    ///
+    /// # Safety
+    /// The host memory is valid as for `Backend::copy_to_device` or `Backend::copy_to_host`.
+    pub(in crate::remote) unsafe fn copy_shared(
+        &self,
+        copy: &HostCopy,
+        plain: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let HostCopy { ctx, stream, to_device, device, host, bytes, mode } = *copy;
+        let tracked = self.tracked(host, bytes);
+        if tracked == Tracked::None && !self.is_tracked(device, bytes) {
+            if to_device {
+                plain()?;
+                // Natively, such a copy waits for the work before it.
+                let waits = mode == CopyMode::Synchronous && self.pager.is_busy();
+                return if waits { self.stream_synchronize(ctx, stream) } else { Ok(()) };
+            }
+            let done = Done::Stream((ctx.0, wire(stream)));
+            return if mode == CopyMode::Pinned { plain() } else { self.waited(done, plain) };
+        }
+        let (dst, src) = if to_device { (device, host) } else { (host, device) };
+        self.work(ctx, stream, || match tracked {
+            Tracked::None => plain(),
+            Tracked::All => self.post_copy(ctx, dst, src, row(bytes), stream),
+            // SAFETY: by the contract above.
+            Tracked::Some => unsafe { self.copy_piecemeal(copy) },
+        })?;
+        if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
+    }
+
+    /// A copy whose host side is tracked in part. The bytes are touched here, where no lock is held.
+    ///
+    /// # Safety
+    /// As of [`Remote::copy_shared`].
+    unsafe fn copy_piecemeal(&self, copy: &HostCopy) -> Result<()> {
+        let HostCopy { ctx, stream, to_device, device, host, bytes, .. } = *copy;
+        let (session, stream, mode, len) = (self.session()?, wire(stream), CopyMode::Synchronous, bytes as usize);
+        // SAFETY: by the contract above, and the bytes of the vectors.
+        unsafe {
+            if to_device {
+                let data = std::slice::from_raw_parts(host as *const u8, len).to_vec();
+                return session.copy_to_device(ctx, device, data.as_ptr(), bytes, stream, mode);
+            }
+            let mut data = vec![0; len];
+            session.copy_to_host(ctx, data.as_mut_ptr(), device, bytes, stream, mode)?;
+            (host as *mut u8).copy_from_nonoverlapping(data.as_ptr(), len);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Page-locked memory that kernels are given.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use outboard_front::backend::{ContextId, Result};
+use outboard_wire::messages as msg;
+
+use crate::host::Pinned;
+use crate::pager::PAGE;
+use crate::remote::{REMOTE, Remote};
+
+/// The bytes of page-locked memory that the device is given: memory that was allocated here lies on pages of its own.
+fn extent(base: u64, pinned: &Pinned) -> Range<u64> {
+    let end = base + pinned.bytes;
+    base..if pinned.registered { end } else { end.next_multiple_of(PAGE) }
+}
+
+impl Remote {
+    /// Page-locked memory among the parameters of a launch becomes mapped, unless it is.
+    #[inline]
+    pub(in crate::remote) fn map_parameters(&self, ctx: ContextId, params: &[u8]) -> Result<()> {
+        if !self.host.is_in_use() {
+            return Ok(());
+        }
+        for word in params.as_chunks::<8>().0 {
+            let address = u64::from_ne_bytes(*word);
+            if self.host.may_contain(address) {
+                self.map_host(ctx, address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the device the page-locked memory at an address, if there is any; whether there is.
+    pub(in crate::remote) fn map_host(&self, ctx: ContextId, address: u64) -> Result<bool> {
+        let found = self.host.find(address);
+        if found.is_some_and(|(_, pinned)| pinned.mapped.is_some()) {
+            return Ok(true);
+        }
+        let _one_at_a_time = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((base, pinned)) = self.host.find(address).filter(|(_, pinned)| pinned.mapped.is_none()) else {
+            return Ok(found.is_some());
+        };
+        let session = self.session()?;
+        // Copies under way reach the memory as it is now.
+        session.finish_copies(base as *const u8, pinned.bytes as usize);
+        let range = extent(base, &pinned);
+        let bytes = range.end - range.start;
+        self.call(ctx, &msg::MappedOpen { address: base, bytes }, |_| ())?;
+        // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host` comes before.
+        if let Err(error) = unsafe { REMOTE.pager.add_mapped(ctx, range, pinned.registered) } {
+            let _ = self.call(ctx, &msg::MappedClose { address: base, bytes }, |_| ());
+            return Err(error);
+        }
+        self.host.set_mapped(base, Some(ctx));
+        Ok(true)
+    }
+
+    /// Takes page-locked memory back from the device, with what it has written if the program keeps it.
+    pub(in crate::remote) fn unmap_host(&self, base: u64, keep: bool) {
+        let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else { return };
+        let Some(ctx) = pinned.mapped else { return };
+        let range = extent(start, &pinned);
+        if !pinned.shared {
+            self.pager.remove(&range, keep);
+        }
+        self.host.set_mapped(base, None);
+        // The context may be gone or faulted; then so is the memory there.
+        let _ = self.call(ctx, &msg::MappedClose { address: base, bytes: range.end - range.start }, |_| ());
+    }
+}

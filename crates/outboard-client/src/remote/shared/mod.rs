@@ -1,0 +1,75 @@
+//! Memory that host and device both touch: mapped and managed. The pager moves its bytes; here is what it moves them with, and what tells it of the
+//! program's calls.
+
+mod copies;
+mod mapped;
+mod mover;
+
+use std::sync::PoisonError;
+
+use outboard_front::backend::{ContextId, Result, Stream};
+
+use super::{REMOTE, Remote, wire};
+use crate::pager::{Done, Tracked};
+
+pub(super) use copies::HostCopy;
+pub(super) use mover::MOVER;
+
+/// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it
+/// writes.
+pub(crate) fn with_shared_memory<T>(run: impl FnOnce() -> T) -> T {
+    let pager = &REMOTE.pager;
+    if !pager.is_active() {
+        return run();
+    }
+    pager.before_function();
+    let result = run();
+    pager.after_function();
+    result
+}
+
+impl Remote {
+    /// Queues work of the device that may use memory which the program touches too.
+    #[inline]
+    pub(super) fn work(&self, ctx: ContextId, stream: Stream, queue: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.pager.is_active() {
+            return queue();
+        }
+        self.pager.before_work(ctx, wire(stream))?;
+        queue()?;
+        self.pager.after_work(ctx, wire(stream));
+        Ok(())
+    }
+
+    /// Waits for work of the device.
+    #[inline]
+    pub(super) fn waited<T>(&self, done: Done, wait: impl FnOnce() -> Result<T>) -> Result<T> {
+        if !self.pager.is_active() {
+            return wait();
+        }
+        let latest = self.pager.before_wait();
+        let result = wait()?;
+        self.pager.after_wait(done, latest);
+        Ok(result)
+    }
+
+    /// A context is about to end.
+    pub(super) fn end_shared_memory(&self, ctx: ContextId) {
+        for range in self.host.mapped_in(ctx) {
+            self.unmap_host(range.start, true);
+        }
+        self.pager.remove_context(ctx);
+        self.slabs.lock().unwrap_or_else(PoisonError::into_inner).forget(ctx);
+    }
+
+    /// How much of a range the program and the device both use.
+    pub(super) fn tracked(&self, address: u64, bytes: u64) -> Tracked {
+        self.pager.tracks(&(address..address.saturating_add(bytes)))
+    }
+
+    /// Whether any of these addresses is the program's to touch, too.
+    #[inline]
+    pub(super) fn is_tracked(&self, address: u64, bytes: u64) -> bool {
+        self.pager.is_active() && self.tracked(address, bytes) != Tracked::None
+    }
+}

@@ -1,0 +1,122 @@
+//! What the pager moves its bytes with.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_wire::limits::MAX_INLINE;
+use outboard_wire::messages as msg;
+
+use crate::pager::{Home, Kind, Store};
+use crate::remote::{NON_BLOCKING, REMOTE};
+use crate::session::Session;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
+/// Bytes of mapped memory that travel in one message.
+const PIECE: usize = 1 << 20;
+
+/// The pager's own stream and event in a context: names that the front never gives.
+fn own_stream(ctx: ContextId) -> u64 {
+    1 << 63 | u64::from(ctx.0)
+}
+
+fn own_event(ctx: ContextId) -> u64 {
+    1 << 62 | u64::from(ctx.0)
+}
+
+/// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
+pub(in crate::remote) struct Mover {
+    /// The contexts that have that stream.
+    ready: Mutex<BTreeSet<ContextId>>,
+}
+
+pub(in crate::remote) static MOVER: Mover = Mover { ready: Mutex::new(BTreeSet::new()) };
+
+impl Mover {
+    fn session(&self) -> Result<&'static Arc<Session>> {
+        REMOTE.session()
+    }
+
+    /// The stream for managed memory of a context.
+    pub(in crate::remote) fn stream(&self, ctx: ContextId) -> Result<u64> {
+        let (stream, event) = (own_stream(ctx), own_event(ctx));
+        // A context's name is never used again, so that neither is this.
+        // Who finds it here names it in the next command: it must be made by then.
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if ready.insert(ctx) {
+            self.session()?.post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
+            self.session()?.post(ctx, &msg::EventCreate { event, flags: NO_TIMING })?;
+        }
+        Ok(stream)
+    }
+}
+
+impl Store for &'static Mover {
+    unsafe fn fetch(&self, home: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        let most = match home.kind {
+            Kind::Managed if bytes > MAX_INLINE => {
+                let stream = self.stream(home.ctx)?;
+                // SAFETY: by the trait's contract.
+                return unsafe { self.session()?.bring(home.ctx, to, address, bytes as u64, stream) };
+            }
+            Kind::Managed => MAX_INLINE,
+            Kind::Mapped => PIECE,
+        };
+        for at in (0..bytes).step_by(most) {
+            let (src, bytes) = (address + at as u64, most.min(bytes - at));
+            let put = |data: &[u8]| {
+                let fits = data.len() == bytes;
+                if fits {
+                    // SAFETY: by the trait's contract, and the lengths agree.
+                    unsafe { to.add(at).copy_from_nonoverlapping(data.as_ptr(), bytes) };
+                }
+                if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_UNKNOWN) }
+            };
+            match home.kind {
+                Kind::Managed => {
+                    let message = msg::CopyOut { src, stream: self.stream(home.ctx)?, bytes: bytes as u32 };
+                    self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
+                }
+                Kind::Mapped => {
+                    let message = msg::MappedRead { address: src, bytes: bytes as u32 };
+                    self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn push(&self, home: Home, address: u64, from: *const u8, bytes: usize) -> Result<()> {
+        if home.kind == Kind::Managed {
+            let (session, stream) = (self.session()?, self.stream(home.ctx)?);
+            // SAFETY: by the trait's contract.
+            return unsafe {
+                session.copy_to_device(home.ctx, address, from, bytes as u64, stream, CopyMode::Pageable)
+            };
+        }
+        // SAFETY: by the trait's contract.
+        let data = unsafe { std::slice::from_raw_parts(from, bytes) };
+        for (index, data) in data.chunks(PIECE).enumerate() {
+            let address = address + (index * PIECE) as u64;
+            self.session()?.post(home.ctx, &msg::MappedWrite { address, mask: &[], data })?;
+        }
+        Ok(())
+    }
+
+    fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
+        self.session()?.post(home.ctx, &msg::MappedWrite { address, mask, data })
+    }
+
+    fn settle(&self, home: ContextId) -> Result<()> {
+        let message = msg::StreamSynchronize { stream: self.stream(home)? };
+        self.session()?.ask(home, &message, |_| ())
+    }
+
+    fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()> {
+        let (from, event) = (self.stream(home)?, own_event(home));
+        self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
+        self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })
+    }
+}

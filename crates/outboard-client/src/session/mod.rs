@@ -1,0 +1,263 @@
+//! The process's session with its server.
+
+mod notices;
+mod open;
+mod output;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, HostCall, Result};
+use outboard_front::profile;
+use outboard_wire::Reader;
+use outboard_wire::graph::NodeParams;
+use outboard_wire::messages as msg;
+
+use crate::copies::late::LateCopies;
+use crate::copies::under_way::Copies;
+use crate::graphs::GraphHosts;
+use crate::host_calls::HostFunctions;
+use crate::kernels::KnownKernels;
+use crate::link::{Link, LinkError, Reply};
+use crate::progress::Progress;
+use crate::requests::Requests;
+use crate::reuse::{Block, Reuse};
+
+use notices::Pending;
+pub(crate) use open::{explain, open_link};
+
+/// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
+pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+/// The connection, and what has come over it unasked.
+#[derive(Debug)]
+pub(crate) struct Session {
+    link: Link,
+    pending: Arc<Pending>,
+    pub(crate) copies: Arc<Copies>,
+    requests: Arc<Requests>,
+    pub(crate) functions: Arc<HostFunctions>,
+    pub(crate) late: Arc<LateCopies>,
+    graphs: Arc<GraphHosts>,
+    upload: Mutex<()>,
+    progress: Progress,
+    reuse: Reuse,
+    images: ImageCounters,
+    kernels: Arc<KnownKernels>,
+    device: String,
+    server: String,
+    started: Instant,
+}
+
+/// What became of the images that the program loaded.
+#[derive(Debug, Default)]
+pub(crate) struct ImageCounters {
+    /// Loads of an image that the server had.
+    pub(crate) known: AtomicU64,
+    /// Loads of an image of which something was sent, and its bytes.
+    pub(crate) sent: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    /// Whether the server has said that it keeps no images.
+    pub(crate) not_kept: AtomicBool,
+}
+
+impl Session {
+    /// Queues a command, which may put work into any stream.
+    #[inline]
+    pub(crate) fn post<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
+        self.progress.posted(self.post_numbered(ctx, message)?);
+        Ok(())
+    }
+
+    /// Queues a command that puts work into a stream and into no other.
+    #[inline]
+    pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
+        self.progress.posted_to(stream, self.post_numbered(ctx, message)?);
+        Ok(())
+    }
+
+    /// Queues a command; whoever calls this notes what work it is.
+    #[inline]
+    pub(crate) fn post_numbered<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<u64> {
+        Ok(self.link.post(M::OP, ctx.0, |writer| message.encode(writer))?)
+    }
+
+    /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
+    /// told of another command's failure would not know what this one has done.
+    pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
+        let reply = self.exchange(ctx, message)?;
+        self.progress.posted(reply.seq);
+        self.finish(reply).map(|(_, payload)| payload)
+    }
+
+    /// As [`Session::call`], for a command that leaves no work in any stream. Also returns its number.
+    pub(crate) fn call_idle<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+        let reply = self.exchange(ctx, message)?;
+        self.finish(reply)
+    }
+
+    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of an earlier posted command that nobody knows of yet comes
+    /// back from the first of these that itself succeeds, as CUDA reports such failures.
+    pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+        let answer = self.call_idle(ctx, message)?;
+        self.pending.take().map(|()| answer)
+    }
+
+    fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
+        Ok(self.link.call(M::OP, ctx.0, |writer| message.encode(writer))?)
+    }
+
+    /// What comes with any answer: bytes of copies, words of kernels.
+    fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
+        profile::stalled(|| self.copies.settle());
+        output::print_rest();
+        match CUresult(reply.status) {
+            CUresult::CUDA_SUCCESS => Ok((reply.seq, reply.payload)),
+            error => Err(error),
+        }
+    }
+
+    /// What a wait returns whose answer is known to be that all is done.
+    pub(crate) fn wait_for_nothing(&self) -> Result<()> {
+        if !self.link.is_alive() {
+            return Err(LOST);
+        }
+        output::print_rest();
+        self.pending.take()
+    }
+
+    /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.
+    pub(crate) fn ask<M: msg::Call, T>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+    ) -> Result<T> {
+        let reply = self.exchange(ctx, message)?;
+        match CUresult(reply.status) {
+            CUresult::CUDA_SUCCESS => {
+                Reader::new(&reply.payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Kernels that the server has told of.
+    pub(crate) fn kernels(&self) -> &KnownKernels {
+        &self.kernels
+    }
+
+    /// Freed memory that is kept.
+    pub(crate) fn reuse(&self) -> &Reuse {
+        &self.reuse
+    }
+
+    /// Frees a block that was kept.
+    pub(crate) fn give_back(&self, block: &Block) {
+        // Without a connection there is nothing to free.
+        let _ = self.free_in_order(block.ctx, block.address, block.stream);
+    }
+
+    /// Has the server free stream-ordered memory.
+    pub(crate) fn free_in_order(&self, ctx: ContextId, address: u64, stream: u64) -> Result<()> {
+        self.reuse.frees(ctx, stream);
+        self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
+    }
+
+    /// To be called before a wait for the device: what pools do not hold on to goes back with it.
+    #[inline]
+    pub(crate) fn before_wait(&self) {
+        self.reuse.before_wait(|block| self.give_back(block));
+    }
+
+    /// Does what may fail for want of memory: with less that is kept, if need be.
+    pub(crate) fn with_memory<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
+        match allocate() {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.reuse.give_all(|block| self.give_back(block)) => allocate(),
+            outcome => outcome,
+        }
+    }
+
+    /// What is known to be done.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Queues a call of the program's function.
+    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall) -> Result<()> {
+        let expected = self.link.expect()?;
+        let always = call.is_always_called();
+        let number = self.functions.add(ctx, call, expected);
+        self.post_to(ctx, stream, &msg::HostCall { stream, call: number, always })
+            .inspect_err(|_| self.functions.remove(number))
+    }
+
+    /// What graphs need of this process.
+    pub(crate) fn graphs(&self) -> &GraphHosts {
+        &self.graphs
+    }
+
+    /// Parameters of a graph's node as the worker may know them.
+    pub(crate) fn graph_params(&self, params: NodeParams) -> Result<NodeParams> {
+        self.graphs.translate(params, || Ok(self.link.expect()?))
+    }
+
+    /// A context has ended: what was queued in it will not be called.
+    pub(crate) fn context_ended(&self, ctx: ContextId) {
+        self.progress.context_ended(ctx);
+        self.functions.forget(ctx);
+        self.late.end(ctx);
+        self.requests.end(ctx);
+    }
+
+    /// Held while the pieces of an image are on their way.
+    pub(crate) fn upload(&self) -> MutexGuard<'_, ()> {
+        self.upload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of images.
+    pub(crate) fn images(&self) -> &ImageCounters {
+        &self.images
+    }
+
+    /// The connection.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Counters as JSON values, by name.
+    pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
+        let stats = self.link.stats();
+        let odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
+        let text = |text: &str| format!("\"{}\"", text.replace(odd, "'"));
+        vec![
+            ("server", text(&self.server)),
+            ("device", text(&self.device)),
+            ("transport", text(self.link.peer().0)),
+            ("posted", stats.posted.to_string()),
+            ("waited", stats.calls.to_string()),
+            ("sends", stats.sends.to_string()),
+            ("bytes_to_device", (stats.sent + stats.bulk_sent).to_string()),
+            ("bytes_from_device", (stats.received + stats.bulk_received).to_string()),
+            ("images_known", self.images.known.load(Ordering::Relaxed).to_string()),
+            ("images_sent", self.images.sent.load(Ordering::Relaxed).to_string()),
+            ("image_bytes_sent", self.images.bytes.load(Ordering::Relaxed).to_string()),
+            ("seconds_waiting", format!("{:.6}", stats.waited.as_secs_f64())),
+            ("seconds", format!("{:.6}", self.started.elapsed().as_secs_f64())),
+        ]
+    }
+}
+
+/// What a call of the program returns.
+impl From<LinkError> for CUresult {
+    fn from(error: LinkError) -> CUresult {
+        match error {
+            LinkError::Lost(_) => LOST,
+            LinkError::TooLong(_) | LinkError::Transfer(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+            // The command that announced the transfer has failed, and its own error is on its way.
+            LinkError::Cancelled => CUresult::CUDA_ERROR_UNKNOWN,
+        }
+    }
+}

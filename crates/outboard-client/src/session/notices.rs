@@ -1,0 +1,86 @@
+//! What the server says unasked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result};
+use outboard_front::fault;
+use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
+use outboard_wire::request::Request;
+use outboard_wire::{Code, Reader};
+
+use super::open;
+use super::output::{self, Output};
+use crate::copies::under_way::Copies;
+use crate::kernels::KnownKernels;
+use crate::requests::Requests;
+
+/// The failure of a posted command that nobody has been told of; 0 for none.
+#[derive(Debug, Default)]
+pub(super) struct Pending(AtomicU32);
+
+impl Pending {
+    /// Tells whoever asks first.
+    pub(super) fn take(&self) -> Result<()> {
+        match self.0.swap(0, Ordering::AcqRel) {
+            0 => Ok(()),
+            earlier => Err(CUresult(earlier)),
+        }
+    }
+
+    fn add(&self, failure: &Failure) {
+        let error = CUresult(failure.status);
+        if fault::is_sticky(error) {
+            fault::raise(ContextId(failure.ctx), error);
+        } else {
+            let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
+/// Whom notices are for.
+pub(super) struct Notices {
+    pub(super) pending: Arc<Pending>,
+    pub(super) copies: Arc<Copies>,
+    pub(super) requests: Arc<Requests>,
+    pub(super) kernels: Arc<KnownKernels>,
+}
+
+impl Notices {
+    /// Takes one in, on whichever thread reads the link, which must not wait for others of the program. What cannot be read is left alone, as is what only a
+    /// newer server says.
+    pub(super) fn take(&self, code: u16, payload: &[u8]) {
+        let mut reader = Reader::new(payload);
+        match code {
+            OUTPUT => output::print(Output::standard(), payload),
+            ERRORS => output::print(Output::error(), payload),
+            ENDED => {
+                if let Ok(sentence) = reader.get::<&str>() {
+                    open::say(Code::SessionOver, &format!("the session was {sentence}"));
+                }
+            }
+            COPIED => {
+                if let Ok(number) = reader.get() {
+                    self.copies.copied(number);
+                }
+            }
+            FAILURE => {
+                if let Ok(failure) = reader.get() {
+                    self.pending.add(&failure);
+                }
+            }
+            REQUEST => {
+                if let Ok(request) = reader.get::<Request<'_>>() {
+                    self.requests.asked(&request);
+                }
+            }
+            KERNELS => {
+                if let Ok(told) = reader.get() {
+                    self.kernels.told(told);
+                }
+            }
+            _ => {}
+        }
+    }
+}

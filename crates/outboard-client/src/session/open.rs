@@ -1,0 +1,158 @@
+//! The start of a session, or why there is none.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::Result;
+use outboard_transport::{Any, Patience};
+use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
+use outboard_wire::platform::Platform;
+use outboard_wire::{Code, Reader};
+
+use super::notices::{Notices, Pending};
+use super::{ImageCounters, Session};
+use crate::copies::late::LateCopies;
+use crate::copies::under_way::Copies;
+use crate::graphs::GraphHosts;
+use crate::host_calls::HostFunctions;
+use crate::kernels::KnownKernels;
+use crate::link::{Config, ConnectError, Link, NoticeHandler};
+use crate::progress::Progress;
+use crate::requests::{Answerer, Requests};
+use crate::reuse::Reuse;
+use crate::target::{Target, VARIABLE};
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error("{VARIABLE} names no server: {0}")]
+    Target(#[from] crate::target::TargetError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the server's description of its devices cannot be read: {0}")]
+    Snapshot(#[from] outboard_wire::DecodeError),
+}
+
+impl OpenError {
+    /// Whether this is a machine like any other without a GPU: the server has none to give, or there is no server and none is named.
+    pub(crate) fn is_no_device(&self) -> bool {
+        match self {
+            OpenError::Connect(ConnectError::Refused { refusal, .. }) => refusal.code == RefusalCode::NoDevice,
+            OpenError::Connect(ConnectError::Unreachable { .. }) => std::env::var_os(VARIABLE).is_none(),
+            _ => false,
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            OpenError::Target(_) => Code::BadAddress,
+            OpenError::Connect(error) => error.code(),
+            OpenError::Snapshot(_) => Code::BadSnapshot,
+        }
+    }
+}
+
+impl Session {
+    /// Connects to the server that the environment names.
+    pub(crate) fn open() -> Result<(Arc<Session>, Platform)> {
+        connect().map_err(|error| {
+            explain(&error);
+            if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
+        })
+    }
+}
+
+fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
+    let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
+    let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
+    let graphs = Arc::new(GraphHosts::default());
+    let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
+    let kernels = Arc::new(KnownKernels::default());
+    let config = Config::from_env();
+    let requests = Requests::new(Patience::new(config.spin, config.lane_spin), Arc::clone(&copies), answerers);
+    let told = Notices {
+        pending: Arc::clone(&pending),
+        copies: Arc::clone(&copies),
+        requests: Arc::clone(&requests),
+        kernels: Arc::clone(&kernels),
+    };
+    let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
+    let (link, platform, server) = open_link(config, notices, |devices| Purpose::Session { devices })?;
+    requests.connect(link.answers());
+    let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
+    let images = ImageCounters::default();
+    let (upload, progress, reuse, started) = (Mutex::new(()), Progress::default(), Reuse::default(), Instant::now());
+    let session = Session {
+        link,
+        pending,
+        copies,
+        requests,
+        functions,
+        late,
+        graphs,
+        upload,
+        progress,
+        reuse,
+        images,
+        kernels,
+        device,
+        server,
+        started,
+    };
+    Ok((Arc::new(session), platform))
+}
+
+/// Connects to the server that the environment names, for a purpose with the devices that it names. Returns what it offers and its address, too.
+pub(crate) fn open_link(
+    config: Config,
+    notices: NoticeHandler,
+    purpose: impl FnOnce(Vec<u32>) -> Purpose,
+) -> std::result::Result<(Link, Platform, String), OpenError> {
+    let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
+    let hello = Hello {
+        version: VERSION,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        client: client_name(),
+        purpose: purpose(target.devices.clone()),
+        process: crate::process::this(),
+        more: more(),
+    };
+    let server = target.address.to_string();
+    let (link, welcome) = Link::connect(&Any, &server, &hello, config, notices)?;
+    let mut reader = Reader::new(&welcome.snapshot);
+    let platform: Platform = reader.get()?;
+    reader.finish()?;
+    Ok((link, platform, server))
+}
+
+/// The variable of a process that is part of a trace.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+
+/// What is said besides.
+fn more() -> Extensions {
+    let mut more = Extensions::default();
+    let parent = std::env::var(TRACE_VARIABLE).ok();
+    if let Some(parent) = parent.as_deref().and_then(TraceParent::parse) {
+        more.set(TRACE, &parent);
+    }
+    more
+}
+
+/// Who is calling, for the server's log.
+fn client_name() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    format!("{} ({})", name.unwrap_or_default(), std::process::id())
+}
+
+/// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
+pub(crate) fn explain(error: &OpenError) {
+    say(error.code(), &error.to_string());
+}
+
+pub(super) fn say(code: Code, sentence: &str) {
+    if std::env::var_os("OUTBOARD_LOG").is_some() {
+        eprintln!("outboard: {}", code.end(sentence));
+    }
+}

@@ -1,0 +1,253 @@
+//! Contexts: the stack of current ones, primary contexts, limits and flags.
+
+mod create;
+mod primary;
+mod settings;
+mod stack;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use outboard_abi::{CUcontext, CUresult};
+use outboard_wire::platform::Device;
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, ContextId, Result};
+use crate::fault::Fault;
+use crate::green::Green;
+use crate::handles::{Kind, Table, not_found};
+use crate::launch::Limits;
+use crate::state::ready;
+use crate::storage::Storage;
+
+pub(crate) use create::*;
+pub(crate) use primary::*;
+pub(crate) use settings::*;
+pub(crate) use stack::*;
+
+/// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
+pub(crate) struct Context {
+    pub(crate) handle: u64,
+    /// Index among the visible devices.
+    pub(crate) device: usize,
+    pub(crate) storage: Storage,
+    primary: bool,
+    /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
+    pub(crate) green: Option<Green>,
+    /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
+    id: AtomicU32,
+    pub(crate) fault: Fault,
+    flags: AtomicU32,
+    cache_config: AtomicU32,
+    destroyed: AtomicBool,
+    /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
+    users: Mutex<u32>,
+}
+
+/// A context that can be worked in, and the backend's name for it.
+#[derive(Clone)]
+pub(crate) struct Here {
+    pub(crate) context: &'static Context,
+    pub(crate) id: ContextId,
+    /// The green context through which it was named.
+    green: Option<&'static Context>,
+}
+
+static CONTEXTS: Table<&'static Context> = Table::new(Kind::Context);
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.
+const FLAGS: u32 = 0xff;
+
+fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
+    insert(device, primary, None, flags, users)
+}
+
+/// The context that stands for a green one of the device.
+pub(crate) fn of_green(device: usize, green: Green) -> Option<&'static Context> {
+    insert(device, false, Some(green), 0, 1)
+}
+
+/// Ends the handle of a green context's context.
+pub(crate) fn drop_green(context: &'static Context) {
+    context.storage.end(context.handle);
+    CONTEXTS.remove(context.handle);
+    context.destroyed.store(true, Ordering::Release);
+    if top().is_some_and(|top| std::ptr::eq(top, context)) {
+        pop();
+    }
+}
+
+fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users: u32) -> Option<&'static Context> {
+    let make = |handle| Context {
+        handle,
+        device,
+        primary,
+        green,
+        storage: Storage::default(),
+        id: AtomicU32::new(0),
+        fault: Fault::default(),
+        flags: AtomicU32::new(flags),
+        cache_config: AtomicU32::new(0),
+        destroyed: AtomicBool::new(false),
+        users: Mutex::new(users),
+    };
+    // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when one ends.
+    CONTEXTS.insert(|handle| &*Box::leak(Box::new(make(handle)))).map(|context| *context)
+}
+
+impl Context {
+    /// The context to work in: alive, active, without a fault.
+    pub(crate) fn live(&'static self) -> Result<Here> {
+        crate::host_call::outside()?;
+        let here = self.open()?;
+        here.context.fault.check()?;
+        Ok(here)
+    }
+
+    /// As [`Context::live`], faulted or not.
+    fn open(&'static self) -> Result<Here> {
+        if let Some(green) = &self.green {
+            let here = primary(self.device)?.open()?;
+            if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
+                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            }
+            return Ok(Here { green: Some(self), ..here });
+        }
+        match self.id.load(Ordering::Acquire) {
+            0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
+            id => Ok(Here { context: self, id: ContextId(id), green: None }),
+        }
+    }
+
+    /// Adds a user of a primary context, which the first one starts.
+    pub(crate) fn retain<B: Backend>(&self) -> Result<()> {
+        let mut users = self.users.lock();
+        if *users == 0 && self.id.load(Ordering::Acquire) == 0 {
+            self.start::<B>()?;
+        }
+        *users += 1;
+        Ok(())
+    }
+
+    /// Takes a user away from a primary context, which ends with the last one.
+    pub(crate) fn release<B: Backend>(&self) -> Result<()> {
+        let mut users = self.users.lock();
+        match *users {
+            0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+            1 => {
+                *users = 0;
+                self.stop::<B>()
+            }
+            _ => {
+                *users -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn start<B: Backend>(&self) -> Result<()> {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let device = ready()?.devices[self.device].ordinal;
+        B::get().context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
+        self.fault.clear();
+        self.id.store(id, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends what the backend has, and all objects in it.
+    fn stop<B: Backend>(&self) -> Result<()> {
+        let id = ContextId(self.id.load(Ordering::Acquire));
+        if id.0 == 0 {
+            return Ok(());
+        }
+        self.storage.end(self.handle);
+        self.id.store(0, Ordering::Release);
+        crate::capture::forget_context(id);
+        crate::stream::forget(id);
+        crate::event::forget(id);
+        crate::module::forget(id);
+        crate::library::forget(id);
+        crate::array::forget(id);
+        crate::texture::forget(id);
+        crate::reference::forget(id);
+        crate::memory::forget(id);
+        crate::ipc::forget();
+        crate::peer::forget(id);
+        let outcome = B::get().context_close(id);
+        self.fault.clear();
+        outcome
+    }
+}
+
+impl Here {
+    /// The context as the program named it: the green one, if it did by that.
+    pub(crate) fn named(&self) -> &'static Context {
+        self.green.unwrap_or(self.context)
+    }
+
+    /// The green context whose share of the device is meant.
+    pub(crate) fn green(&self) -> Option<&Green> {
+        self.green.as_ref()?.green.as_ref()
+    }
+
+    /// The device as its snapshot describes it.
+    pub(crate) fn device(&self) -> Result<&'static Device> {
+        Ok(&ready()?.devices[self.context.device])
+    }
+
+    /// What the device says of launches.
+    pub(crate) fn limits(&self) -> Result<&'static Limits> {
+        Ok(&ready()?.limits[self.context.device])
+    }
+
+    /// Keeps a sticky error that a call came back with.
+    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && crate::fault::is_sticky(*error)
+        {
+            self.context.fault.set(*error);
+        }
+        outcome
+    }
+}
+
+/// The calling thread's current context, alive and without a fault.
+pub(crate) fn current() -> Result<Here> {
+    ready()?;
+    top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.live()
+}
+
+/// The context of a handle; null is the current one.
+pub(crate) fn named(context: CUcontext) -> Result<&'static Context> {
+    ready()?;
+    if context.is_null() {
+        return top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    CONTEXTS.look(context as u64).map(|context| **context).ok_or_else(|| {
+        match not_found(Kind::Context, context as u64) {
+            CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
+            destroyed => destroyed,
+        }
+    })
+}
+
+/// The context with the backend's name `id`, if it is open.
+pub(crate) fn by_id(id: ContextId) -> Option<&'static Context> {
+    CONTEXTS.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
+}
+
+/// Some context that is open: for what belongs to none and needs one to be said in.
+pub(crate) fn any() -> Option<ContextId> {
+    let open = |context: &'static Context| match context.id.load(Ordering::Acquire) {
+        0 => None,
+        id => Some(ContextId(id)),
+    };
+    top().and_then(open).or_else(|| CONTEXTS.find(|c| c.id.load(Ordering::Acquire) != 0).and_then(|c| open(*c)))
+}
+
+/// Marks a context, by the backend's name, as faulted.
+pub(crate) fn fault(id: ContextId, error: CUresult) {
+    if let Some(context) = by_id(id) {
+        context.fault.set(error);
+    }
+}

@@ -1,0 +1,74 @@
+//! The calling thread's stack of contexts.
+
+use core::cell::RefCell;
+
+use outboard_abi::{CUcontext, CUresult};
+
+use super::{Context, named};
+use crate::Driver;
+use crate::backend::Result;
+use crate::border::{put, put_if};
+use crate::state::ready;
+
+thread_local! {
+    static STACK: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The context on top of the calling thread's stack.
+#[inline]
+pub(crate) fn top() -> Option<&'static Context> {
+    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
+}
+
+pub(super) fn push(context: &'static Context) {
+    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+}
+
+pub(super) fn pop() -> Option<&'static Context> {
+    STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
+}
+
+pub(crate) unsafe fn cuCtxPushCurrent_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
+    ready()?;
+    if ctx.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    push(named(ctx)?);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxPushCurrent<D: Driver>(ctx: CUcontext) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuCtxPushCurrent_v2::<D>(ctx) }
+}
+
+pub(crate) unsafe fn cuCtxPopCurrent_v2<D: Driver>(out: *mut CUcontext) -> Result<()> {
+    ready()?;
+    let context = pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    // SAFETY: the program's out parameter, which may be left out.
+    unsafe { put_if(out, context.handle as CUcontext) };
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxPopCurrent<D: Driver>(out: *mut CUcontext) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuCtxPopCurrent_v2::<D>(out) }
+}
+
+pub(crate) unsafe fn cuCtxSetCurrent<D: Driver>(ctx: CUcontext) -> Result<()> {
+    ready()?;
+    // A primary context may be made current before anybody has retained it: the runtime does.
+    let context = if ctx.is_null() { None } else { Some(named(ctx)?) };
+    pop();
+    if let Some(context) = context {
+        push(context);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxGetCurrent<D: Driver>(out: *mut CUcontext) -> Result<()> {
+    ready()?;
+    let handle = top().map_or(0, |context| context.handle);
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUcontext) }
+}

@@ -1,0 +1,154 @@
+use std::os::fd::AsFd;
+
+use outboard_wire::codec::decode_all;
+use outboard_wire::{Encode, Writer};
+
+use super::*;
+
+#[test]
+fn messages_and_descriptors_arrive() {
+    let (here, there) = pair().unwrap();
+    let start = Start {
+        session: 1,
+        key: 2,
+        lanes: 4,
+        probe: false,
+        devices: vec![1, 0],
+        client: "test".into(),
+        process: Process { id: 3, machine: 4 },
+        identity: Identity::user(6),
+        secure: Some(Secure { certificate: vec![1, 2], key: vec![3] }),
+        lends: true,
+        only_questions: true,
+        supervisor: 5,
+        local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
+        platform: Some(vec![8, 9]),
+        grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),
+    };
+    send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
+    let point = Point { lane: 1, attempt: 2, received: 3 };
+    let lanes = [
+        ToWorker::Lane { secure: true, point: None },
+        ToWorker::Lane { secure: false, point: Some(point) },
+        ToWorker::GoOn { secure: true, point },
+    ];
+    for lane in &lanes {
+        send(here.as_fd(), lane, None).unwrap();
+    }
+    let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
+    send(here.as_fd(), &warm, None).unwrap();
+    let end = ToWorker::End { sentence: "enough".into() };
+    send(here.as_fd(), &end, None).unwrap();
+    let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
+    assert_eq!(message, ToWorker::Start(Box::new(start)));
+    let descriptor = descriptor.expect("a descriptor came along");
+    assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    for lane in lanes {
+        let (message, descriptor) = receive::<ToWorker>(there.as_fd()).unwrap().unwrap();
+        assert_eq!((message, descriptor.is_none()), (lane, true));
+    }
+    assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, warm);
+    assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, end);
+
+    let failed = ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() };
+    send(there.as_fd(), &failed, None).unwrap();
+    assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, failed);
+
+    let share = ToSupervisor::Share { request: 3, token: u128::MAX, kind: 4, payload: vec![1, 2] };
+    let find = ToSupervisor::Find { request: 5, token: 6, kind: 7 };
+    let ready = ToSupervisor::Ready { snapshot: vec![7; 100] };
+    for message in [share, find, ToSupervisor::Unshare { token: 8 }, ready] {
+        send(there.as_fd(), &message, None).unwrap();
+        assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
+    }
+    for payload in [None, Some(vec![9])] {
+        let answer = ToWorker::Answer { request: 1, payload };
+        send(here.as_fd(), &answer, None).unwrap();
+        assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, answer);
+    }
+
+    for message in [ToSupervisor::Orphan, ToSupervisor::Kept { tag: 1 }, ToSupervisor::Told] {
+        send(there.as_fd(), &message, None).unwrap();
+        assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
+    }
+    for message in [ToWorker::Home { outlive: Some(9) }, ToWorker::Home { outlive: None }, ToWorker::Keep { tag: 2 }] {
+        send(here.as_fd(), &message, None).unwrap();
+        assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, message);
+    }
+
+    drop(there);
+    drop(descriptor);
+    assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
+}
+
+#[test]
+fn what_was_sent_before_an_end_arrives_even_if_that_end_left_messages_unread() {
+    let (here, there) = pair().unwrap();
+    send(here.as_fd(), &ToWorker::Lane { secure: false, point: None }, None).unwrap();
+    send(there.as_fd(), &ToSupervisor::Welcomed, None).unwrap();
+    send(there.as_fd(), &ToSupervisor::Told, None).unwrap();
+    drop(there);
+    assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, ToSupervisor::Welcomed);
+    assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, ToSupervisor::Told);
+    assert!(receive::<ToSupervisor>(here.as_fd()).unwrap().is_none());
+}
+
+fn bytes(message: &impl Encode) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.put(message);
+    writer.into_vec()
+}
+
+/// Supervisors and workers of different releases say these to each other.
+#[test]
+fn what_releases_say_to_each_other_stays_as_it_is() {
+    let point = Point { lane: 2, attempt: 3, received: 4 };
+    let lane = [21, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    let mut back = lane;
+    back[0] = 20;
+    let to_workers: [(ToWorker, &[u8]); 11] = [
+        (ToWorker::Lane { secure: true, point: None }, &[1, 1]),
+        (ToWorker::Lane { secure: true, point: Some(point) }, &lane),
+        (ToWorker::GoOn { secure: true, point }, &back),
+        (ToWorker::Memory, &[4]),
+        (ToWorker::Answer { request: 0x0102, payload: None }, &[3, 2, 1, 0, 0, 0, 0, 0, 0, 0]),
+        (ToWorker::Answer { request: 1, payload: Some(vec![7]) }, &[3, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 7]),
+        (ToWorker::Home { outlive: Some(5) }, &[32, 1, 5, 0, 0, 0, 0, 0, 0, 0]),
+        (ToWorker::Keep { tag: 3 }, &[33, 3]),
+        (ToWorker::Suspend, &[50]),
+        (ToWorker::Resume, &[51]),
+        (ToWorker::Unknown(200), &[200]),
+    ];
+    for (message, wanted) in to_workers {
+        assert_eq!(bytes(&message), wanted, "{message:?}");
+        assert_eq!(decode_all::<ToWorker>(wanted).unwrap(), message);
+    }
+    let token = 0x0f_u128;
+    let mut share = vec![2, 1, 0, 0, 0, 0, 0, 0, 0, 15];
+    share.extend([0; 15]);
+    let (mut find, mut unshare) = (share.clone(), vec![3, 15]);
+    unshare.extend([0; 15]);
+    share.extend([9, 1, 0, 0, 0, 7]);
+    find[0] = 4;
+    find.push(9);
+    let room = [52, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1];
+    let to_supervisors: [(ToSupervisor, &[u8]); 10] = [
+        (ToSupervisor::Share { request: 1, token, kind: 9, payload: vec![7] }, &share),
+        (ToSupervisor::Find { request: 1, token, kind: 9 }, &find),
+        (ToSupervisor::Unshare { token }, &unshare),
+        (ToSupervisor::Orphan, &[32]),
+        (ToSupervisor::Kept { tag: 3 }, &[33, 3]),
+        (ToSupervisor::Told, &[34]),
+        (ToSupervisor::Quiet { quiet: true }, &[50, 1]),
+        (ToSupervisor::Wake, &[51]),
+        (ToSupervisor::Room { request: 1, device: 2, bytes: 3, failed: true }, &room),
+        (ToSupervisor::Holds { device: 2, bytes: 3 }, &[53, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
+    ];
+    for (message, wanted) in to_supervisors {
+        assert_eq!(bytes(&message), wanted, "{message:?}");
+        assert_eq!(decode_all::<ToSupervisor>(wanted).unwrap(), message);
+    }
+    // Whatever a later release adds.
+    assert_eq!(decode_all::<ToWorker>(&[99, 1, 2, 3]).unwrap(), ToWorker::Unknown(99));
+    assert_eq!(decode_all::<ToSupervisor>(&[99, 1, 2, 3]).unwrap(), ToSupervisor::Unknown(99));
+}

@@ -1,0 +1,178 @@
+//! A session, or another connection that needs a worker, before it has one.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use outboard_transport::tls::Fingerprint;
+use outboard_wire::handshake::auth::Secure;
+use outboard_wire::handshake::{Process, Refusal, RefusalCode, TraceParent};
+use tokio::time::timeout;
+
+use super::{Failure, refuse};
+use crate::auth::certificate;
+use crate::control::{self, Grace, Start};
+use crate::identity::Identity;
+use crate::supervisor::Supervisor;
+use crate::supervisor::peer::Peer;
+use crate::supervisor::sessions::{About, Kind, Unwelcome};
+use crate::supervisor::sharing::Place;
+use crate::supervisor::workers::{self, Worker};
+
+/// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
+const MOST_QUESTIONS: usize = 64;
+
+/// Who has said hello.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) process: Process,
+    pub(super) identity: Identity,
+    /// The span of the client's that its session is part of.
+    pub(super) parent: Option<TraceParent>,
+    /// How long its session is to be kept without a connection.
+    pub(super) grace: Option<Grace>,
+}
+
+/// What a new session is to be, and whose.
+pub(super) struct Order {
+    pub(super) kind: Kind,
+    pub(super) devices: Vec<u32>,
+    /// What is known of the platform, if no driver is to be started.
+    pub(super) platform: Option<Vec<u8>>,
+    pub(super) client: Client,
+    pub(super) peer: Peer,
+    /// Its place among the sessions, if it needs one.
+    pub(super) place: Option<Rc<Place>>,
+    /// Whether its connections are to be encrypted.
+    pub(super) encrypted: bool,
+}
+
+impl Order {
+    pub(super) fn new(client: Client, peer: Peer, kind: Kind, encrypted: bool) -> Order {
+        Order { kind, devices: Vec::new(), platform: None, client, peer, place: None, encrypted }
+    }
+
+    fn about(&self) -> About {
+        let identity = self.client.identity.clone();
+        let (holder, parent) = (holder(&identity, self.peer), self.client.parent);
+        About { identity, holder, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone(), parent }
+    }
+}
+
+/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client; or, if connections are encrypted, until it waits for
+/// the client: then how the client gets there.
+pub(super) async fn start(
+    supervisor: &Supervisor,
+    order: &Order,
+    stream: BorrowedFd<'_>,
+) -> Result<Option<Secure>, Failure> {
+    let config = &supervisor.config;
+    let room = || {
+        let sentence = || format!("the server is at its limit of {} sessions; try again later", config.max_sessions);
+        let full = supervisor.sessions.len() >= config.max_sessions;
+        if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
+    };
+    room()?;
+    if order.kind != Kind::Session
+        && supervisor.sessions.questions_of(&holder(&order.client.identity, order.peer)) >= MOST_QUESTIONS
+    {
+        let sentence = format!("{MOST_QUESTIONS} programs of yours ask this server about its devices already");
+        return Err(refuse(RefusalCode::OverLimit, sentence));
+    }
+    if order.kind != Kind::Probe
+        && order.platform.is_none()
+        && let Some(worker) = supervisor.warm.take().await
+    {
+        // Others may have come meanwhile.
+        room()?;
+        match hand_over(supervisor, order, stream, worker, true).await {
+            // It may have died before anybody noticed; the client has not heard from it.
+            Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
+            outcome => return outcome,
+        }
+        room()?;
+    }
+    let command = workers::Order { command: &config.worker, log_format: config.log_format };
+    let worker = Worker::spawn(&command).map_err(|error| {
+        tracing::error!(%error, program = %config.worker.program.display(), "cannot start a worker");
+        refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
+    })?;
+    hand_over(supervisor, order, stream, worker, false).await
+}
+
+/// Hands the client to a worker and waits until it has been welcomed.
+async fn hand_over(
+    supervisor: &Supervisor,
+    order: &Order,
+    stream: BorrowedFd<'_>,
+    worker: Worker,
+    warm: bool,
+) -> Result<Option<Secure>, Failure> {
+    let config = &supervisor.config;
+    supervisor.gate.still(&order.client.identity).map_err(Failure::Refused)?;
+    let (session, key) = draw()?;
+    let Client { name: client, process, identity, grace, .. } = order.client.clone();
+    let (owner, token) = (&identity.owner, identity.token.as_deref());
+    tracing::info!(session, peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
+    let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
+    let (lanes, local) = (config.lanes, supervisor.local.clone());
+    let supervisor_id = std::process::id();
+    let made = order.encrypted.then(certificate::for_a_session).transpose().map_err(io::Error::other)?;
+    let go_there = made.as_ref().map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
+    let secure = made.map(|(certificate, key)| control::Secure { certificate, key });
+    let start = Start {
+        session,
+        key,
+        lanes,
+        probe,
+        devices,
+        client,
+        process,
+        identity,
+        secure,
+        lends: order.place.is_some() && config.sharing.oversubscribe.is_some(),
+        only_questions: order.kind == Kind::Management,
+        supervisor: supervisor_id,
+        grace,
+        local,
+        platform,
+    };
+    let lost = |reason: String| {
+        let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
+        Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
+    };
+    let welcomed =
+        supervisor.sessions.open(worker, start, order.about(), stream).map_err(|error| lost(error.to_string()))?;
+    match timeout(config.start_timeout, welcomed).await {
+        Ok(Ok(Ok(()))) => Ok(go_there),
+        Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),
+        Ok(Ok(Err(Unwelcome::Ended(reason)))) => Err(lost(reason)),
+        // The session's task ended without a word: the server is stopping.
+        Ok(Err(_)) => Err(refuse(RefusalCode::Stopping, "the server is stopping")),
+        Err(_) => {
+            supervisor.sessions.kill(session);
+            Err(refuse(RefusalCode::WorkerFailed, "the server's worker took too long to start"))
+        }
+    }
+}
+
+/// Who a client is to others: those who have shown nothing are told apart by their machines, and by nothing that they say themselves.
+pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
+    match peer {
+        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} at {}", identity.owner, address.ip())
+        }
+        _ => identity.owner.clone(),
+    }
+}
+
+/// A session's number and key, neither to be guessed.
+fn draw() -> io::Result<(u64, u128)> {
+    let bytes = outboard_transport::random::<24>()?;
+    let mut reader = outboard_wire::Reader::new(&bytes);
+    match (reader.u64(), reader.u128()) {
+        (Ok(session), Ok(key)) => Ok((session, key)),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

@@ -1,0 +1,116 @@
+//! What a supervisor needs to know.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::local::{Access, Socket};
+use super::{metrics, resume, sharing, standing, traces};
+use crate::auth;
+use crate::cgroup::Cgroup;
+
+/// What a supervisor needs to know.
+pub struct Config {
+    /// Where clients connect: `HOST:PORT`; port 0 takes any free one.
+    pub listen: String,
+    /// Whether clients on this machine find a Unix socket, over which they can share memory with their worker.
+    pub socket: Socket,
+    /// Who may connect to it.
+    pub access: Access,
+    /// Whether administrators, who are the server's own user and root, find a socket to ask and order.
+    pub admin: Socket,
+    /// How clients show who they are, and whether connections are encrypted.
+    pub auth: auth::Config,
+    /// Where monitoring systems read how it goes.
+    pub metrics: metrics::Config,
+    /// Where traces of sessions go.
+    pub traces: traces::Config,
+    /// How to start a worker.
+    pub worker: WorkerCommand,
+    /// How long a client may take for its hello.
+    pub hello_timeout: Duration,
+    /// How long a worker may take to welcome its client.
+    pub start_timeout: Duration,
+    /// Clients that may be at their hello at once, over TCP and by the socket each; those that have been silent the longest make room for more.
+    pub max_hellos: usize,
+    /// Sessions at once; more are refused.
+    pub max_sessions: usize,
+    /// Bulk lanes that clients are advised to open.
+    pub lanes: u32,
+    /// Workers that wait for a client with the driver started.
+    pub warm: usize,
+    /// Ordinals of the devices whose primary context those workers hold.
+    pub warm_contexts: Vec<u32>,
+    /// How long sessions outlive their connections.
+    pub resume: resume::Config,
+    /// How the server ends.
+    pub standing: standing::Config,
+    /// How its devices are shared.
+    pub sharing: sharing::Config,
+    /// How the workers log.
+    pub log_format: crate::logs::Format,
+    /// Called once clients can connect, with the address.
+    pub on_ready: Option<Box<dyn FnOnce(SocketAddr)>>,
+}
+
+/// How to start a worker: a program that calls [`worker::run`](crate::worker::run).
+#[derive(Debug, Clone)]
+pub struct WorkerCommand {
+    /// The program; normally the supervisor's own.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Variables added to the supervisor's own environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it is put as soon as it runs.
+    pub cgroup: Option<Cgroup>,
+}
+
+impl Config {
+    /// The usual settings.
+    pub fn new(listen: impl Into<String>, worker: WorkerCommand) -> Config {
+        Config {
+            listen: listen.into(),
+            socket: Socket::Off,
+            access: Access::Owner,
+            admin: Socket::Off,
+            auth: auth::Config::default(),
+            metrics: metrics::Config::default(),
+            traces: traces::Config::default(),
+            worker,
+            hello_timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(60),
+            max_hellos: 256,
+            max_sessions: 1024,
+            lanes: usual_lanes(),
+            warm: 0,
+            warm_contexts: vec![0],
+            resume: resume::Config::default(),
+            standing: standing::Config::default(),
+            sharing: sharing::Config::default(),
+            log_format: crate::logs::Format::default(),
+            on_ready: None,
+        }
+    }
+}
+
+/// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors to serve them. Clients find out how many of them
+/// are worth it.
+fn usual_lanes() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(2, outboard_wire::limits::MAX_LANES) as u32
+}
+
+impl WorkerCommand {
+    /// Starts this program again, with these arguments.
+    pub fn this_program<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> WorkerCommand {
+        // Unlike the path of the program, this names the same file even after an update has replaced it.
+        WorkerCommand {
+            program: PathBuf::from("/proc/self/exe"),
+            args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            cgroup: None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Where clients come in.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixStream};
+
+use super::local::{Door, Socket};
+use super::peer::{Peer, accept};
+use super::upgrade::{self, Inherited};
+use super::{Config, ServeError, Supervisor, notify, secure};
+
+/// After a failure to accept for want of descriptors, the next attempt waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where clients come in.
+pub(super) struct Doors {
+    pub(super) listener: TcpListener,
+    pub(super) door: Option<Door>,
+}
+
+impl Doors {
+    /// Opens them, or goes on with those that are open already.
+    pub(super) async fn open(config: &Config, inherited: Inherited) -> Result<Doors, ServeError> {
+        let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
+        let listener = match inherited.tcp {
+            Some(listener) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener)?
+            }
+            None => TcpListener::bind(&config.listen).await.map_err(cannot_listen)?,
+        };
+        let port = listener.local_addr()?.port();
+        let door = match inherited.unix {
+            Some(socket) => Door::go_on(socket, config.access)?,
+            None => Door::open(&config.socket, config.access, port).map_err(|error| ServeError::Listen {
+                address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
+                error,
+            })?,
+        };
+        Ok(Doors { listener, door })
+    }
+
+    /// Has this process become the program that now lies where its own lay; returns only if that cannot be, with the reason.
+    pub(super) async fn upgrade(&self, supervisor: &Rc<Supervisor>, upgrades: u64) -> String {
+        let Some(program) = &supervisor.config.standing.program else {
+            return "it does not know where its program lies".to_owned();
+        };
+        tracing::info!(program = %program.path.display(), "an upgrade is asked for");
+        if supervisor.sessions.records().is_none() && supervisor.sessions.len() > 0 {
+            return "sessions would be lost, as they are not noted (--records none)".to_owned();
+        }
+        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program)).await {
+            return reason;
+        }
+        notify::reloading();
+        supervisor.drain.pause(true);
+        // Who connects from now on waits until the new program accepts.
+        supervisor.coming.settle().await;
+        supervisor.warm.stop().await;
+        let _settled = supervisor.sessions.hold_lending().await;
+        let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(self.door.as_ref().map(Door::as_fd)).collect();
+        let error = upgrade::become_program(program, upgrades, &sockets);
+        supervisor.drain.pause(false);
+        supervisor.warm.go_on();
+        format!("{} cannot be started: {error}", program.path.display())
+    }
+
+    /// Looks after clients that come until something else has happened.
+    pub(super) async fn accept_while<T>(&self, supervisor: &Rc<Supervisor>, until: impl Future<Output = T>) -> T {
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => accept(supervisor, secure::Unknown(stream), Peer::Remote(peer)),
+                    Err(error) => cannot_accept(&error).await,
+                },
+                accepted = knock(self.door.as_ref()) => match accepted {
+                    Ok((stream, peer)) => accept(supervisor, stream, peer),
+                    Err(error) => cannot_accept(&error).await,
+                },
+                outcome = &mut until => break outcome,
+            }
+        }
+    }
+}
+
+pub(super) async fn cannot_accept(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a client");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// The next client at the socket, if there is one.
+async fn knock(door: Option<&Door>) -> io::Result<(UnixStream, Peer)> {
+    let Some(door) = door else { return std::future::pending().await };
+    let stream = door.accept().await?;
+    let user = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+    let peer = Peer::Local { user, admitted: door.admits(&stream) };
+    Ok((stream, peer))
+}

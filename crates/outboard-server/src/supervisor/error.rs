@@ -1,0 +1,51 @@
+//! Why a supervisor cannot serve.
+
+use std::io;
+
+use outboard_wire::Code;
+
+use super::metrics::MetricsError;
+use super::standing::Folder;
+use crate::auth::AuthError;
+
+/// Why a supervisor cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Clients cannot be told apart, or not reached in secret.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// Metrics cannot be told.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The folder that was named for notes on sessions cannot be used.
+    #[error("cannot note sessions in {folder:?}: {error}; `outboard serve --records` names another folder, or none")]
+    Records {
+        /// The folder.
+        folder: Folder,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The runtime or the signal handlers cannot be set up.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+}
+
+impl ServeError {
+    /// Its error code, with a page for people.
+    pub fn code(&self) -> Code {
+        match self {
+            ServeError::Listen { .. } => Code::CannotListen,
+            ServeError::Auth(error) => error.code(),
+            ServeError::Metrics(error) => error.code(),
+            ServeError::Start(_) | ServeError::Records { .. } => Code::ServerStart,
+        }
+    }
+}

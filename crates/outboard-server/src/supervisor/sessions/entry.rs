@@ -1,0 +1,117 @@
+//! One session, as the table has it.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use outboard_wire::handshake::TraceParent;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::attend::Stop;
+use crate::control::ToWorker;
+use crate::identity::Identity;
+use crate::meter::{Meter, Reading};
+use crate::supervisor::sharing::Place;
+use crate::supervisor::traces::{Trail, Whose};
+
+/// A session and its worker.
+pub(super) struct Entry {
+    pub(super) key: u128,
+    /// Who the client is, in its own words.
+    pub(super) client: String,
+    /// What proofs of the key were drawn with, if its connections are encrypted.
+    pub(super) proofs: Option<HashSet<u128>>,
+    /// Further connections on their way to the worker, and what they are.
+    pub(super) further: mpsc::Sender<(ToWorker, OwnedFd)>,
+    pub(super) stop: mpsc::Sender<Stop>,
+    /// What the worker is told without a connection.
+    pub(super) orders: mpsc::UnboundedSender<ToWorker>,
+    pub(super) about: About,
+    pub(super) worker: u32,
+    pub(super) devices: Vec<u32>,
+    pub(super) since: Instant,
+    /// What the supervisor knows of how it stands; the meter has what the worker knows.
+    pub(super) phase: Cell<Phase>,
+    pub(super) meter: Meter,
+    /// What the meter has shown so far: it counts upwards only.
+    pub(super) seen: Cell<Reading>,
+    /// Where it is in its trace.
+    pub(super) trail: Trail,
+    /// When the client had been welcomed, in nanoseconds since 1970.
+    pub(super) welcomed: Cell<Option<u64>>,
+    /// Spans that were lost.
+    pub(super) dropped: Cell<u64>,
+}
+
+/// What the supervisor knows of a session besides what its worker is told.
+#[derive(Debug, Clone)]
+pub(in crate::supervisor) struct About {
+    pub(in crate::supervisor) identity: Identity,
+    /// Who it is to others.
+    pub(in crate::supervisor) holder: String,
+    /// Where the client is, for people.
+    pub(in crate::supervisor) peer: String,
+    pub(in crate::supervisor) kind: Kind,
+    /// Its place among those who were let in, free again once nobody has it.
+    pub(in crate::supervisor) place: Option<Rc<Place>>,
+    /// The span of the client's that the session is part of.
+    pub(in crate::supervisor) parent: Option<TraceParent>,
+}
+
+/// What a connection with a worker of its own is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::supervisor) enum Kind {
+    #[default]
+    Session,
+    Management,
+    Probe,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Starting,
+    Serving,
+    Ending,
+}
+
+/// A session as it stands, to be shown.
+pub(in crate::supervisor) struct Shown<'a> {
+    pub(in crate::supervisor) session: u64,
+    pub(in crate::supervisor) about: &'a About,
+    pub(in crate::supervisor) worker: u32,
+    pub(in crate::supervisor) devices: &'a [u32],
+    pub(in crate::supervisor) client: &'a str,
+    pub(in crate::supervisor) age: Duration,
+    pub(in crate::supervisor) state: &'static str,
+    pub(in crate::supervisor) reading: Reading,
+}
+
+impl Entry {
+    pub(super) fn read(&self) -> Reading {
+        let mut seen = self.seen.get();
+        seen.raise_to(&self.meter.read());
+        self.seen.set(seen);
+        seen
+    }
+
+    pub(super) fn whose(&self, session: u64) -> Whose<'_> {
+        let (about, client, welcomed) = (&self.about, &*self.client, self.welcomed.get());
+        Whose { session, about, client, worker: self.worker, transport: self.read().transport(), welcomed }
+    }
+
+    pub(super) fn shown(&self, session: u64) -> Shown<'_> {
+        let reading = self.read();
+        let state = match self.phase.get() {
+            Phase::Starting => "starting",
+            Phase::Serving => reading.state(),
+            Phase::Ending => "ending",
+        };
+        let (about, devices, client) = (&self.about, &*self.devices, &*self.client);
+        Shown { session, about, worker: self.worker, devices, client, age: self.since.elapsed(), state, reading }
+    }
+}

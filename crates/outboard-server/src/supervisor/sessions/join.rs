@@ -1,0 +1,56 @@
+//! Further connections of sessions.
+
+use std::os::fd::BorrowedFd;
+
+use outboard_transport::tls;
+use outboard_wire::handshake::auth::Proof;
+use outboard_wire::handshake::{Refusal, RefusalCode};
+use subtle::ConstantTimeEq;
+
+use super::Sessions;
+use crate::control::ToWorker;
+use crate::identity::Identity;
+use crate::supervisor::over::no_session;
+
+/// Connections that a session may have in its life.
+const MOST_PROOFS: usize = 64 << 10;
+impl Sessions {
+    /// Hands one more connection to a session's worker, and says what it is, if its owner may.
+    pub(in crate::supervisor) fn add(
+        &self,
+        session: u64,
+        key: u128,
+        what: ToWorker,
+        connection: BorrowedFd<'_>,
+        may: impl FnOnce(&Identity) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let sessions = self.table.sessions.borrow();
+        let entry = sessions
+            .get(&session)
+            .filter(|entry| bool::from(entry.key.to_le_bytes().ct_eq(&key.to_le_bytes())))
+            .ok_or_else(|| self.table.over.borrow().refusal(session, key))?;
+        may(&entry.about.identity)?;
+        let failed = |reason: String| Refusal {
+            code: RefusalCode::Busy,
+            sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
+        };
+        let connection = connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
+        entry.further.try_send((what, connection)).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Whether the connections of a session are encrypted.
+    pub(in crate::supervisor) fn is_secure(&self, session: u64) -> bool {
+        self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
+    }
+
+    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each proof is good for one connection.
+    pub(in crate::supervisor) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
+        let mut sessions = self.table.sessions.borrow_mut();
+        let entry = sessions.get_mut(&session);
+        let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));
+        let entry = entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
+        let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
+        let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
+        if is_new { Ok(entry.key) } else { Err(no_session()) }
+    }
+}
