@@ -20,6 +20,8 @@ pub struct Command<'a> {
     pub ctx: u32,
     /// Its arguments, encoded.
     pub payload: &'a [u8],
+    /// Whether anything that came after it is at hand.
+    pub more: bool,
 }
 
 impl Command<'_> {
@@ -96,7 +98,8 @@ impl Incoming {
             let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
             let header = CommandHeader::decode(head)?;
             let len = header.len as usize;
-            if self.buffer.unread().len() - CommandHeader::SIZE < len {
+            let behind = self.buffer.unread().len() - CommandHeader::SIZE;
+            if behind < len {
                 return Ok(None);
             }
             if header.op >= LINK_OPS {
@@ -118,7 +121,8 @@ impl Incoming {
             self.taken = seq;
             self.buffer.consume(CommandHeader::SIZE);
             let payload = self.buffer.take(len).unwrap_or_default();
-            return Ok(Some(Command { seq, op: header.op, flags: header.flags, ctx: header.ctx, payload }));
+            let (CommandHeader { op, flags, ctx, .. }, more) = (header, behind > len);
+            return Ok(Some(Command { seq, op, flags, ctx, payload, more }));
         }
     }
 }

@@ -335,7 +335,8 @@ impl Worker {
         shape: Shape,
         params: &[u8],
     ) -> Result<(), CUresult> {
-        if !self.chains.may_hold(place) {
+        let is_alone = !self.more && self.chains.is_empty();
+        if is_alone || !self.chains.may_hold(place) {
             return launch_plain(self.table, function, &shape, stream, params);
         }
         let kernel = Kernel { function: function as usize, shape, params: params.len() };

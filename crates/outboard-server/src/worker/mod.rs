@@ -129,8 +129,10 @@ pub struct Worker {
     current: u32,
     /// That context, if the name is not 0.
     entered: Option<Context>,
-    /// The command at hand.
+    /// The context of the command at hand.
     ctx: u32,
+    /// Whether anything that came after it is at hand, too.
+    more: bool,
     replier: Option<Replier>,
     classes: &'static [Class],
 }
@@ -203,6 +205,7 @@ impl Worker {
             current: 0,
             entered: None,
             ctx: 0,
+            more: false,
             replier: None,
             classes: Class::table(),
         })
@@ -354,7 +357,7 @@ impl Handler for Worker {
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
-        self.ctx = command.ctx;
+        (self.ctx, self.more) = (command.ctx, command.more);
         let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
         meter::page().command(class);
         if self.replier.is_none() {
