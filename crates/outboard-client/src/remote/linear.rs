@@ -4,8 +4,13 @@ use outboard_front::backend::{ContextId, CopyMode, Fill, Rect, Result, Stream};
 use outboard_wire::messages as msg;
 
 use super::seen::{SMALL, Slot};
-use super::shared::HostCopy;
+use super::shared::TouchedCopy;
 use super::{Remote, wire};
+
+/// Bytes in one piece, as a copy on the device has them.
+pub(super) fn row(bytes: u64) -> Rect {
+    Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes }
+}
 
 impl Remote {
     /// # Safety
@@ -28,7 +33,7 @@ impl Remote {
             return plain();
         }
         let (device, host) = (dst, src as u64);
-        let copy = HostCopy { ctx, stream, to_device: true, device, host, bytes, mode };
+        let copy = TouchedCopy { ctx, stream, to_device: true, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
     }
@@ -51,8 +56,7 @@ impl Remote {
         let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
         if !self.pager.is_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
-                let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
-                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes(), src, rect, stream);
+                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes(), src, row(bytes), stream);
                 if let Some(slot) = self.seen(ctx, stream, queue)? {
                     // SAFETY: the slot is this thread's, and the device is done with it; the other by the contract above.
                     unsafe { core::ptr::copy_nonoverlapping(slot.bytes() as *const u8, dst, bytes as usize) };
@@ -63,7 +67,7 @@ impl Remote {
             return plain();
         }
         let (device, host) = (src, dst as u64);
-        let copy = HostCopy { ctx, stream, to_device: false, device, host, bytes, mode };
+        let copy = TouchedCopy { ctx, stream, to_device: false, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
     }
