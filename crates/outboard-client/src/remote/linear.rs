@@ -15,6 +15,7 @@ pub(super) fn row(bytes: u64) -> Rect {
 impl Remote {
     /// # Safety
     /// As of `Backend::copy_to_device`.
+    #[inline]
     pub(super) unsafe fn copy_in(
         &self,
         ctx: ContextId,
@@ -40,6 +41,7 @@ impl Remote {
 
     /// # Safety
     /// As of `Backend::copy_to_host`.
+    #[inline]
     pub(super) unsafe fn copy_out(
         &self,
         ctx: ContextId,
@@ -73,6 +75,7 @@ impl Remote {
     }
 
     /// A copy from device memory to device memory, which kernels may share with the program.
+    #[inline]
     pub(super) fn copy_here(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let post = || self.post_copy(ctx, dst, src, rect, stream);
         let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
@@ -83,6 +86,7 @@ impl Remote {
     }
 
     /// Queues a copy on the device.
+    #[inline]
     pub(super) fn post_copy(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let Rect { width, height, dst_pitch, src_pitch } = rect;
         self.post_to(
@@ -93,6 +97,7 @@ impl Remote {
     }
 
     /// Fills memory, which kernels may share with the program.
+    #[inline]
     pub(super) fn fill_here(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
         if self.host.may_contain(dst) {
