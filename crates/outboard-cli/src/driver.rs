@@ -65,6 +65,16 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
     }
 }
 
+/// Whether a library that was named by its path is there. A server starts without it, and says so to each client; one that has
+/// clients is not to lose it by an upgrade.
+pub(crate) fn is_there(library: &Path) -> Result<(), Failure> {
+    if library.components().count() < 2 || library.is_file() {
+        return Ok(());
+    }
+    let sentence = format!("there is no driver library {}", library.display());
+    Err(Failure::new(Code::DriverUnusable, sentence, "name another one with --driver, or install it"))
+}
+
 /// How many devices NVIDIA's driver has, or why it has none. Another process asks it, so that the supervisor itself
 /// never loads a driver.
 pub(crate) fn nvidia_devices() -> Result<Result<u32, String>> {

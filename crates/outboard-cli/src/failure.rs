@@ -75,8 +75,28 @@ impl ReportHandler for Shown {
     }
 }
 
-/// From now on errors are shown as [`Shown`] does.
+/// Says an error as part of somebody else's sentence.
+struct Plain;
+
+impl ReportHandler for Plain {
+    fn debug(&self, error: &dyn Diagnostic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{error}")?;
+        for (number, more) in error.related().into_iter().flatten().enumerate() {
+            write!(f, "{} {more}", if number == 0 { ':' } else { ';' })?;
+        }
+        if let Some(code) = error.code() {
+            write!(f, " [{code}]")?;
+        }
+        error.help().map_or(Ok(()), |help| write!(f, "; {help}"))
+    }
+}
+
+/// From now on errors are shown as [`Shown`] does; or plainly, if the server that this is to take the place of will pass them on.
 pub(crate) fn install_hook() {
+    if std::env::var_os(outboard_server::supervisor::LISTENS_AT).is_some() {
+        let _ = miette::set_hook(Box::new(|_| Box::new(Plain)));
+        return;
+    }
     let options = || MietteHandlerOpts::new().terminal_links(false).unicode(true).width(110);
     // Fails only if a hook is installed already.
     let _ = miette::set_hook(Box::new(move |_| Box::new(Shown(options().build()))));

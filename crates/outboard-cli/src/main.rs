@@ -26,6 +26,7 @@ mod suspend;
 mod token;
 mod top;
 mod trace;
+mod upgrade;
 mod watched;
 
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ enum Command {
     Trace(trace::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
+    /// Have a server on this machine become the release that now lies where its program lay; sessions go on.
+    Upgrade(upgrade::Args),
     /// Make, list and revoke the tokens by which a server on this machine knows its clients.
     Token(token::Args),
     /// Say where the time of programs went, from the files that OUTBOARD_PROFILE named.
@@ -106,6 +109,7 @@ fn main() -> miette::Result<()> {
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => trace::trace(args),
         Command::Kill(args) => kill::kill(args),
+        Command::Upgrade(args) => upgrade::upgrade(&args),
         Command::Token(args) => token::token(args),
         Command::Profile(args) => profile::profile(&args),
         Command::Bench(args) => bench::bench(&args),

@@ -174,7 +174,8 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.compute_cache.apply(&mut config, &confinement);
     args.resume.apply(&mut config);
     if args.standing.only_checks() {
-        return Ok(());
+        crate::driver::is_there(&driver)?;
+        return supervisor::could_serve(&config).map_err(|error| cannot_serve(&error).into());
     }
     supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }

@@ -2,6 +2,8 @@
 //!
 //! Fields are only ever added, and unknown ones are skipped; [`VERSION`] goes up when that is not enough.
 
+mod upgrade;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+pub use upgrade::{ARRIVAL, Becoming, DECISION, UpgradeError, Upgraded};
 
 /// Of the language. A server answers any version, and says its own.
 pub const VERSION: u32 = 1;
@@ -44,6 +48,8 @@ pub enum Ask {
         /// For how long, in seconds.
         seconds: f64,
     },
+    /// Become the program that lies where the server's own lay.
+    Upgrade,
 }
 
 /// Which sessions are meant.
@@ -77,6 +83,8 @@ pub enum Answer {
     Killed(Vec<String>),
     /// To [`Ask::Trace`]: OTLP in JSON.
     Trace(serde_json::Value),
+    /// To [`Ask::Upgrade`]: the connection closes when the server is another program, or an error follows.
+    Becomes(Becoming),
     /// Nothing was done, for this reason.
     Error(String),
 }
@@ -99,6 +107,8 @@ pub struct Listing {
     pub warm_workers: usize,
     /// Clients that wait for their place.
     pub waiting: usize,
+    /// Sessions of the server before this one whose workers have not answered yet.
+    pub unanswered: usize,
     /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as `*`, of all others.
     pub sharing: BTreeMap<String, String>,
     /// The sessions, oldest first.
@@ -199,6 +209,7 @@ pub(crate) fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub struct Admin {
     stream: UnixStream,
+    path: PathBuf,
 }
 
 impl Admin {
@@ -207,13 +218,13 @@ impl Admin {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Admin { stream })
+        Ok(Admin { stream, path: path.to_owned() })
     }
 
     /// Asks one thing. What the server declines comes back as an error.
     pub fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
         self.stream.write_all(&framed(&Question { version: VERSION, ask })?)?;
-        let reply: Reply = self.read()?;
+        let reply: Reply = self.read().map_err(|error| silent(error, &self.stream))?;
         match reply.answer {
             Answer::Error(sentence) => Err(io::Error::other(sentence)),
             answer => Ok(answer),
@@ -260,6 +271,21 @@ impl Admin {
         }
         serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
+}
+
+/// What the system calls a failure of its own, in words for people.
+fn silent(error: io::Error, stream: &UnixStream) -> io::Error {
+    let sentence = match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            "the server closed the connection before it had answered".to_owned()
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let patience = stream.read_timeout().ok().flatten().unwrap_or(PATIENCE);
+            format!("the server has not answered for {} seconds", patience.as_secs())
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), sentence)
 }
 
 fn unexpected(answer: &Answer) -> io::Error {

@@ -92,6 +92,8 @@ pub(crate) struct Page {
     contexts: AtomicU64,
     held: [AtomicU64; DEVICES],
     peak: [AtomicU64; DEVICES],
+    /// Launches made with others. Only the dispatcher's thread writes it.
+    chained: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= BYTES);
@@ -147,6 +149,7 @@ impl Page {
             contexts: AtomicU64::new(0),
             held: [const { AtomicU64::new(0) }; DEVICES],
             peak: [const { AtomicU64::new(0) }; DEVICES],
+            chained: AtomicU64::new(0),
         }
     }
 
@@ -154,6 +157,12 @@ impl Page {
     #[inline]
     pub(crate) fn command(&self, class: Class) {
         alone(&self.commands[class as usize], 1);
+    }
+
+    /// Counts launches that were made as one. Only for the dispatcher's thread.
+    #[inline]
+    pub(crate) fn chained(&self, launches: usize) {
+        alone(&self.chained, launches as u64);
     }
 
     /// Bytes of commands have come. Only for the dispatcher's thread.

@@ -56,6 +56,8 @@ pub(crate) struct Window {
     spare_bytes: usize,
 }
 
+/// The largest buffer that is made before it is needed, in bytes.
+const MOST_AHEAD: usize = 16 << 10;
 /// Spare buffers beyond this are given back, in bytes.
 const KEEP_SPARE: usize = 1 << 20;
 
@@ -127,8 +129,14 @@ impl Window {
         if self.pending.is_empty() {
             return None;
         }
-        let spare = self.spare.pop().unwrap_or_default();
-        self.spare_bytes -= spare.capacity();
+        let spare = match self.spare.pop() {
+            Some(spare) => {
+                self.spare_bytes -= spare.capacity();
+                spare
+            }
+            // The next batch is likely to be as large, and need not grow to that.
+            None => Vec::with_capacity(self.pending.len().min(MOST_AHEAD)),
+        };
         let bytes = core::mem::replace(&mut self.pending, Writer::append_to(spare)).into_vec();
         Some(Batch { bytes, last: self.last })
     }

@@ -74,6 +74,10 @@ macro_rules! for_each_code {
             OB0706 BadUsage "the command line cannot be understood";
             OB0707 NotMeasured "nothing was measured";
 
+            // 08: operation
+            OB0801 NotUpgraded "the server has not become another release, and goes on as it is";
+            OB0802 UpgradeLost "the server's new release does not serve";
+
             // 09: observation
             OB0901 NoAdmin "no server's socket for administrators was found";
             OB0902 AdminDenied "this user may not administer the server";

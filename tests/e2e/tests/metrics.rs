@@ -58,6 +58,21 @@ fn sum(samples: &BTreeMap<String, f64>, name: &str, parts: &[&str]) -> f64 {
     samples.iter().filter(|(sample, _)| fits(sample)).map(|(_, value)| value).sum()
 }
 
+#[test]
+fn launches_in_rows_are_made_as_one() {
+    let (server, address) = start();
+    Program::new("rows").through(&server).expect_success("rows");
+    let samples = scrape(&address);
+    let launches = sum(&samples, "outboard_commands_total", &["class=\"launch\""]);
+    let chained = sum(&samples, "outboard_chained_launches_total", &[]);
+    // How many depends on how busy the machine is.
+    assert!(chained > launches / 20.0, "{chained} of {launches}");
+    let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[("OUTBOARD_CHAINS", "off")]);
+    let address = self::address(&server);
+    Program::new("rows").through(&server).expect_success("rows, each by itself");
+    assert_eq!(sum(&scrape(&address), "outboard_chained_launches_total", &[]), 0.0);
+}
+
 fn running(server: &Server) -> Running {
     let mut program = Program::new("endless").arg("32").start_through(server);
     program.wait_for_line("running");

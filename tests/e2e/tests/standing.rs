@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, dist, is_alive, within};
+use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, dist, is_alive, outboard, within};
 
 /// A file that a program waits for; removed when dropped.
 struct Sign(PathBuf);
@@ -141,6 +141,13 @@ fn no_program_fails_while_its_server_is_upgraded() {
     assert!(within(PATIENCE, || server.records().is_empty()), "{:?}", server.records());
 }
 
+/// What `outboard upgrade` says about a server, and whether it was upgraded.
+fn upgrade(server: &Server, more: &[&str]) -> (bool, String) {
+    let output = outboard(&[&["upgrade", "--server", server.address()], more].concat());
+    let said = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
 /// An installation whose program can be replaced.
 fn installation(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("outboard-e2e-{name}-{}", std::process::id()));
@@ -179,13 +186,114 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     server.ask_to_upgrade();
     assert!(within(PATIENCE, || server.log().contains("this is no server")), "{}", server.log());
     assert_eq!((server.upgrades(), inode(&runs)), (0, first));
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(!upgraded && said.contains("OB0801") && said.contains("this is no server"), "{said}");
+    assert_eq!((server.upgrades(), inode(&runs)), (0, first));
     Program::new("vector_add").through(&server).expect_success("a program with the old release");
 
     install(&outboard, copy);
-    server.ask_to_upgrade();
-    assert!(within(PATIENCE, || server.upgrades() == 1), "{}", server.log());
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(upgraded && said.contains("what now lies at") && said.contains("The one session went on"), "{said}");
+    assert_eq!(server.upgrades(), 1, "{}", server.log());
     assert!(inode(&runs) == inode(&outboard) && inode(&runs) != first);
     Program::new("vector_add").through(&server).expect_success("a program with the new release");
     end_well(program, &end, "the program of the old release");
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn whoever_asks_for_an_upgrade_is_told_what_became_of_it() {
+    let server = Server::start();
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(upgraded && said.contains("is the program that it was already"), "{said}");
+    assert!(said.contains("There were no sessions"), "{said}");
+    let ends = ["told-1", "told-2"].map(Sign::new);
+    let programs = [0, 1].map(|which: usize| steady(&server, &ends[which]));
+    let (upgraded, said) = upgrade(&server, &["--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert!(upgraded && said["same_program"] == true && said["process"] == server.id(), "{said}");
+    assert_eq!((&said["sessions"], &said["went_on"], &said["unanswered"]), (&2.into(), &2.into(), &0.into()), "{said}");
+    assert_eq!(server.upgrades(), 2);
+    for (program, end) in programs.into_iter().zip(&ends) {
+        end_well(program, end, "a program during upgrades");
+    }
+}
+
+#[test]
+fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
+    let folder = installation("settings");
+    let file = folder.join("outboard.toml");
+    let set = |text: &str| fs::write(&file, text).expect("the file can be written");
+    let driver = format!("[serve]\ndriver = \"{}\"\n", Driver::chosen().name());
+    set(&driver);
+    let path = file.to_str().expect("a plain path");
+    let server = Server::start_with(&[], &[("OUTBOARD_CONFIG", path)]);
+    let end = Sign::new("settings");
+    let program = steady(&server, &end);
+    for (settings, code) in [
+        ("[serve]\ngrace = \"long\"\n", "OB0703"),
+        ("[serve]\ntls = \"on\"\ntls-cert = \"/nowhere/cert\"\ntls-key = \"/nowhere/key\"\n", "OB0704"),
+        ("[serve]\ndriver = \"/nowhere/libcuda.so\"\n", "OB0304"),
+    ] {
+        set(settings);
+        let (upgraded, said) = upgrade(&server, &[]);
+        assert!(!upgraded && said.contains("OB0801") && said.contains(code), "{settings}: {said}");
+        assert_eq!(server.upgrades(), 0, "{settings}");
+    }
+    // What it can do without ends nobody.
+    set(&(driver + "metrics = \"192.0.2.1:1\"\n"));
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(upgraded && said.contains("The one session went on"), "{said}");
+    assert!(server.log().contains("OB0906"), "{}", server.log());
+    Program::new("vector_add").through(&server).expect_success("a new program");
+    end_well(program, &end, "the program");
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn a_release_that_does_not_come_up_is_told() {
+    let folder = installation("dies");
+    let program = folder.join("bin/outboard");
+    install(&program, |to| {
+        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
+    });
+    let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
+    // It says that it could serve, and cannot.
+    install(&program, |to| {
+        fs::write(to, "#!/bin/sh\ncase \"$*\" in *--check) exit 0;; esac\nexit 9\n").expect("a script can be written");
+        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
+    });
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(!upgraded && said.contains("OB0802") && said.contains("ended soon after"), "{said}");
+    assert_eq!(server.ended(PATIENCE).and_then(|status| status.code()), Some(9));
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(!upgraded && said.contains("OB0901"), "{said}");
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn a_server_that_stops_during_the_check_is_not_upgraded() {
+    let folder = installation("slow");
+    let (program, asked) = (folder.join("bin/outboard"), folder.join("asked"));
+    install(&program, |to| {
+        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
+    });
+    let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
+    install(&program, |to| {
+        let script = format!("#!/bin/sh\ntouch {}\nexec sleep 600\n", asked.display());
+        fs::write(to, script).expect("a script can be written");
+        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| upgrade(&server, &[]));
+        assert!(within(PATIENCE, || asked.exists()), "the check begins");
+        let (upgraded, said) = upgrade(&server, &[]);
+        assert!(!upgraded && said.contains("OB0801") && said.contains("already"), "{said}");
+        assert!(!first.is_finished());
+        server.ask_to_stop();
+        let (upgraded, said) = first.join().expect("it is answered");
+        assert!(!upgraded && said.contains("it is stopping") && said.contains("OB0801"), "{said}");
+    });
+    assert_eq!(server.ended(PATIENCE).and_then(|status| status.code()), Some(0));
     let _ = fs::remove_dir_all(&folder);
 }

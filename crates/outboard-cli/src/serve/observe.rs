@@ -7,7 +7,7 @@ use outboard_server::supervisor::{Config, Socket, metrics, traces};
 
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {
-    /// The Unix socket for `outboard sessions`, `top`, `kill` and `trace`, which only the server's own user and root may use; `none` for none.
+    /// The Unix socket for `outboard sessions`, `top`, `kill`, `trace` and `upgrade`, which only the server's own user and root may use; `none` for none.
     /// Without it PORT.admin.sock beside the socket for clients.
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,

@@ -28,6 +28,8 @@ pub(crate) struct Reading {
     pub(crate) held: [u64; DEVICES],
     /// The most at any time.
     pub(crate) peak: [u64; DEVICES],
+    /// Launches made with others.
+    pub(crate) chained: u64,
 }
 
 fn all<const N: usize>(counters: &[AtomicU64; N]) -> [u64; N] {
@@ -50,6 +52,7 @@ impl Reading {
             contexts: page.contexts.load(Ordering::Relaxed),
             held: all(&page.held),
             peak: all(&page.peak),
+            chained: page.chained.load(Ordering::Relaxed),
         }
     }
 
@@ -92,14 +95,14 @@ impl Reading {
         self.add(&Reading { held: [0; DEVICES], ..*other });
     }
 
-    fn counters(&mut self) -> [&mut [u64]; 6] {
+    fn counters(&mut self) -> [&mut [u64]; 7] {
         let [into, from] = &mut self.bytes;
-        let wait_ns = std::slice::from_mut(&mut self.wait_ns);
-        [&mut self.commands, into, from, &mut self.waits, wait_ns, &mut self.errors]
+        let (wait_ns, chained) = (std::slice::from_mut(&mut self.wait_ns), std::slice::from_mut(&mut self.chained));
+        [&mut self.commands, into, from, &mut self.waits, wait_ns, &mut self.errors, chained]
     }
 }
 
-fn each(own: &mut [&mut [u64]; 6], other: &Reading, mut with: impl FnMut(&mut u64, u64)) {
+fn each(own: &mut [&mut [u64]; 7], other: &Reading, mut with: impl FnMut(&mut u64, u64)) {
     let mut other = *other;
     for (own, other) in own.iter_mut().zip(other.counters()) {
         for (own, other) in own.iter_mut().zip(other) {

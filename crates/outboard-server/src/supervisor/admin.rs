@@ -17,6 +17,7 @@ use super::local::{self, Access, Door, Socket};
 use super::sessions::{About, Kind, Shown};
 use super::sharing::{Mode, Modes};
 use super::traces::LAST_SPANS;
+use super::upgrade::Step;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
     Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
@@ -108,6 +109,10 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
         let mut bytes = vec![0; len];
         timeout(PATIENCE, stream.read_exact(&mut bytes)).await??;
         let answer = match serde_json::from_slice::<Question>(&bytes) {
+            Ok(Question { ask: Ask::Upgrade, .. }) => {
+                upgrade(supervisor, &mut stream).await?;
+                continue;
+            }
             Ok(question) => answer(supervisor, question.ask).await,
             Err(error) => Answer::Error(format!(
                 "this server ({}, administration {VERSION}) does not understand the question: {error}",
@@ -116,6 +121,21 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
         };
         reply(&mut stream, answer).await?;
     }
+}
+
+/// Has the server become another release. What it answers last is why that is not to be: there is nobody any more who could say that it is.
+async fn upgrade(supervisor: &Supervisor, stream: &mut UnixStream) -> io::Result<()> {
+    let mut steps = match supervisor.upgrades.ask() {
+        Ok(steps) => steps,
+        Err(sentence) => return reply(stream, Answer::Error(sentence)).await,
+    };
+    let mut is_over = false;
+    while let Some(Step { answer, passed_on }) = steps.recv().await {
+        is_over = matches!(answer, Answer::Error(_));
+        reply(stream, answer).await?;
+        let _ = passed_on.send(());
+    }
+    if is_over { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 async fn reply(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
@@ -130,6 +150,7 @@ async fn answer(supervisor: &Supervisor, ask: Ask) -> Answer {
             Ok(sessions) => Answer::Killed(sessions),
             Err(sentence) => Answer::Error(sentence),
         },
+        Ask::Upgrade => Answer::Error("an upgrade is asked for alone".to_owned()),
         Ask::Trace { session, seconds } => match trace(supervisor, &session, seconds).await {
             Ok(trace) => Answer::Trace(trace),
             Err(sentence) => Answer::Error(sentence),
@@ -149,6 +170,7 @@ fn listing(supervisor: &Supervisor) -> Listing {
         most_sessions: supervisor.config.max_sessions,
         warm_workers: supervisor.warm.ready(),
         waiting: supervisor.queue.waiting(),
+        unanswered: supervisor.unanswered.get(),
         sharing: sharing(&supervisor.config.sharing.modes),
         sessions,
     }
@@ -164,7 +186,7 @@ fn sharing(modes: &Modes) -> BTreeMap<String, String> {
 }
 
 /// How a session's number is written.
-fn number(session: u64) -> String {
+pub(super) fn number(session: u64) -> String {
     format!("{session:016x}")
 }
 

@@ -62,13 +62,13 @@ impl Orphan {
     }
 }
 
-/// The table of sessions, with those that an earlier server has left; and whether there are more whose workers have not answered yet.
+/// The table of sessions, with those that an earlier server has left; and how many more there are whose workers have not answered yet.
 pub(super) async fn sessions(
     config: &Config,
     address: SocketAddr,
     queue: &sharing::Queue,
     traces: &Rc<traces::Traces>,
-) -> Result<(Sessions, bool), ServeError> {
+) -> Result<(Sessions, usize), ServeError> {
     let standing = &config.standing;
     let records = Records::open(&standing.records, address)
         .map_err(|error| ServeError::Records { folder: standing.records.clone(), error })?
@@ -95,7 +95,7 @@ pub(super) async fn sessions(
     if late == 0 {
         sessions.tidy(&workers);
     }
-    Ok((sessions, late > 0))
+    Ok((sessions, late))
 }
 
 /// All sessions that are noted, are not `known`, and whose workers answer; and how many others there are whose workers may answer later.
@@ -175,6 +175,7 @@ pub(super) async fn later(supervisor: Rc<Supervisor>) {
         sleep(AGAIN).await;
         let (orphans, late) = collect(&records, |session| supervisor.sessions.has(session)).await;
         supervisor.sessions.adopt_all(orphans, &supervisor.queue);
+        supervisor.unanswered.set(late);
         if late == 0 {
             break;
         }

@@ -6,11 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixStream};
+use tokio::time::timeout;
 
 use super::local::{Door, Socket};
 use super::peer::{Peer, accept};
-use super::upgrade::{self, Inherited};
-use super::{Config, ServeError, Supervisor, notify, secure};
+use super::sessions::Kind;
+use super::upgrade::{self, Asker, Inherited, Program};
+use super::{Config, ServeError, Supervisor, admin, notify, secure};
+use crate::admin::Becoming;
 
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -44,7 +47,7 @@ impl Doors {
     }
 
     /// Has this process become the program that now lies where its own lay; returns only if that cannot be, with the reason.
-    pub(super) async fn upgrade(&self, supervisor: &Rc<Supervisor>, upgrades: u64) -> String {
+    pub(super) async fn upgrade(&self, supervisor: &Rc<Supervisor>, upgrades: u64, asker: &Asker) -> String {
         let Some(program) = &supervisor.config.standing.program else {
             return "it does not know where its program lies".to_owned();
         };
@@ -52,7 +55,11 @@ impl Doors {
         if supervisor.sessions.records().is_none() && supervisor.sessions.len() > 0 {
             return "sessions would be lost, as they are not noted (--records none)".to_owned();
         }
-        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program)).await {
+        let address = match self.listener.local_addr() {
+            Ok(address) => address,
+            Err(error) => return format!("it does not know where it listens: {error}"),
+        };
+        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program, address)).await {
             return reason;
         }
         notify::reloading();
@@ -60,12 +67,22 @@ impl Doors {
         // Who connects from now on waits until the new program accepts.
         supervisor.coming.settle().await;
         supervisor.warm.stop().await;
-        let _settled = supervisor.sessions.hold_lending().await;
-        let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(self.door.as_ref().map(Door::as_fd)).collect();
-        let error = upgrade::become_program(program, upgrades, &sockets);
+        let reason = match timeout(upgrade::SETTLE, supervisor.sessions.hold_lending()).await {
+            Ok(_settled) => {
+                asker.becomes(|| becoming(supervisor, program)).await;
+                let door = self.door.as_ref().map(Door::as_fd);
+                let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(door).collect();
+                let error = upgrade::become_program(program, upgrades, &sockets);
+                format!("{} cannot be started: {error}", program.path.display())
+            }
+            Err(_) => {
+                let seconds = upgrade::SETTLE.as_secs();
+                format!("sessions have been suspended or resumed for more than {seconds} seconds; ask again")
+            }
+        };
         supervisor.drain.pause(false);
         supervisor.warm.go_on();
-        format!("{} cannot be started: {error}", program.path.display())
+        reason
     }
 
     /// Looks after clients that come until something else has happened.
@@ -90,6 +107,23 @@ impl Doors {
 pub(super) async fn cannot_accept(error: &io::Error) {
     tracing::warn!(%error, "cannot accept a client");
     tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// What whoever asked for an upgrade is told before it.
+fn becoming(supervisor: &Supervisor, program: &Program) -> Becoming {
+    let mut sessions = Vec::new();
+    supervisor.sessions.each(|shown| {
+        if shown.about.kind == Kind::Session {
+            sessions.push(admin::number(shown.session));
+        }
+    });
+    Becoming {
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        process: std::process::id(),
+        program: program.path.clone(),
+        same_program: upgrade::is_running(&program.path),
+        sessions,
+    }
 }
 
 /// The next client at the socket, if there is one.

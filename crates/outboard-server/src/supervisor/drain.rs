@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use outboard_wire::handshake::{Purpose, Refusal, RefusalCode};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::sessions::Sessions;
+use super::upgrade::Asker;
 
 /// How often the log says what is waited for.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -24,7 +26,7 @@ pub(super) enum Asked {
     /// To stop; the signal's name.
     Stop(&'static str),
     /// To become what now lies where the program lay.
-    Upgrade,
+    Upgrade(Asker),
 }
 
 impl Signals {
@@ -33,17 +35,18 @@ impl Signals {
         Ok(Signals { terminate, interrupt, upgrade: signal(SignalKind::user_defined2())? })
     }
 
-    /// What is asked for next.
-    pub(super) async fn next(&mut self) -> Asked {
+    /// What is asked for next, by a signal or by an administrator.
+    pub(super) async fn next(&mut self, askers: &mut mpsc::UnboundedReceiver<Asker>) -> Asked {
         tokio::select! {
             biased;
             signal = Signals::stop(&mut self.terminate, &mut self.interrupt) => Asked::Stop(signal),
-            _ = self.upgrade.recv() => Asked::Upgrade,
+            _ = self.upgrade.recv() => Asked::Upgrade(Asker::signal()),
+            Some(asker) = askers.recv() => Asked::Upgrade(asker),
         }
     }
 
     /// The next signal that stops the server; its name.
-    async fn next_stop(&mut self) -> &'static str {
+    pub(super) async fn next_stop(&mut self) -> &'static str {
         Signals::stop(&mut self.terminate, &mut self.interrupt).await
     }
 

@@ -188,6 +188,8 @@ impl Collector for Snapshot {
         pen.counters("outboard_refusals", "Connections refused", one("code", &self.refusals))?;
         let commands = self.named("class", &CLASSES, |reading| reading.commands.to_vec());
         pen.counters("outboard_commands", "Commands that workers have taken", commands)?;
+        let chained = self.owners.iter().map(|(owner, reading)| (vec![("owner", owner.clone())], reading.chained));
+        pen.counters("outboard_chained_launches", "Launches that workers made with others, as one", chained)?;
         pen.counters("outboard_bytes", "Bytes between clients and workers", self.bytes())?;
         let errors = self.named("kind", &ERRORS, |reading| reading.errors.to_vec());
         pen.counters("outboard_errors", "CUDA errors that clients were told", errors)?;
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn everything_is_told_in_the_format_of_openmetrics() {
         let mut reading = Reading::default();
-        reading.commands[0] = 7;
+        (reading.commands[0], reading.chained) = (7, 4);
         reading.bytes[1][2] = 9;
         reading.waits = [1, 0, 2, 0, 0, 0, u64::MAX];
         reading.wait_ns = 1_500_000_000;
@@ -243,6 +245,7 @@ mod tests {
             r#"outboard_session_starts_total{outcome="welcomed"} 3"#,
             r#"outboard_refusals_total{code="busy"} 4"#,
             r#"outboard_commands_total{owner="a\"b\n",class="launch"} 7"#,
+            r#"outboard_chained_launches_total{owner="a\"b\n"} 4"#,
             r#"outboard_bytes_total{owner="a\"b\n",direction="from_device",way="shared"} 9"#,
             r#"outboard_wait_seconds_sum{owner="a\"b\n"} 1.5"#,
             r#"outboard_wait_seconds_bucket{le="0.01",owner="a\"b\n"} 3"#,

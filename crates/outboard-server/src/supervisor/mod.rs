@@ -30,10 +30,12 @@ mod upgrade;
 mod warm;
 mod workers;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use outboard_transport::tcp;
+use outboard_wire::Code;
 use outboard_wire::handshake::{Local, VERSION};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
@@ -47,7 +49,8 @@ use hellos::Hellos;
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use sessions::Sessions;
-use upgrade::{Coming, Inherited};
+use upgrade::{Asker, Coming, Counter, Inherited};
+pub use upgrade::{LISTENS_AT, could_serve};
 use warm::Warm;
 
 /// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain), then stops all workers and returns. Must be called on the thread that lives as
@@ -71,6 +74,9 @@ struct Supervisor {
     gate: Gate,
     tally: tally::Tally,
     coming: Coming,
+    upgrades: Counter,
+    /// Sessions of the server before whose workers have not answered yet.
+    unanswered: Cell<usize>,
 }
 
 impl Supervisor {
@@ -103,8 +109,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let (address, door) = (doors.listener.local_addr()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
     let local = door.as_ref().and_then(Door::told);
-    let desk = admin::Desk::open(&config, address.port())?;
-    let metrics = metrics::Listener::open(&config.metrics).await?;
+    let desk = unless_upgraded(upgrades, admin::Desk::open(&config, address.port()))?;
+    let metrics = unless_upgraded(upgrades, metrics::Listener::open(&config.metrics).await.map_err(ServeError::from))?;
     let tasks = tokio::task::LocalSet::new();
     // What is lent is not promised.
     let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
@@ -122,9 +128,23 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let warm = Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, coming, started) = (Drain::default(), Coming::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
-    let supervisor =
-        Rc::new(Supervisor { config, local, sessions, warm, hellos, drain, started, queue, gate, tally, coming });
-    if late {
+    let (counter, mut askers) = Counter::open();
+    let supervisor = Rc::new(Supervisor {
+        config,
+        local,
+        sessions,
+        warm,
+        hellos,
+        drain,
+        started,
+        queue,
+        gate,
+        tally,
+        coming,
+        upgrades: counter,
+        unanswered: Cell::new(late),
+    });
+    if late > 0 {
         tasks.spawn_local(adopt::later(Rc::clone(&supervisor)));
     }
     let (warm, config) = (Rc::clone(&supervisor.warm), &supervisor.config);
@@ -140,16 +160,19 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.spawn_local(notify::watchdog());
     notify::ready();
     let reason = loop {
-        match tasks.run_until(doors.accept_while(&supervisor, signals.next())).await {
+        match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
             Asked::Stop(signal) => break signal,
-            Asked::Upgrade => {
-                let refused = tasks.run_until(doors.upgrade(&supervisor, upgrades + 1)).await;
-                tracing::error!(reason = refused, "the server is not upgraded; it goes on as it is");
-                notify::ready();
+            Asked::Upgrade(asker) => {
+                let upgrade = tasks.run_until(try_upgrade(&supervisor, &doors, upgrades + 1, &asker, &mut signals));
+                if let Some(signal) = upgrade.await {
+                    break signal;
+                }
             }
         }
     };
     tracing::info!(reason, sessions = supervisor.sessions.len(), "stopping");
+    supervisor.upgrades.close();
+    drop(askers);
     notify::stopping(supervisor.sessions.len());
     supervisor.drain.begin();
     let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
@@ -161,6 +184,42 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.run_until(traces.finish()).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What a server can do without is no reason to end for one that others use already.
+fn unless_upgraded<T>(upgrades: u64, opened: Result<Option<T>, ServeError>) -> Result<Option<T>, ServeError> {
+    match opened {
+        Err(error) if upgrades > 0 => {
+            tracing::error!(%error, code = %error.code(), "the server goes on without");
+            Ok(None)
+        }
+        opened => opened,
+    }
+}
+
+/// Becomes another release. Returns only if that is not to be: then perhaps because of a signal that stops the server.
+async fn try_upgrade(
+    supervisor: &Rc<Supervisor>,
+    doors: &Doors,
+    upgrades: u64,
+    asker: &Asker,
+    signals: &mut Signals,
+) -> Option<&'static str> {
+    let _under_way = supervisor.upgrades.begin();
+    tokio::select! {
+        biased;
+        // The new program would know nothing of it.
+        signal = signals.next_stop() => {
+            asker.stays("it is stopping").await;
+            Some(signal)
+        }
+        reason = doors.upgrade(supervisor, upgrades, asker) => {
+            asker.stays(&reason).await;
+            tracing::error!(reason, code = %Code::NotUpgraded, "the server is not upgraded; it goes on as it is");
+            notify::ready();
+            None
+        }
+    }
 }
 
 /// How often the tokens are looked at for what was revoked.

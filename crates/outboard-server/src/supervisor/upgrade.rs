@@ -4,12 +4,16 @@
 //! new program (execve), which takes the sessions over as after a restart. Meanwhile clients that connect wait in the queue of the
 //! listening sockets. What goes wrong before the new program runs leaves the old one as it was.
 
+mod asked;
+
 use std::cell::Cell;
 use std::ffi::{CString, OsString};
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,7 +22,9 @@ use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::until;
+use super::{Config, ServeError, until};
+use crate::auth;
+pub(super) use asked::{Asker, Counter, Step};
 
 /// How to become another release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +43,8 @@ const CHECK: Duration = Duration::from_secs(60);
 pub(super) const SETTLE: Duration = Duration::from_secs(20);
 /// What the new program is told: the process, how often it has been another program, and the descriptors at which it listens.
 const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
+/// What a program is told that is only to say whether it could serve: where the server listens, whatever its settings say.
+pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// Signals that must not end the process while nobody handles them.
@@ -72,22 +80,44 @@ impl Coming {
     }
 }
 
-/// Has the new program say whether it could serve; the error is its reason.
-pub(super) async fn check(program: &Program) -> Result<(), String> {
+/// Has the new program say whether it could serve at the address that this one listens at; the error is its reason.
+pub(super) async fn check(program: &Program, address: SocketAddr) -> Result<(), String> {
     let arguments = program.check.get(1..).unwrap_or_default();
     let mut command = Command::new(&program.path);
     command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
+    // What it says becomes part of a sentence.
+    command.env(LISTENS_AT, address.to_string()).envs([("OUTBOARD_LOG", "error"), ("NO_COLOR", "1")]);
     let output = match timeout(CHECK, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("{} cannot be started: {error}", program.path.display())),
-        Err(_) => return Err(format!("{} --check takes too long", program.path.display())),
+        Err(_) => {
+            let seconds = CHECK.as_secs();
+            return Err(format!("{} --check takes longer than {seconds} seconds", program.path.display()));
+        }
     };
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(format!("{} --check ended with {}: {said}", program.path.display(), output.status))
+    let said = said.strip_prefix("Error: ").unwrap_or(&said);
+    Err(format!("{} could not serve, as its --check says ({}): {said}", program.path.display(), output.status))
+}
+
+/// Whether this process runs that file already.
+pub(super) fn is_running(path: &Path) -> bool {
+    let which = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    which(path).is_some_and(|there| which(Path::new("/proc/self/exe")) == Some(there))
+}
+
+/// Whether a server with these settings could go on where another one listens, or begin: what can be known without doing it.
+pub fn could_serve(config: &Config) -> Result<(), ServeError> {
+    let told = std::env::var(LISTENS_AT).ok().and_then(|address| address.parse().ok());
+    let resolved = || config.listen.to_socket_addrs().ok()?.next();
+    // An address that means nothing now may do so when the server starts.
+    let Some(address) = told.or_else(resolved) else { return Ok(()) };
+    auth::check(&config.auth, address)?;
+    Ok(())
 }
 
 /// What this process is given by the program that it was before, or by systemd.
@@ -244,11 +274,15 @@ mod tests {
             arguments: Vec::new(),
             check: check.iter().map(OsString::from).collect(),
         };
+        let here = || SocketAddr::from(([127, 0, 0, 1], 9));
         let failed = |said: Result<(), String>| said.unwrap_err();
         let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
-        assert!(failed(check(&sh).await).contains("exit status: 3: no device"));
-        assert!(failed(check(&program("/nowhere", &["x"])).await).contains("cannot be started"));
-        assert_eq!(check(&program("/bin/sh", &["sh", "-c", "exit 0"])).await, Ok(()));
+        assert!(failed(check(&sh, here()).await).contains("(exit status: 3): no device"));
+        assert!(failed(check(&program("/nowhere", &["x"]), here()).await).contains("cannot be started"));
+        assert_eq!(
+            check(&program("/bin/sh", &["sh", "-c", "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9"]), here()).await,
+            Ok(())
+        );
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl Counted {
             self.worker.command(command, &self.replier);
             self.worker.look();
         }
+        self.worker.caught_up();
         Ok(())
     }
 }

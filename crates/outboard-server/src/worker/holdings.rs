@@ -122,6 +122,9 @@ impl Worker {
     ) -> Result<T, CUresult> {
         const FULL: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let mut outcome = attempt(self);
+        if matches!(outcome, Err(FULL)) && self.chains.forget_all(self.table) {
+            outcome = attempt(self);
+        }
         if !matches!(outcome, Err(FULL)) || (self.budget.limit().is_none() && !self.lends()) {
             return outcome;
         }

@@ -3,7 +3,9 @@
 use core::ffi::c_void;
 
 use outboard_abi::CUlaunchAttributeID_enum as Attribute;
-use outboard_abi::{CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream, CUtensorMap};
+use outboard_abi::{
+    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream, CUtensorMap,
+};
 use outboard_driver::{Table, call};
 use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
 use outboard_wire::messages::TensorMapTiled;
@@ -15,6 +17,7 @@ const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
 
 /// Blocks, threads, and bytes of dynamic shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub(super) grid: (u32, u32, u32),
     pub(super) block: (u32, u32, u32),
@@ -74,18 +77,35 @@ pub(super) fn is_plain(id: u32) -> bool {
     PLAIN_ATTRIBUTES.contains(&id)
 }
 
-/// The list by which the driver is given a parameter buffer. It points to `params` and to `bytes`, their number.
-pub(super) fn parameter_list(params: &[u8], bytes: &mut usize) -> [*mut c_void; 5] {
-    [
+/// Calls with the parameters of a kernel as the driver takes them: a kernel without any takes no buffer.
+pub(super) fn with_parameters<T>(params: &[u8], run: impl FnOnce(*mut *mut c_void) -> T) -> T {
+    let mut bytes = params.len();
+    let mut list = [
         BUFFER_POINTER as *mut c_void,
         params.as_ptr().cast_mut().cast(),
         BUFFER_SIZE as *mut c_void,
-        core::ptr::from_mut(bytes).cast(),
+        (&raw mut bytes).cast(),
         core::ptr::null_mut(),
-    ]
+    ];
+    run(if params.is_empty() { core::ptr::null_mut() } else { list.as_mut_ptr() })
 }
 
-/// Launches a kernel with a parameter buffer.
+/// Launches a kernel without attributes.
+pub(super) fn launch_plain(
+    table: &Table,
+    function: CUfunction,
+    shape: &Shape,
+    stream: CUstream,
+    params: &[u8],
+) -> Result<(), CUresult> {
+    let ((gx, gy, gz), (bx, by, bz), shared) = (shape.grid, shape.block, shape.shared);
+    let none = core::ptr::null_mut();
+    with_parameters(params, |extra| {
+        call!(table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, none, extra))
+    })
+}
+
+/// Launches a kernel with attributes.
 pub(super) fn launch(
     table: &Table,
     function: CUfunction,
@@ -94,17 +114,35 @@ pub(super) fn launch(
     params: &[u8],
     extras: &Extras<'_>,
 ) -> Result<(), CUresult> {
-    let mut bytes = params.len();
-    let mut extra = parameter_list(params, &mut bytes);
-    // A kernel without parameters takes no buffer.
-    let extra = if params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() };
-    let none = core::ptr::null_mut();
-    if extras.attributes.is_empty() && !extras.cooperative {
-        let ((gx, gy, gz), (bx, by, bz), shared) = (shape.grid, shape.block, shape.shared);
-        return call!(table, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, none, extra));
-    }
     let config = Config::new(shape, stream, extras)?;
-    call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra))
+    let none = core::ptr::null_mut();
+    with_parameters(params, |extra| call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra)))
+}
+
+/// The driver's structure for a kernel as a node of a graph.
+pub(super) fn with_node<T>(
+    function: CUfunction,
+    shape: &Shape,
+    params: &[u8],
+    run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> T,
+) -> T {
+    let Shape { grid, block, shared } = *shape;
+    with_parameters(params, |extra| {
+        run(&CUDA_KERNEL_NODE_PARAMS {
+            func: function,
+            gridDimX: grid.0,
+            gridDimY: grid.1,
+            gridDimZ: grid.2,
+            blockDimX: block.0,
+            blockDimY: block.1,
+            blockDimZ: block.2,
+            sharedMemBytes: shared,
+            kernelParams: core::ptr::null_mut(),
+            extra,
+            kern: core::ptr::null_mut(),
+            ctx: core::ptr::null_mut(),
+        })
+    })
 }
 
 /// The value of a client's attribute with the driver's handles in place of names.

@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 mod boxes;
 mod budget;
+mod chains;
 mod commands;
 mod copies;
 mod counted;
@@ -46,6 +47,7 @@ use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
 use outboard_wire::handshake::{Refusal, RefusalCode};
+use outboard_wire::messages::{Launch, Message};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
@@ -53,6 +55,7 @@ use crate::identity::Limits;
 use crate::image_cache::owners_folder;
 use crate::meter::{self, Class};
 use answer::{Incoming, Outcome};
+use chains::Chains;
 use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
@@ -108,6 +111,7 @@ pub struct Worker {
     order: order::Order,
     helpers: Helpers,
     waits: Waits,
+    chains: Chains,
     watcher: Arc<Watcher>,
     graphs: Graphs,
     output: Arc<Output>,
@@ -148,6 +152,11 @@ impl Worker {
         let portions = portions(table, &mut platform, start)?;
         let budget = limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
+        let mut chains = Chains::from_env();
+        if !portions.is_empty() {
+            // The order between streams is seen to launch by launch, and graphs' kernels would not be in the part.
+            chains.stop(table);
+        }
         let wanted = |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal);
         kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
         // Who only asks has no driver to ask anything else of.
@@ -182,6 +191,7 @@ impl Worker {
             watcher: Watcher::new(helpers.clone()),
             helpers,
             waits: Waits::new(SpinLimits::from_env()),
+            chains,
             graphs: Graphs::default(),
             output: Arc::new(output),
             management,
@@ -331,6 +341,10 @@ impl Handler for Worker {
         self.show();
     }
 
+    fn caught_up(&mut self) {
+        self.make_launches();
+    }
+
     fn look(&mut self) -> Again {
         self.look_after_waits()
     }
@@ -346,6 +360,9 @@ impl Handler for Worker {
         if self.replier.is_none() {
             self.replier = Some(replier.clone());
         }
+        if command.op != Launch::OP && !self.chains.is_empty() {
+            self.make_launches();
+        }
         let incoming = Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
         let traced = (class == Class::Module && spans::on()).then(std::time::Instant::now);
         let dispatched = crate::generated::dispatch::dispatch(self, &incoming);
@@ -360,19 +377,22 @@ impl Handler for Worker {
             Err(error) => return self.violated(&error),
         };
         if let Err(error) = outcome {
-            tracing::debug!(
-                message = outboard_wire::messages::name(command.op),
-                error = error.0,
-                "a posted command failed"
-            );
-            meter::page().failed(error);
-            let failure = outboard_wire::notice::Failure { ctx: command.ctx, status: error.0 };
-            let _ = replier.notice(outboard_wire::notice::FAILURE, |writer| failure.encode(writer));
+            self.report(command.op, error);
         }
     }
 }
 
 impl Worker {
+    /// Tells the client that a posted command has failed, in the context at hand.
+    fn report(&self, op: u16, error: CUresult) {
+        tracing::debug!(message = outboard_wire::messages::name(op), error = error.0, "a posted command failed");
+        meter::page().failed(error);
+        let failure = outboard_wire::notice::Failure { ctx: self.ctx, status: error.0 };
+        if let Some(replier) = &self.replier {
+            let _ = replier.notice(outboard_wire::notice::FAILURE, |writer| failure.encode(writer));
+        }
+    }
+
     /// Ends the session: what a client of ours would never send has come.
     fn violated(&self, what: &dyn std::fmt::Display) {
         tracing::warn!(reason = %what, "the client broke the protocol; the session ends");

@@ -33,6 +33,10 @@ pub(crate) const COUNT: u16 = 6;
 /// Answers how many there were, their sum, and whether those of each million came in order.
 pub(crate) const COUNTED: u16 = 7;
 
+/// Answers as calls are answered, with work to be done before the answer is written that takes [`WORK`].
+pub(crate) const AFTER_WORK: u16 = 8;
+pub(crate) const WORK: Duration = Duration::from_millis(200);
+
 /// Device lists that make the test worker fail to start.
 pub(crate) const NO_SUCH_DEVICE: u32 = 99;
 pub(crate) const CRASH: u32 = 98;
@@ -61,11 +65,18 @@ struct TestHandler {
     counted: (u64, u64),
     last: [u64; 4],
     disorder: bool,
+    work: bool,
 }
 
 impl Handler for TestHandler {
     fn snapshot(&mut self) -> Vec<u8> {
         std::process::id().to_le_bytes().to_vec()
+    }
+
+    fn answering(&mut self) {
+        if std::mem::take(&mut self.work) {
+            std::thread::sleep(WORK);
+        }
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
@@ -87,6 +98,10 @@ impl Handler for TestHandler {
                 let (counted, order) = (self.counted, u64::from(!self.disorder));
                 let encode = |writer: &mut Writer| [counted.0, counted.1, order].iter().for_each(|n| writer.u64(*n));
                 replier.reply(command.seq, 0, encode).unwrap();
+            }
+            AFTER_WORK => {
+                self.work = true;
+                replier.clone().reply(command.seq, 0, |_| ()).unwrap();
             }
             LATER => self.later = Some((command.seq, replier.clone())),
             STUCK => loop {

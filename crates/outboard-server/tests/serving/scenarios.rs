@@ -20,6 +20,7 @@ macro_rules! scenarios {
 scenarios! {
     a_session_works
     replies_may_come_later_and_out_of_order
+    what_is_to_be_done_before_an_answer_is_done_before_it
     a_killed_worker_is_an_error_to_its_client_alone
     a_panic_anywhere_in_a_worker_ends_it
     a_departed_client_ends_its_worker
@@ -74,6 +75,14 @@ fn replies_may_come_later_and_out_of_order() {
         works(&link);
         assert_eq!(later.join().unwrap().status, 6);
     });
+}
+
+fn what_is_to_be_done_before_an_answer_is_done_before_it() {
+    let server = serve();
+    let (link, _) = connect(&server.first_line, vec![]).unwrap();
+    let begun = Instant::now();
+    link.call(AFTER_WORK, 0, |_| ()).unwrap();
+    assert!(begun.elapsed() >= WORK);
 }
 
 fn a_killed_worker_is_an_error_to_its_client_alone() {

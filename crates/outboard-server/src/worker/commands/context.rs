@@ -71,6 +71,7 @@ impl Worker {
         self.stop_looking();
         self.waits.forget(self.ctx);
         self.order.forget(self.table, self.ctx);
+        self.chains.end_context(self.table, self.ctx);
         self.objects.contexts.remove(&self.ctx);
         self.objects.forget(self.ctx);
         self.layouts.retain(|module| self.objects.modules.get(module).is_ok());
@@ -96,6 +97,7 @@ impl Worker {
         let context = self.enter()?;
         let device = context.device as u32;
         let bytes = self.limit_bytes(device, m.limit, m.value);
+        self.chains.forget_context(self.table, self.ctx);
         let set = |worker: &mut Worker| {
             call!(worker.table, cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize))
         };

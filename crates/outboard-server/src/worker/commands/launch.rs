@@ -6,6 +6,7 @@ use outboard_wire::messages::*;
 use super::Worker;
 use crate::generated::dispatch::LaunchCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::chains::Place;
 use crate::worker::launch::{self, Config, Extras, Shape};
 
 impl LaunchCommands for Worker {
@@ -13,12 +14,14 @@ impl LaunchCommands for Worker {
         self.enter()?;
         let function = self.objects.function(m.function)?;
         let attribute = outboard_abi::CUfunction_attribute_enum(m.attribute);
+        self.chains.forget_function(self.table, function);
         call!(self.table, cuFuncSetAttribute(function, attribute, m.value))
     }
 
     fn function_set_cache_config(&mut self, m: FunctionSetCacheConfig) -> Outcome {
         self.enter()?;
         let function = self.objects.function(m.function)?;
+        self.chains.forget_function(self.table, function);
         call!(self.table, cuFuncSetCacheConfig(function, outboard_abi::CUfunc_cache_enum(m.config)))
     }
 
@@ -67,9 +70,17 @@ impl LaunchCommands for Worker {
     }
 
     fn launch(&mut self, m: Launch<'_>) -> Outcome {
+        let is_plain = m.attributes.is_empty() && !m.cooperative;
+        let place = Place { ctx: self.ctx, stream: m.stream };
+        if !is_plain || !self.chains.goes_on_in(place) {
+            self.make_launches();
+        }
         let stream = self.stream(m.stream)?;
         let function = self.objects.function(m.function)?;
         let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
+        if is_plain {
+            return self.launch_in_row(place, stream, function, shape, m.params);
+        }
         let extras = Extras { attributes: &m.attributes, cooperative: m.cooperative, objects: &self.objects };
         launch::launch(self.table, function, &shape, stream, m.params, &extras)
     }

@@ -157,6 +157,7 @@ impl ModuleCommands for Worker {
         let context = self.enter();
         match context.and_then(|context| self.objects.modules.remove(m.module).map(|module| (context, module))) {
             Ok((context, module)) => {
+                self.chains.forget_all(self.table);
                 self.objects.functions.retain(|(_, of)| *of != m.module);
                 self.objects.references.retain(|(_, of)| *of != m.module);
                 self.objects.surface_references.retain(|(_, of)| *of != m.module);

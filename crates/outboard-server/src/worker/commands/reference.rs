@@ -27,6 +27,7 @@ impl Worker {
 
     fn create_reference(&mut self, name: u64) -> Result<(), CUresult> {
         self.enter()?;
+        self.chains.stop(self.table);
         self.objects.references.check_new(name)?;
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuTexRefCreate(&raw mut reference))?;
@@ -46,6 +47,8 @@ impl Worker {
 
     fn find_reference(&mut self, m: &ReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
+        // What a launch takes from it, a graph's node would not.
+        self.chains.stop(self.table);
         self.objects.references.check_new(m.reference)?;
         let (module, name) = (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
@@ -162,6 +165,7 @@ impl Worker {
 
     fn find_surface_reference(&mut self, m: &SurfaceReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
+        self.chains.stop(self.table);
         self.objects.surface_references.check_new(m.reference)?;
         let (module, name) = (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();

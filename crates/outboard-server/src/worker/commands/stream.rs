@@ -26,6 +26,9 @@ impl StreamCommands for Worker {
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
         self.objects.streams.insert(m.stream, self.ctx, Handle::new(stream));
+        if m.priority != 0 {
+            self.chains.set_apart(self.table, self.ctx, m.stream);
+        }
         if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
             self.order.opened(self.ctx, m.stream, stream);
         }
@@ -37,6 +40,7 @@ impl StreamCommands for Worker {
         let stream = self.objects.streams.remove(m.stream)?;
         self.order.ending(self.table, self.ctx, m.stream)?;
         self.waits.ending(self.table, self.ctx, stream.get());
+        self.chains.forget_stream(self.table, self.ctx, m.stream);
         call!(self.table, cuStreamDestroy_v2(stream.get()))
     }
 
@@ -94,6 +98,7 @@ impl StreamCommands for Worker {
         let outcome = self.stream(m.stream).and_then(|stream| {
             let id = stream_attribute(m.attribute)?;
             let value = launch::attribute(m.attribute, m.value).value;
+            self.chains.set_apart(self.table, self.ctx, m.stream);
             call!(self.table, cuStreamSetAttribute(stream, id, &raw const value))
         });
         answer.result(outcome.map(|()| StreamSetAttributeReply {}));
@@ -112,6 +117,7 @@ impl StreamCommands for Worker {
 
     fn stream_copy_attributes(&mut self, m: StreamCopyAttributes, answer: Answer<StreamCopyAttributes>) {
         let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.objects.stream(m.src)?)));
+        self.chains.set_apart(self.table, self.ctx, m.dst);
         let outcome = streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
         answer.result(outcome.map(|()| StreamCopyAttributesReply {}));
     }

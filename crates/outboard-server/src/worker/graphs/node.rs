@@ -18,7 +18,7 @@ use super::host::{HostPart, Memory};
 use super::{Graph, Node};
 use crate::worker::Worker;
 use crate::worker::answer::Outcome;
-use crate::worker::launch::{is_plain, parameter_list};
+use crate::worker::launch::{Shape, is_plain, with_node};
 use crate::worker::objects::{Handle, current};
 
 pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -179,23 +179,8 @@ impl Worker {
         run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome,
     ) -> Outcome {
         let func = self.objects.function(kernel.function)?;
-        let mut bytes = kernel.params.len();
-        let mut extra = parameter_list(&kernel.params, &mut bytes);
-        let p = CUDA_KERNEL_NODE_PARAMS {
-            func,
-            gridDimX: kernel.grid[0],
-            gridDimY: kernel.grid[1],
-            gridDimZ: kernel.grid[2],
-            blockDimX: kernel.block[0],
-            blockDimY: kernel.block[1],
-            blockDimZ: kernel.block[2],
-            sharedMemBytes: kernel.shared,
-            kernelParams: core::ptr::null_mut(),
-            extra: if kernel.params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() },
-            kern: core::ptr::null_mut(),
-            ctx: core::ptr::null_mut(),
-        };
-        run(&raw const p)
+        let shape = Shape { grid: kernel.grid.into(), block: kernel.block.into(), shared: kernel.shared };
+        with_node(func, &shape, &kernel.params, run)
     }
 
     fn set_attributes(&self, node: CUgraphNode, kernel: &KernelNode) -> Outcome {

@@ -8,7 +8,7 @@ use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLi
 use outboard_wire::frame::CommandHeader;
 
 use super::connection::{Connection, Current, End, Next};
-use super::{Again, Handler, Replier};
+use super::{Again, Handler, Replier, replier};
 use crate::meter;
 
 /// The dispatcher never spins for longer than this for the next command: then the client does something else.
@@ -25,6 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Hands commands to the handler until the client is gone.
 pub(super) fn dispatch(connection: &Connection, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
+    replier::this_thread_dispatches();
     let limits = SpinLimits::from_env();
     let patience = Patience::new(limits.least, limits.most.min(LONGEST_IDLE_SPIN));
     let gate = replier.registry().gate();
@@ -36,6 +37,8 @@ pub(super) fn dispatch(connection: &Connection, replier: &Replier, handler: &mut
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
             Err(error) => error,
         };
+        // Commands that were taken are not sent again.
+        handler.caught_up();
         connection.lose(current.epoch, End::of(&error));
         loop {
             match connection.next(current.epoch, LOOK) {
@@ -98,6 +101,7 @@ fn converse(
                 replier.flush()?;
             }
         }
+        handler.caught_up();
         replier.received(incoming.acknowledged()).map_err(invalid)?;
         if incoming.is_leaving() {
             connection.leave();

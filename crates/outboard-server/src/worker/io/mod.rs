@@ -59,6 +59,9 @@ pub trait Handler {
     /// Answers are about to be written.
     fn answering(&mut self) {}
 
+    /// No further command is at hand: what has been put off is to be done before anything else happens.
+    fn caught_up(&mut self) {}
+
     /// No further command is at hand for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 

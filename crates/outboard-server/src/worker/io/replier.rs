@@ -1,5 +1,6 @@
 //! Replies and notices on their way to the client.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,8 @@ use crate::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
 ///
-/// The one that a handler is given with a command gathers replies, and the dispatcher writes them when no further
-/// call is at hand. A clone, as helper threads have, writes at once.
+/// Replies of the dispatcher's thread are gathered: it writes them when no further call is at hand, after the handler's `answering`. Those of
+/// other threads are written at once. Notices are gathered by the one that a handler is given with a command, and written at once by a clone.
 #[derive(Debug)]
 pub struct Replier {
     replies: Arc<Replies>,
@@ -48,6 +49,16 @@ struct Writing {
     lost: bool,
     /// Its first bytes, which precede all frames.
     first: Vec<u8>,
+}
+
+thread_local! {
+    /// Whether this is the dispatcher's thread.
+    static DISPATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread hands commands to the handler from now on, and writes what it has answered.
+pub(super) fn this_thread_dispatches() {
+    DISPATCHES.set(true);
 }
 
 /// A client that leaves more than this unacknowledged breaks the rules, in bytes. It is told to acknowledge far earlier.
@@ -98,13 +109,13 @@ impl Replier {
     /// If the payload is too long for a frame, nothing is sent: reply something else.
     pub fn reply(&self, seq: u64, status: u32, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed).max(seq);
-        self.push(|outgoing| outgoing.reply(seq, status, taken, encode))
+        self.push(DISPATCHES.get(), |outgoing| outgoing.reply(seq, status, taken, encode))
     }
 
     /// Tells the client something it did not ask for. It arrives before every reply that is made later.
     pub fn notice(&self, code: u16, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed);
-        self.push(|outgoing| outgoing.notice(code, taken, encode))
+        self.push(false, |outgoing| outgoing.notice(code, taken, encode))
     }
 
     /// Asks the client for something that only its process can do, and returns at once: the result is where the answer, of at most `most`
@@ -142,12 +153,16 @@ impl Replier {
         &self.registry
     }
 
-    fn push(&self, push: impl FnOnce(&mut Outgoing) -> Result<(), TooLong>) -> Result<(), TooLong> {
+    fn push(
+        &self,
+        is_written_later: bool,
+        push: impl FnOnce(&mut Outgoing) -> Result<(), TooLong>,
+    ) -> Result<(), TooLong> {
         let mut outgoing = self.outgoing();
         push(&mut outgoing)?;
         self.replies.pending.store(true, Ordering::Relaxed);
         drop(outgoing);
-        if !self.gathers {
+        if !self.gathers && !is_written_later {
             // The dispatcher meets the same error and ends the session.
             let _ = self.flush();
         }

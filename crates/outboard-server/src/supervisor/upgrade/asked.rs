@@ -1,0 +1,96 @@
+//! Administrators who ask for an upgrade, and wait to hear what becomes of it.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use outboard_wire::Code;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::admin::{Answer, Becoming};
+
+/// How long an upgrade waits for its asker to have been told.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Something that whoever asked is to be told.
+pub(in crate::supervisor) struct Step {
+    pub(in crate::supervisor) answer: Answer,
+    /// For when that was passed on.
+    pub(in crate::supervisor) passed_on: oneshot::Sender<()>,
+}
+
+/// Who has asked for an upgrade; nobody waits for what becomes of one that a signal has asked for.
+pub(in crate::supervisor) struct Asker(Option<mpsc::UnboundedSender<Step>>);
+
+impl Asker {
+    /// A signal.
+    pub(in crate::supervisor) fn signal() -> Asker {
+        Asker(None)
+    }
+
+    /// The process is about to become the other program.
+    pub(in crate::supervisor) async fn becomes(&self, becoming: impl FnOnce() -> Becoming) {
+        self.tell(|| Answer::Becomes(becoming())).await;
+    }
+
+    /// Nothing has changed.
+    pub(in crate::supervisor) async fn stays(&self, reason: &str) {
+        self.tell(|| Answer::Error(not_upgraded(reason))).await;
+    }
+
+    /// Returns when that was passed on, or after a while: whoever asked may be gone.
+    async fn tell(&self, answer: impl FnOnce() -> Answer) {
+        let Some(asker) = &self.0 else { return };
+        let (passed_on, told) = oneshot::channel();
+        if asker.send(Step { answer: answer(), passed_on }).is_ok() {
+            let _ = timeout(TELL, told).await;
+        }
+    }
+}
+
+fn not_upgraded(reason: &str) -> String {
+    Code::NotUpgraded.end(&format!("the server is not upgraded and goes on as it is: {reason}"))
+}
+
+/// Where upgrades are asked for.
+pub(in crate::supervisor) struct Counter {
+    askers: RefCell<Option<mpsc::UnboundedSender<Asker>>>,
+    is_under_way: Cell<bool>,
+}
+
+impl Counter {
+    /// The counter, and what is asked for at it.
+    pub(in crate::supervisor) fn open() -> (Counter, mpsc::UnboundedReceiver<Asker>) {
+        let (askers, asked) = mpsc::unbounded_channel();
+        (Counter { askers: RefCell::new(Some(askers)), is_under_way: Cell::new(false) }, asked)
+    }
+
+    /// An upgrade begins; it is under way for as long as the result lives.
+    pub(in crate::supervisor) fn begin(&self) -> impl Drop + '_ {
+        struct UnderWay<'a>(&'a Cell<bool>);
+        impl Drop for UnderWay<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        self.is_under_way.set(true);
+        UnderWay(&self.is_under_way)
+    }
+
+    /// The server is stopping.
+    pub(in crate::supervisor) fn close(&self) {
+        self.askers.borrow_mut().take();
+    }
+
+    /// Asks for an upgrade: what becomes of it, or why it is not even tried.
+    pub(in crate::supervisor) fn ask(&self) -> Result<mpsc::UnboundedReceiver<Step>, String> {
+        if self.is_under_way.get() {
+            return Err(not_upgraded(
+                "it is about to become another release already; ask again when that has come to an end",
+            ));
+        }
+        let (asker, steps) = mpsc::unbounded_channel();
+        let asked = self.askers.borrow().as_ref().is_some_and(|askers| askers.send(Asker(Some(asker))).is_ok());
+        if asked { Ok(steps) } else { Err(not_upgraded("it is stopping")) }
+    }
+}
