@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ pub const LONGEST_QUESTION: usize = 64 << 10;
 pub const LONGEST_ANSWER: usize = 256 << 20;
 /// How long either side waits for the other.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server is looked for that has closed the connection ...
+const AGAIN: Duration = Duration::from_secs(5);
+/// ... and how often.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A question, with the asker's version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,7 +227,8 @@ impl Admin {
 
     /// Asks one thing. What the server declines comes back as an error.
     pub fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
-        self.stream.write_all(&framed(&Question { version: VERSION, ask })?)?;
+        let question = framed(&Question { version: VERSION, ask })?;
+        self.stream.write_all(&question).map_err(|error| silent(error, &self.stream))?;
         let reply: Reply = self.read().map_err(|error| silent(error, &self.stream))?;
         match reply.answer {
             Answer::Error(sentence) => Err(io::Error::other(sentence)),
@@ -231,8 +236,30 @@ impl Admin {
         }
     }
 
-    /// What the server is doing.
+    /// What the server is doing. One that has become another release meanwhile, or was started again, is found again.
     pub fn listing(&mut self) -> io::Result<Listing> {
+        let listing = self.ask_for_listing();
+        let Err(error) = listing else { return listing };
+        if !is_closed(&error) || !self.reconnect() {
+            return Err(error);
+        }
+        self.ask_for_listing()
+    }
+
+    /// Whether somebody serves there again, soon.
+    fn reconnect(&mut self) -> bool {
+        let deadline = Instant::now() + AGAIN;
+        while Instant::now() < deadline {
+            if let Ok(admin) = Admin::connect(&self.path) {
+                *self = admin;
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    fn ask_for_listing(&mut self) -> io::Result<Listing> {
         match self.ask(Ask::Sessions)? {
             Answer::Sessions(listing) => Ok(listing),
             other => Err(unexpected(&other)),
@@ -273,12 +300,15 @@ impl Admin {
     }
 }
 
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
 /// What the system calls a failure of its own, in words for people.
 fn silent(error: io::Error, stream: &UnixStream) -> io::Error {
     let sentence = match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            "the server closed the connection before it had answered".to_owned()
-        }
+        _ if is_closed(&error) => "the server closed the connection before it had answered".to_owned(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let patience = stream.read_timeout().ok().flatten().unwrap_or(PATIENCE);
             format!("the server has not answered for {} seconds", patience.as_secs())

@@ -12,6 +12,7 @@ pub mod identity;
 pub mod image_cache;
 pub mod logs;
 mod meter;
+mod number;
 pub mod sandbox;
 pub mod supervisor;
 pub mod suspend;

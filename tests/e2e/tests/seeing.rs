@@ -69,6 +69,7 @@ fn a_session_that_is_killed_ends_with_a_sentence_and_its_neighbour_goes_on() {
         assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
         assert!(outcome.stdout.contains("then the same"), "the error stays: {}", outcome.stdout);
         assert!(outcome.stderr.contains("ended by the server's administrator"), "{}", outcome.stderr);
+        assert!(server.log().matches(&id).count() >= 2, "the log has the number that the list has: {}", server.log());
         assert!(within(PATIENCE, || sessions(&server).len() == 1), "it is gone");
         assert!(!neighbour.has_ended(), "the neighbour went on");
         neighbour.kill();

@@ -1,11 +1,12 @@
 //! Servers that stop, are killed and start again, while programs run.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, dist, is_alive, outboard, within};
+use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, command, dist, is_alive, outboard, within};
 
 /// A file that a program waits for; removed when dropped.
 struct Sign(PathBuf);
@@ -146,6 +147,22 @@ fn upgrade(server: &Server, more: &[&str]) -> (bool, String) {
     let output = outboard(&[&["upgrade", "--server", server.address()], more].concat());
     let said = if output.status.success() { output.stdout } else { output.stderr };
     (output.status.success(), String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn who_looks_on_sees_the_next_release() {
+    let server = Server::start();
+    let mut looks = command()
+        .args(["top", "--json", "--count", "4", "--interval", "0.5", "--server", server.address()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("outboard starts");
+    let mut lines = BufReader::new(looks.stdout.take().expect("standard output is piped")).lines();
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "a look at the server of before");
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(upgraded, "{said}");
+    assert_eq!(lines.map_while(Result::ok).count(), 3);
+    assert!(looks.wait().is_ok_and(|status| status.success()));
 }
 
 /// An installation whose program can be replaced.

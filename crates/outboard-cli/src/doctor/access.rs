@@ -53,7 +53,7 @@ fn now() -> i64 {
 fn expiry(file: &Path, now: i64) -> Finding {
     const CHECK: &str = "certificate";
     let path = file.display();
-    let mend = "have it renewed, and restart the server";
+    let mend = "have it renewed, and have the server read it: `outboard upgrade`";
     match certificate::expires(file) {
         Err(error) => Finding::fail(CHECK, error.code(), error.to_string(), "name a file of certificates in PEM"),
         Ok(end) if end <= now => {

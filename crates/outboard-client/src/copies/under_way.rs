@@ -57,6 +57,10 @@ impl Copy {
         Copy { host, ticket: Arc::new(ticket), aside: Arc::new(Mutex::new(aside)) }
     }
 
+    fn overlaps(&self, host: &Range<u64>) -> bool {
+        self.host.start < host.end && host.start < self.host.end
+    }
+
     fn aside(&self) -> MutexGuard<'_, Option<Aside>> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,8 +136,7 @@ impl Copies {
 
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<u64>) -> bool {
-        let overlaps = |copy: &Copy| copy.host.start < host.end && host.start < copy.host.end;
-        self.state().downloads.iter().any(|copy| overlaps(copy) && !copy.is_over())
+        self.state().downloads.iter().any(|copy| copy.overlaps(host) && !copy.is_over())
     }
 
     /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
@@ -147,12 +150,11 @@ impl Copies {
     }
 
     fn wait_where(&self, host: &Range<u64>, uploads_too: bool) {
-        let overlaps = |copy: &&Copy| copy.host.start < host.end && host.start < copy.host.end && !copy.is_over();
         loop {
             let next = {
                 let state = self.state();
                 let uploads: &[Copy] = if uploads_too { &state.uploads } else { &[] };
-                state.downloads.iter().chain(uploads).find(overlaps).cloned()
+                state.downloads.iter().chain(uploads).find(|copy| copy.overlaps(host) && !copy.is_over()).cloned()
             };
             match next {
                 Some(copy) => copy.finish(),

@@ -70,6 +70,7 @@ impl Shared {
     }
 
     /// Writes a command that has just been queued and not been shown to the sender, which is shown it if there is anything in the way. Whether it is written.
+    #[inline]
     pub(super) fn write_first(&self, seq: u64) -> Result<bool, LinkError> {
         if let Some(writing) = try_lock(&self.write).filter(|writing| writing.current.stream.has_room())
             && !self.connection.is_broken()

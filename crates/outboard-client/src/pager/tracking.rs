@@ -142,20 +142,18 @@ impl Pager {
         self.active.store(!inner.regions.is_empty() || !inner.edges.is_empty(), Ordering::Relaxed);
     }
 
-    /// Forgets the memory of a context that has ended; the ranges that were mapped memory.
-    pub(crate) fn remove_context(&self, ctx: ContextId) -> Vec<Range<u64>> {
+    /// Forgets the memory of a context that has ended. Mapped memory keeps its bytes: the program has it still.
+    pub(crate) fn remove_context(&self, ctx: ContextId) {
         let mut inner = self.lock();
-        let of_it = |region: &&Region| region.home.ctx == ctx;
-        let ranges: Vec<_> =
-            inner.regions.values().filter(of_it).map(|region| (region.range(), region.home.kind)).collect();
+        let of_it = inner.regions.values().filter(|region| region.home.ctx == ctx);
+        let ranges: Vec<_> = of_it.map(|region| (region.range(), region.home.kind)).collect();
         inner.edges.retain(|edge| edge.home.ctx != ctx);
         inner.outstanding.retain(|stream, _| stream.0 != ctx.0);
         inner.sent.remove(&ctx);
         drop(inner);
-        for (range, kind) in &ranges {
-            self.remove(range, *kind == Kind::Mapped);
+        for (range, kind) in ranges {
+            self.remove(&range, kind == Kind::Mapped);
         }
-        ranges.into_iter().filter(|(_, kind)| *kind == Kind::Mapped).map(|(range, _)| range).collect()
     }
 
     /// Whether all, or any, of these addresses are tracked.

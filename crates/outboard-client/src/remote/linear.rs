@@ -4,12 +4,18 @@ use outboard_front::backend::{ContextId, CopyMode, Fill, Rect, Result, Stream};
 use outboard_wire::messages as msg;
 
 use super::seen::{SMALL, Slot};
-use super::shared::HostCopy;
+use super::shared::TouchedCopy;
 use super::{Remote, wire};
+
+/// Bytes in one piece, as a copy on the device has them.
+pub(super) fn row(bytes: u64) -> Rect {
+    Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes }
+}
 
 impl Remote {
     /// # Safety
     /// As of `Backend::copy_to_device`.
+    #[inline]
     pub(super) unsafe fn copy_in(
         &self,
         ctx: ContextId,
@@ -28,13 +34,14 @@ impl Remote {
             return plain();
         }
         let (device, host) = (dst, src as u64);
-        let copy = HostCopy { ctx, stream, to_device: true, device, host, bytes, mode };
+        let copy = TouchedCopy { ctx, stream, to_device: true, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
     }
 
     /// # Safety
     /// As of `Backend::copy_to_host`.
+    #[inline]
     pub(super) unsafe fn copy_out(
         &self,
         ctx: ContextId,
@@ -51,8 +58,7 @@ impl Remote {
         let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
         if !self.pager.is_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
-                let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
-                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes(), src, rect, stream);
+                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes(), src, row(bytes), stream);
                 if let Some(slot) = self.seen(ctx, stream, queue)? {
                     // SAFETY: the slot is this thread's, and the device is done with it; the other by the contract above.
                     unsafe { core::ptr::copy_nonoverlapping(slot.bytes() as *const u8, dst, bytes as usize) };
@@ -63,12 +69,13 @@ impl Remote {
             return plain();
         }
         let (device, host) = (src, dst as u64);
-        let copy = HostCopy { ctx, stream, to_device: false, device, host, bytes, mode };
+        let copy = TouchedCopy { ctx, stream, to_device: false, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
     }
 
     /// A copy from device memory to device memory, which kernels may share with the program.
+    #[inline]
     pub(super) fn copy_here(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let post = || self.post_copy(ctx, dst, src, rect, stream);
         let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
@@ -79,6 +86,7 @@ impl Remote {
     }
 
     /// Queues a copy on the device.
+    #[inline]
     pub(super) fn post_copy(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let Rect { width, height, dst_pitch, src_pitch } = rect;
         self.post_to(
@@ -89,6 +97,7 @@ impl Remote {
     }
 
     /// Fills memory, which kernels may share with the program.
+    #[inline]
     pub(super) fn fill_here(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
         if self.host.may_contain(dst) {

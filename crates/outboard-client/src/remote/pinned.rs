@@ -1,10 +1,11 @@
 //! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it are the device's own, and nothing travels.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Memory, Rect, Result, Side, Stream};
+use outboard_front::backend::{ContextId, CopyMode, Memory, Result, Side, Stream};
 use outboard_wire::messages as msg;
 
 use super::Remote;
+use super::linear::row;
 use crate::host::Pinned;
 use crate::pager::PAGE;
 
@@ -58,8 +59,7 @@ impl Remote {
         stream: Stream,
         mode: CopyMode,
     ) -> Result<()> {
-        let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
-        self.work(ctx, stream, || self.post_copy(ctx, dst, src, rect, stream))?;
+        self.work(ctx, stream, || self.post_copy(ctx, dst, src, row(bytes), stream))?;
         self.after_copy(ctx, stream, mode)
     }
 

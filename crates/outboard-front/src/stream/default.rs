@@ -51,6 +51,7 @@ pub(crate) fn resolve_default<D: Driver>(default: DefaultStream) -> Result<(Here
 }
 
 /// What stands in for the default stream of a green context: the legacy stream itself is the primary context's.
+#[inline]
 pub(super) fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
     let Some(green) = here.green() else { return Ok(None) };
     let mut known = green.default_stream.lock();

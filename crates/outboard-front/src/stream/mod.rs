@@ -37,6 +37,7 @@ struct Object {
 }
 
 static STREAMS: Table<Object> = Table::new(Kind::Stream);
+
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
 pub(crate) fn resolve<D: Driver>(stream: CUstream) -> Result<(Here, Stream)> {
     let (here, stream) = find::<D>(stream)?;

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use super::{Admin, Answer, Ask, Listing, Reply, unexpected};
+use super::{Admin, Answer, Ask, LOOK, Listing, Reply, is_closed, unexpected};
 
 /// How long a server may take to say whether it becomes another release: to have that checked, and to let those who are at their beginning come through.
 pub const DECISION: Duration = Duration::from_secs(120);
@@ -17,8 +17,6 @@ pub const DECISION: Duration = Duration::from_secs(120);
 pub const ARRIVAL: Duration = Duration::from_secs(60);
 /// How long the old program may take to go, once it has said so.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How often the new one is looked for.
-const LOOK: Duration = Duration::from_millis(50);
 /// When the process has ended, how long another one is looked for that somebody may start in its place.
 const RESTART: Duration = Duration::from_secs(5);
 /// How long workers are waited for that do not answer the new release at once.
@@ -91,7 +89,7 @@ impl Admin {
         match self.read::<Reply>() {
             Ok(Reply { answer: Answer::Error(sentence), .. }) => return Err(UpgradeError::Stays(sentence)),
             Ok(Reply { answer, .. }) => return Err(UpgradeError::Unanswered(unexpected(&answer))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {}
+            Err(error) if is_closed(&error) => {}
             Err(error) => return Err(UpgradeError::Unanswered(error)),
         }
         let listing = self.arrival(&becoming, &process)?;

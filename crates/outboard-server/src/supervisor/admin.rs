@@ -23,6 +23,7 @@ use crate::admin::{
     Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
 };
 use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
+use crate::number::Number;
 
 /// Administrators at once.
 const MOST: usize = 16;
@@ -185,11 +186,6 @@ fn sharing(modes: &Modes) -> BTreeMap<String, String> {
     named.chain([("*".to_owned(), name(&modes.usual))]).collect()
 }
 
-/// How a session's number is written.
-pub(super) fn number(session: u64) -> String {
-    format!("{session:016x}")
-}
-
 fn session(shown: &Shown<'_>) -> Session {
     let Shown { about: About { identity, peer, kind, .. }, reading, .. } = shown;
     let named = |names: &[&str], counts: &[u64]| {
@@ -201,7 +197,7 @@ fn session(shown: &Shown<'_>) -> Session {
         Kind::Probe => "probe",
     };
     Session {
-        id: number(shown.session),
+        id: Number(shown.session).to_string(),
         owner: identity.owner.clone(),
         token: identity.token.clone(),
         client: shown.client.to_owned(),
@@ -243,9 +239,9 @@ fn kill(supervisor: &Supervisor, which: &Which) -> Result<Vec<String>, String> {
         Which::All => supervisor.sessions.end(ENDED, |_, _| true),
     };
     for session in &ended {
-        tracing::info!(session, "ended by an administrator");
+        tracing::info!(session = %Number(*session), "ended by an administrator");
     }
-    Ok(ended.into_iter().map(number).collect())
+    Ok(ended.into_iter().map(|session| Number(session).to_string()).collect())
 }
 
 /// The longest trace, in seconds.
@@ -281,7 +277,7 @@ fn find(supervisor: &Supervisor, beginning: &str) -> Result<u64, String> {
     }
     let mut found = Vec::new();
     supervisor.sessions.each(|shown| {
-        if number(shown.session).starts_with(&wanted) {
+        if Number(shown.session).to_string().starts_with(&wanted) {
             found.push(shown.session);
         }
     });

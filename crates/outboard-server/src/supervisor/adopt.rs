@@ -19,6 +19,7 @@ use super::workers::Worker;
 use super::{Config, ServeError, Supervisor, sharing, traces};
 use crate::board::Board;
 use crate::control::{ToSupervisor, tags};
+use crate::number::Number;
 
 /// How long a worker may take to tell its part, before clients are served without it. It is asked again later.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -120,11 +121,11 @@ pub(super) async fn collect(records: &Rc<Records>, known: impl Fn(u64) -> bool) 
                 | io::ErrorKind::NotFound
                 | io::ErrorKind::ConnectionReset
                 | io::ErrorKind::UnexpectedEof => {
-                    tracing::info!(session, "a session of an earlier server has ended");
+                    tracing::info!(session = %Number(session), "a session of an earlier server has ended");
                     records.remove(session);
                 }
                 _ => {
-                    tracing::warn!(session, %error, "the worker of an earlier server's session does not answer; it is asked again");
+                    tracing::warn!(session = %Number(session), %error, "the worker of an earlier server's session does not answer; it is asked again");
                     late += 1;
                 }
             },

@@ -12,8 +12,9 @@ use super::local::{Door, Socket};
 use super::peer::{Peer, accept};
 use super::sessions::Kind;
 use super::upgrade::{self, Asker, Inherited, Program};
-use super::{Config, ServeError, Supervisor, admin, notify, secure};
+use super::{Config, ServeError, Supervisor, notify, secure};
 use crate::admin::Becoming;
+use crate::number::Number;
 
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -114,7 +115,7 @@ fn becoming(supervisor: &Supervisor, program: &Program) -> Becoming {
     let mut sessions = Vec::new();
     supervisor.sessions.each(|shown| {
         if shown.about.kind == Kind::Session {
-            sessions.push(admin::number(shown.session));
+            sessions.push(Number(shown.session).to_string());
         }
     });
     Becoming {

@@ -227,12 +227,17 @@ const REVOKE_EVERY: Duration = Duration::from_millis(500);
 
 /// Ends the sessions of tokens that are revoked. Never ends.
 async fn revoke(supervisor: Rc<Supervisor>) {
+    // The first look is for sessions of the server before, whose tokens may have been revoked meanwhile.
+    let mut is_first = true;
     loop {
         tokio::time::sleep(REVOKE_EVERY).await;
         if let Some(is_over) = supervisor.gate.refresh() {
             let ended = supervisor.sessions.end_those(is_over);
-            tracing::info!(ended, "the tokens have changed");
+            if ended > 0 || !is_first {
+                tracing::info!(ended, "the tokens have changed");
+            }
         }
+        is_first = false;
     }
 }
 

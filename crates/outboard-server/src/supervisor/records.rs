@@ -24,6 +24,7 @@ use super::standing::Folder;
 use crate::control::Start;
 use crate::identity::Identity;
 use crate::meter::Meter;
+use crate::number::Number;
 
 /// The folder.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ fn now() -> u64 {
 impl Record {
     pub(super) fn new(start: &Start, about: &About, worker: u32, board: String) -> Record {
         Record {
-            session: format!("{:016x}", start.session),
+            session: Number(start.session).to_string(),
             key: format!("{:032x}", start.key),
             worker,
             client: start.client.clone(),
@@ -121,11 +122,11 @@ impl Record {
 const BACKLOG: i32 = 4;
 
 fn note(session: u64) -> String {
-    format!("{session:016x}.json")
+    format!("{}.json", Number(session))
 }
 
 fn home(session: u64) -> String {
-    format!("{session:016x}.sock")
+    format!("{}.sock", Number(session))
 }
 
 impl Records {

@@ -29,6 +29,7 @@ use super::workers::Worker;
 use crate::board::Board;
 use crate::control::{Start, ToWorker, tags};
 use crate::meter::{Meter, Reading};
+use crate::number::Number;
 use crate::trace::Span;
 
 /// All sessions of a supervisor.
@@ -156,7 +157,7 @@ impl Sessions {
         for orphan in orphans {
             let session = orphan.session;
             if let Err(error) = self.adopt(orphan, queue) {
-                tracing::error!(session, %error, "a session of an earlier server cannot be gone on with");
+                tracing::error!(session = %Number(session), %error, "a session of an earlier server cannot be gone on with");
             }
         }
     }
@@ -172,7 +173,7 @@ impl Sessions {
             self.table.shares.add(session, token, kind, payload, descriptor);
         }
         let (client, owner) = (&record.client, &record.identity.owner);
-        tracing::info!(session, client, owner, worker = worker.id(), "session goes on");
+        tracing::info!(session = %Number(session), client, owner, worker = worker.id(), "session goes on");
         // Its client has long been welcomed.
         let (welcome, _) = oneshot::channel();
         let place = record.place.clone().map(|request| queue.take_over(request));
@@ -192,7 +193,7 @@ impl Sessions {
             worker.send(&ToWorker::Keep { tag: tags::METER }, Some(meter.memory()))
         });
         if let Err(error) = settled {
-            tracing::warn!(session, %error, "the session cannot be noted for the next server; it ends with this one");
+            tracing::warn!(session = %Number(session), %error, "the session cannot be noted for the next server; it ends with this one");
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::sessions::{About, Kind};
+use crate::number::Number;
 use crate::trace::{Span, Value, unix_now};
 pub use otlp::{Collector, CollectorError};
 
@@ -150,7 +151,7 @@ impl Traces {
         let number = |name: &str, value: u64| (name.to_owned(), Value::Number(value));
         let identity = &whose.about.identity;
         let mut attributes = vec![
-            text("outboard.session", &format!("{:016x}", whose.session)),
+            text("outboard.session", &Number(whose.session).to_string()),
             text("outboard.owner", &identity.owner),
             text("outboard.client", whose.client),
             text("outboard.peer", &whose.about.peer),

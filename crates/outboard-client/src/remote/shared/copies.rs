@@ -1,13 +1,14 @@
 //! Copies between host and device while there is memory that both touch.
 
-use outboard_front::backend::{Backend, ContextId, CopyMode, Rect, Result, Stream};
+use outboard_front::backend::{Backend, ContextId, CopyMode, Result, Stream};
 
 use crate::pager::{Done, Tracked};
+use crate::remote::linear::row;
 use crate::remote::{Remote, wire};
 
-/// A copy between host and device.
+/// A copy between host and device, either side of which may be memory that both touch.
 #[derive(Clone, Copy)]
-pub(in crate::remote) struct HostCopy {
+pub(in crate::remote) struct TouchedCopy {
     pub(in crate::remote) ctx: ContextId,
     pub(in crate::remote) stream: Stream,
     pub(in crate::remote) to_device: bool,
@@ -17,10 +18,6 @@ pub(in crate::remote) struct HostCopy {
     pub(in crate::remote) mode: CopyMode,
 }
 
-fn row(bytes: u64) -> Rect {
-    Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes }
-}
-
 impl Remote {
     /// A copy between host and device while there is tracked memory; `plain` is the copy where none is.
     ///
@@ -28,10 +25,10 @@ impl Remote {
     /// The host memory is valid as for `Backend::copy_to_device` or `Backend::copy_to_host`.
     pub(in crate::remote) unsafe fn copy_shared(
         &self,
-        copy: &HostCopy,
+        copy: &TouchedCopy,
         plain: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let HostCopy { ctx, stream, to_device, device, host, bytes, mode } = *copy;
+        let TouchedCopy { ctx, stream, to_device, device, host, bytes, mode } = *copy;
         let tracked = self.tracked(host, bytes);
         if tracked == Tracked::None && !self.is_tracked(device, bytes) {
             if to_device {
@@ -57,8 +54,8 @@ impl Remote {
     ///
     /// # Safety
     /// As of [`Remote::copy_shared`].
-    unsafe fn copy_piecemeal(&self, copy: &HostCopy) -> Result<()> {
-        let HostCopy { ctx, stream, to_device, device, host, bytes, .. } = *copy;
+    unsafe fn copy_piecemeal(&self, copy: &TouchedCopy) -> Result<()> {
+        let TouchedCopy { ctx, stream, to_device, device, host, bytes, .. } = *copy;
         let (session, stream, mode, len) = (self.session()?, wire(stream), CopyMode::Synchronous, bytes as usize);
         // SAFETY: by the contract above, and the bytes of the vectors.
         unsafe {

@@ -12,7 +12,7 @@ use outboard_front::backend::{ContextId, Result, Stream};
 use super::{REMOTE, Remote, wire};
 use crate::pager::{Done, Tracked};
 
-pub(super) use copies::HostCopy;
+pub(super) use copies::TouchedCopy;
 pub(super) use mover::MOVER;
 
 /// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it

@@ -13,6 +13,7 @@ use super::{Failure, refuse};
 use crate::auth::certificate;
 use crate::control::{self, Grace, Start};
 use crate::identity::Identity;
+use crate::number::Number;
 use crate::supervisor::Supervisor;
 use crate::supervisor::peer::Peer;
 use crate::supervisor::sessions::{About, Kind, Unwelcome};
@@ -114,7 +115,7 @@ async fn hand_over(
     let (session, key) = draw()?;
     let Client { name: client, process, identity, grace, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
-    tracing::info!(session, peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
+    tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
     let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();

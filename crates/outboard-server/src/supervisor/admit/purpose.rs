@@ -16,6 +16,7 @@ use super::{Failure, refuse};
 use crate::auth::Way;
 use crate::control::ToWorker;
 use crate::identity::Identity;
+use crate::number::Number;
 use crate::supervisor::hellos::Seat;
 use crate::supervisor::peer::{Connection, Peer};
 use crate::supervisor::sessions::Kind;
@@ -59,7 +60,7 @@ pub(super) async fn serve(
             let point = more.get(RESUME).map_err(malformed)?;
             let lane = ToWorker::Lane { secure, point };
             supervisor.sessions.add(session, key, lane, stream.as_fd(), anybody).map_err(Failure::Refused)?;
-            tracing::debug!(session, %peer, "lane");
+            tracing::debug!(session = %Number(session), %peer, "lane");
             return Ok(());
         }
         Purpose::Resume { session, key } => {
@@ -68,7 +69,7 @@ pub(super) async fn serve(
             let resume = ToWorker::GoOn { secure, point };
             let may = |identity: &Identity| supervisor.gate.goes_on(identity);
             supervisor.sessions.add(session, key, resume, stream.as_fd(), may).map_err(Failure::Refused)?;
-            tracing::info!(session, %peer, attempt = point.attempt, "the client is back");
+            tracing::info!(session = %Number(session), %peer, attempt = point.attempt, "the client is back");
             return Ok(());
         }
         Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
@@ -79,7 +80,7 @@ pub(super) async fn serve(
                 .sessions
                 .add(session, key, ToWorker::Memory, stream.as_fd(), anybody)
                 .map_err(Failure::Refused)?;
-            tracing::debug!(session, %peer, "shared memory");
+            tracing::debug!(session = %Number(session), %peer, "shared memory");
             return Ok(());
         }
         Purpose::Session { devices } => {

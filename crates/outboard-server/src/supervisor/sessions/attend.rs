@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{Phase, Table};
 use crate::control::{ToSupervisor, ToWorker};
+use crate::number::Number;
 use crate::supervisor::workers::{Ended, Worker};
 use crate::trace::unix_now;
 
@@ -64,7 +65,7 @@ pub(super) async fn look_after(
                 // It has ended, or turns away.
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(session, %error, "a worker talks nonsense");
+                    tracing::error!(session = %Number(session), %error, "a worker talks nonsense");
                     attendant.worker.kill();
                     break;
                 }
@@ -73,7 +74,7 @@ pub(super) async fn look_after(
             Some(answer) = answers_in.recv() => attendant.tell(&answer),
             Some((what, connection)) = further.recv() => {
                 if let Err(error) = attendant.worker.deliver(&what, connection.as_fd()).await {
-                    tracing::warn!(session, %error, "a connection did not reach its worker");
+                    tracing::warn!(session = %Number(session), %error, "a connection did not reach its worker");
                 }
             }
             Some(Stop { sentence }) = stop.recv() => {
@@ -142,17 +143,17 @@ impl Attendant<'_> {
             ToSupervisor::Wake => self.wake(),
             ToSupervisor::Room { request, device, bytes, failed } => self.make_room(request, device, bytes, failed),
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
-                tracing::error!(session, "a worker says that its supervisor has gone");
+                tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }
             ToSupervisor::Unknown(number) => {
-                tracing::debug!(session, number, "a worker of another release says what this one does not know");
+                tracing::debug!(session = %Number(session), number, "a worker of another release says what this one does not know");
             }
         }
     }
 
     fn welcomed(&mut self) {
         let ms = self.started.elapsed().as_millis() as u64;
-        tracing::debug!(session = self.session, ms, "welcomed");
+        tracing::debug!(session = %Number(self.session), ms, "welcomed");
         if let Some(entry) = self.table.sessions.borrow().get(&self.session)
             && entry.phase.get() == Phase::Starting
         {
@@ -173,13 +174,13 @@ impl Attendant<'_> {
     fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
         let (payload, descriptor) = found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
         if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor) {
-            tracing::warn!(session = self.session, %error, "an answer did not reach its worker");
+            tracing::warn!(session = %Number(self.session), %error, "an answer did not reach its worker");
         }
     }
 
     fn tell(&self, message: &ToWorker) {
         if let Err(error) = self.worker.send(message, None) {
-            tracing::warn!(session = self.session, %error, "a message did not reach its worker");
+            tracing::warn!(session = %Number(self.session), %error, "a message did not reach its worker");
         }
     }
 
@@ -209,9 +210,11 @@ impl Attendant<'_> {
         let (session, status) = (self.session, self.ended().await);
         let seconds = self.started.elapsed().as_secs_f64();
         match &status {
-            Ok(status) if status.is_success() || stopped => tracing::info!(session, seconds, "session ends"),
-            Ok(status) => tracing::warn!(session, seconds, %status, "session ends with its worker"),
-            Err(error) => tracing::error!(session, seconds, %error, "a worker cannot be waited for"),
+            Ok(status) if status.is_success() || stopped => {
+                tracing::info!(session = %Number(session), seconds, "session ends")
+            }
+            Ok(status) => tracing::warn!(session = %Number(session), seconds, %status, "session ends with its worker"),
+            Err(error) => tracing::error!(session = %Number(session), seconds, %error, "a worker cannot be waited for"),
         }
         self.table.note_end(session, why, status.as_ref().is_ok_and(Ended::is_success));
         let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -223,7 +226,7 @@ impl Attendant<'_> {
         if let Ok(ended) = timeout(END_GRACE, self.worker.wait()).await {
             return ended;
         }
-        tracing::error!(session = self.session, "a worker has turned from its supervisor; it is killed");
+        tracing::error!(session = %Number(self.session), "a worker has turned from its supervisor; it is killed");
         self.worker.kill();
         self.worker.wait().await
     }

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Config, Oversubscribe};
 use crate::control::ToWorker;
+use crate::number::Number;
 use crate::supervisor::WorkerCommand;
 use crate::suspend::Action;
 
@@ -186,7 +187,7 @@ impl Lending {
             (loan.worker, loan.held.values().sum::<u64>())
         };
         if !self.host_has(bytes) {
-            tracing::warn!(session, bytes, "a session is not suspended: the host has no room for its memory");
+            tracing::warn!(session = %Number(session), bytes, "a session is not suspended: the host has no room for its memory");
             return false;
         }
         if let Some(loan) = self.loans.borrow_mut().get_mut(&session) {
@@ -202,7 +203,7 @@ impl Lending {
         match self.help(Action::Suspend, worker).await {
             Ok(()) => {
                 let ms = began.elapsed().as_millis() as u64;
-                tracing::info!(session, worker, bytes, ms, "an idle session is suspended, and its memory lent");
+                tracing::info!(session = %Number(session), worker, bytes, ms, "an idle session is suspended, and its memory lent");
                 self.with(session, |loan| {
                     loan.suspended = true;
                     loan.left_alone_until = None;
@@ -210,7 +211,7 @@ impl Lending {
                 true
             }
             Err(reason) => {
-                tracing::warn!(session, worker, reason, "a session cannot be suspended");
+                tracing::warn!(session = %Number(session), worker, reason, "a session cannot be suspended");
                 self.order(session, ToWorker::Resume);
                 false
             }
@@ -240,7 +241,7 @@ impl Lending {
                     match self.help(Action::Resume, worker).await {
                         Ok(()) => {
                             let ms = began.elapsed().as_millis() as u64;
-                            tracing::info!(session, worker, ms, "a suspended session goes on");
+                            tracing::info!(session = %Number(session), worker, ms, "a suspended session goes on");
                             self.with(session, |loan| loan.suspended = false);
                             self.order(session, ToWorker::Resume);
                             return true;
@@ -258,7 +259,7 @@ impl Lending {
             }
             sleep(LOOK).await;
         }
-        tracing::error!(session, reason, "a suspended session cannot go on");
+        tracing::error!(session = %Number(session), reason, "a suspended session cannot go on");
         false
     }
 
