@@ -31,6 +31,7 @@ use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcom
 
 use crate::control::{self, ToSupervisor};
 use crate::meter;
+use crate::number::Number;
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
 use connection::Connection;
@@ -199,7 +200,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             match secure.accept(stream) {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::info!(session, %error, "the client did not come over");
+                    tracing::info!(session = %Number(session), %error, "the client did not come over");
                     return Ok(SERVED);
                 }
             }
@@ -253,11 +254,11 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     handler.closed();
     match result {
         Ok(()) => {
-            tracing::debug!(session, "the client has gone");
+            tracing::debug!(session = %Number(session), "the client has gone");
             Ok(SERVED)
         }
         Err(error) => {
-            tracing::warn!(session, client = start.client, %error, "the session ends");
+            tracing::warn!(session = %Number(session), client = start.client, %error, "the session ends");
             Ok(BROKEN)
         }
     }
