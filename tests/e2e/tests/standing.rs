@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -173,10 +174,21 @@ fn installation(name: &str) -> PathBuf {
     folder
 }
 
-/// Puts a program in its place as an installation does: by a rename.
-fn install(program: &Path, contents: impl FnOnce(&Path)) {
-    let fresh = program.with_extension("new");
-    contents(&fresh);
+/// Puts a program in its place as an installation does, by a rename: a script of the shell, or if there is none, the one under test.
+///
+/// Another process writes it. Were it this one, a child that another thread starts meanwhile could have the file open for writing, and then nobody can run it.
+fn install(program: &Path, script: Option<&str>) {
+    let (fresh, draft) = (program.with_extension("new"), program.with_extension("draft"));
+    let source = match script {
+        Some(script) => {
+            fs::write(&draft, format!("#!/bin/sh\n{script}\n")).expect("a script can be written");
+            fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
+            draft
+        }
+        None => dist().join("bin/outboard"),
+    };
+    let copied = Command::new("cp").arg(&source).arg(&fresh).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the program can be copied");
     fs::rename(&fresh, program).expect("the program can be replaced");
 }
 
@@ -184,10 +196,7 @@ fn install(program: &Path, contents: impl FnOnce(&Path)) {
 fn a_server_becomes_the_program_that_was_put_in_its_place() {
     let folder = installation("replaced");
     let outboard = folder.join("bin/outboard");
-    let copy = |to: &Path| {
-        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
-    };
-    install(&outboard, copy);
+    install(&outboard, None);
     let inode = |path: &Path| fs::metadata(path).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).ok();
     let server = Server::start_program(&outboard, &["--driver", Driver::chosen().name()], &[]);
     let runs = PathBuf::from(format!("/proc/{}/exe", server.id()));
@@ -196,10 +205,7 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     let program = steady(&server, &end);
 
     // One that cannot serve is not taken.
-    install(&outboard, |to| {
-        fs::write(to, "#!/bin/sh\necho this is no server >&2\nexit 1\n").expect("a script can be written");
-        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
-    });
+    install(&outboard, Some("echo this is no server >&2\nexit 1"));
     server.ask_to_upgrade();
     assert!(within(PATIENCE, || server.log().contains("this is no server")), "{}", server.log());
     assert_eq!((server.upgrades(), inode(&runs)), (0, first));
@@ -208,7 +214,7 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     assert_eq!((server.upgrades(), inode(&runs)), (0, first));
     Program::new("vector_add").through(&server).expect_success("a program with the old release");
 
-    install(&outboard, copy);
+    install(&outboard, None);
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(upgraded && said.contains("what now lies at") && said.contains("The one session went on"), "{said}");
     assert_eq!(server.upgrades(), 1, "{}", server.log());
@@ -271,15 +277,10 @@ fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
 fn a_release_that_does_not_come_up_is_told() {
     let folder = installation("dies");
     let program = folder.join("bin/outboard");
-    install(&program, |to| {
-        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
-    });
+    install(&program, None);
     let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
     // It says that it could serve, and cannot.
-    install(&program, |to| {
-        fs::write(to, "#!/bin/sh\ncase \"$*\" in *--check) exit 0;; esac\nexit 9\n").expect("a script can be written");
-        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
-    });
+    install(&program, Some("case \"$*\" in *--check) exit 0;; esac\nexit 9"));
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(!upgraded && said.contains("OB0802") && said.contains("ended soon after"), "{said}");
     assert_eq!(server.ended(PATIENCE).and_then(|status| status.code()), Some(9));
@@ -292,15 +293,9 @@ fn a_release_that_does_not_come_up_is_told() {
 fn a_server_that_stops_during_the_check_is_not_upgraded() {
     let folder = installation("slow");
     let (program, asked) = (folder.join("bin/outboard"), folder.join("asked"));
-    install(&program, |to| {
-        fs::copy(dist().join("bin/outboard"), to).expect("the program can be copied");
-    });
+    install(&program, None);
     let mut server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
-    install(&program, |to| {
-        let script = format!("#!/bin/sh\ntouch {}\nexec sleep 600\n", asked.display());
-        fs::write(to, script).expect("a script can be written");
-        fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
-    });
+    install(&program, Some(&format!("touch {}\nexec sleep 600", asked.display())));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| upgrade(&server, &[]));
         assert!(within(PATIENCE, || asked.exists()), "the check begins");
