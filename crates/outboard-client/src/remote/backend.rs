@@ -213,10 +213,7 @@ impl Backend for Remote {
         flags: u32,
     ) -> Result<()> {
         let message = msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags };
-        if self.is_tracked(address, 8) {
-            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
-        }
-        self.post_to(ctx, stream, &message)
+        self.post_using(ctx, stream, (address, 8), &message)
     }
 
     fn stream_write_value(
@@ -229,10 +226,7 @@ impl Backend for Remote {
         flags: u32,
     ) -> Result<()> {
         let message = msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags };
-        if self.is_tracked(address, 8) {
-            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
-        }
-        self.post_to(ctx, stream, &message)
+        self.post_using(ctx, stream, (address, 8), &message)
     }
 
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {

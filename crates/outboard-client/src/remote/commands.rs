@@ -36,6 +36,21 @@ impl Remote {
         self.session()?.post_to(ctx, wire(stream), message)
     }
 
+    /// As [`Remote::post_to`], for what uses these bytes of memory, which may be shared: an address, and how many.
+    #[inline]
+    pub(super) fn post_using<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        stream: Stream,
+        (address, bytes): (u64, u64),
+        message: &M,
+    ) -> Result<()> {
+        if self.is_tracked(address, bytes) {
+            return self.work(ctx, stream, || self.post_to(ctx, stream, message));
+        }
+        self.post_to(ctx, stream, message)
+    }
+
     /// As [`Remote::post_to`]; returns the command's number.
     #[inline]
     pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<u64> {

@@ -104,9 +104,6 @@ impl Remote {
             self.map_host(ctx, dst)?;
         }
         let message = msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) };
-        if self.is_tracked(dst, pitch * (height - 1) + width * u64::from(element)) {
-            return self.work(ctx, stream, || self.post_to(ctx, stream, &message));
-        }
-        self.post_to(ctx, stream, &message)
+        self.post_using(ctx, stream, (dst, pitch * (height - 1) + width * u64::from(element)), &message)
     }
 }
