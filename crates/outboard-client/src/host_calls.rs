@@ -9,6 +9,7 @@ use outboard_front::backend::{ContextId, HostCall, Result};
 use outboard_wire::Reader;
 use outboard_wire::request::HOST_CALL;
 
+use crate::graphs::Uses;
 use crate::link::Expectation;
 use crate::requests::Answerer;
 
@@ -27,6 +28,8 @@ struct Waiting {
     /// Requests are heard while there is one.
     _expected: Expectation,
     _unfinished: Unfinished,
+    /// What a launch of a graph before it may ask for.
+    _uses: Option<Uses>,
 }
 
 /// Counts a function that has not returned yet.
@@ -44,12 +47,13 @@ impl HostFunctions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a function in; the number by which the worker asks for its call.
-    pub(crate) fn add(&self, ctx: ContextId, call: HostCall, expected: Expectation) -> u64 {
+    /// Takes a function in; the number by which the worker asks for its call. Until then `uses` is kept.
+    pub(crate) fn add(&self, ctx: ContextId, call: HostCall, expected: Expectation, uses: Option<Uses>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.unfinished.fetch_add(1, Ordering::AcqRel);
         let unfinished = Unfinished(Arc::clone(&self.unfinished));
-        self.waiting().insert(number, Waiting { ctx, call, _expected: expected, _unfinished: unfinished });
+        let waiting = Waiting { ctx, call, _expected: expected, _unfinished: unfinished, _uses: uses };
+        self.waiting().insert(number, waiting);
         number
     }
 

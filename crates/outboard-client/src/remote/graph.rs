@@ -19,9 +19,9 @@ fn span(rows: Rows, [width, height, depth]: [u64; 3]) -> u64 {
 }
 
 impl Remote {
-    /// Parameters of a node of a graph, or an executable, as the worker may know them. What the program and the device both use is the device's here.
-    fn graph_params(&self, graph: u64, mut params: NodeParams) -> Result<NodeParams> {
-        match &mut params {
+    /// Has what the program and the device both use be the device's in parameters of a node.
+    fn on_the_device(&self, params: &mut NodeParams) -> Result<()> {
+        match params {
             NodeParams::Kernel(kernel) => self.map_parameters(ContextId(kernel.ctx), &kernel.params)?,
             NodeParams::Copy(copy) => {
                 let [width, height, depth] = copy.extent;
@@ -36,9 +36,14 @@ impl Remote {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Parameters of a node of a graph as the worker may know them.
+    fn graph_node(&self, graph: u64, node: u64, mut params: NodeParams) -> Result<NodeParams> {
+        self.on_the_device(&mut params)?;
         let session = self.session()?;
-        session.graphs().note(graph, &params);
-        session.graph_params(params)
+        session.graphs().set_node(graph, node, params, || session.expect_graphs())
     }
 }
 
@@ -51,9 +56,15 @@ impl Graphs for Remote {
         let known = |edit| {
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
-                    GraphEdit::Add { node, dependencies, params: self.graph_params(graph.0, params)? }
+                    GraphEdit::Add { node, dependencies, params: self.graph_node(graph.0, node, params)? }
                 }
-                GraphEdit::Set { node, params } => GraphEdit::Set { node, params: self.graph_params(graph.0, params)? },
+                GraphEdit::Set { node, params } => {
+                    GraphEdit::Set { node, params: self.graph_node(graph.0, node, params)? }
+                }
+                GraphEdit::Remove { node } => {
+                    self.session()?.graphs().remove_node(graph.0, node);
+                    edit
+                }
                 edit => edit,
             })
         };
@@ -78,7 +89,7 @@ impl Graphs for Remote {
 
     fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         let session = self.session()?;
-        session.graphs().forget(graph.0);
+        session.graphs().forget_graph(graph.0);
         session.post(ctx, &msg::GraphDestroy { graph: graph.0 })
     }
 
@@ -91,27 +102,41 @@ impl Graphs for Remote {
         stream: Stream,
     ) -> Result<Instantiated> {
         let message = msg::GraphInstantiate { graph: graph.0, exec: exec.0, flags, stream: wire(stream) };
-        self.session()?.graphs().made(exec.0, graph.0);
-        self.call(ctx, &message, |reply| Instantiated {
+        let graphs = self.session()?.graphs();
+        let uses = graphs.of_graph(graph.0);
+        let made = self.call(ctx, &message, |reply| Instantiated {
             status: CUresult(reply.status),
             result: reply.result,
             node: reply.node,
             handle: reply.handle,
-        })
+        })?;
+        if made.status == CUresult::CUDA_SUCCESS {
+            graphs.made(exec.0, uses);
+        }
+        Ok(made)
     }
 
     fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
-        self.session()?.graphs().made(exec.0, graph.0);
-        self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
+        let graphs = self.session()?.graphs();
+        let uses = graphs.of_graph(graph.0);
+        let updated = self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
             status: CUresult(reply.status),
             result: reply.result,
             node: reply.node,
             from: reply.from,
-        })
+        })?;
+        if updated.status == CUresult::CUDA_SUCCESS {
+            graphs.made(exec.0, uses);
+        } else {
+            graphs.perhaps_made(exec.0, &uses);
+        }
+        Ok(updated)
     }
 
     fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
-        let params = self.graph_params(exec.0, params)?;
+        let (mut params, session) = (params, self.session()?);
+        self.on_the_device(&mut params)?;
+        let params = session.graphs().set_exec_node(exec.0, params, || session.expect_graphs())?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 
@@ -129,18 +154,16 @@ impl Graphs for Remote {
         // Among its nodes may be records of events.
         let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
         self.work(ctx, stream, post)?;
-        if !session.graphs().is_user(exec.0) {
-            return Ok(());
-        }
+        let Some(uses) = session.graphs().of_exec(exec.0) else { return Ok(()) };
         // While it runs it may write the program's memory: copies from there must not be read ahead, as behind any function of the program.
         // SAFETY: it takes no notice of its argument.
         let after = unsafe { HostCall::plain(Some(nothing), core::ptr::null_mut()) }?;
-        session.host_call(ctx, wire(stream), after)
+        session.host_call(ctx, wire(stream), after, Some(uses))
     }
 
     fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
         let session = self.session()?;
-        session.graphs().forget(exec.0);
+        session.graphs().forget_exec(exec.0);
         session.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
     }
 

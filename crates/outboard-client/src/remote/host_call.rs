@@ -6,6 +6,6 @@ use super::{Remote, wire};
 
 impl HostCalls for Remote {
     fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
-        self.session()?.host_call(ctx, wire(stream), call)
+        self.session()?.host_call(ctx, wire(stream), call, None)
     }
 }

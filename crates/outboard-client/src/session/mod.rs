@@ -5,22 +5,21 @@ mod open;
 mod output;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostCall, Result};
 use outboard_front::profile;
 use outboard_wire::Reader;
-use outboard_wire::graph::NodeParams;
 use outboard_wire::messages as msg;
 
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
-use crate::graphs::GraphHosts;
+use crate::graphs::{GraphHosts, Uses};
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
-use crate::link::{Link, LinkError, Reply};
+use crate::link::{Expectation, Link, LinkError, Reply};
 use crate::progress::Progress;
 use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
@@ -41,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) functions: Arc<HostFunctions>,
     pub(crate) late: Arc<LateCopies>,
     graphs: Arc<GraphHosts>,
+    /// Requests are heard once there is anything to ask for.
+    graphs_expected: OnceLock<Expectation>,
     upload: Mutex<()>,
     progress: Progress,
     reuse: Reuse,
@@ -185,11 +186,11 @@ impl Session {
         &self.progress
     }
 
-    /// Queues a call of the program's function.
-    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall) -> Result<()> {
+    /// Queues a call of the program's function. `uses` is kept until then.
+    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall, uses: Option<Uses>) -> Result<()> {
         let expected = self.link.expect()?;
         let always = call.is_always_called();
-        let number = self.functions.add(ctx, call, expected);
+        let number = self.functions.add(ctx, call, expected, uses);
         self.post_to(ctx, stream, &msg::HostCall { stream, call: number, always })
             .inspect_err(|_| self.functions.remove(number))
     }
@@ -199,9 +200,12 @@ impl Session {
         &self.graphs
     }
 
-    /// Parameters of a graph's node as the worker may know them.
-    pub(crate) fn graph_params(&self, params: NodeParams) -> Result<NodeParams> {
-        self.graphs.translate(params, || Ok(self.link.expect()?))
+    /// What graphs ask for is heard from now on.
+    pub(crate) fn expect_graphs(&self) -> Result<()> {
+        if self.graphs_expected.get().is_none() {
+            let _ = self.graphs_expected.set(self.link.expect()?);
+        }
+        Ok(())
     }
 
     /// A context has ended: what was queued in it will not be called.

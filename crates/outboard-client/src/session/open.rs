@@ -1,6 +1,6 @@
 //! The start of a session, or why there is none.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
@@ -91,6 +91,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         functions,
         late,
         graphs,
+        graphs_expected: OnceLock::new(),
         upload,
         progress,
         reuse,

@@ -1,0 +1,103 @@
+//! Functions and memory of the program under the numbers by which the worker may ask for them. A number is known as long as somebody holds it.
+
+use core::ffi::c_void;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use outboard_abi::CUhostFn;
+use outboard_front::backend::{HostCall, Result};
+
+use super::host_box::HostBox;
+
+/// What the worker may ask for.
+#[derive(Debug)]
+pub(super) enum Thing {
+    /// A function, called by one thread at a time.
+    Call(Mutex<HostCall>),
+    Memory(HostBox),
+}
+
+/// What makes two things the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Call { function: u64, data: u64 },
+    Memory(HostBox),
+}
+
+/// A thing and its number, which goes with the last holder.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) number: u64,
+    pub(super) thing: Thing,
+    key: Key,
+    of: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    last: u64,
+    given: HashMap<u64, Weak<Given>>,
+    /// The same thing twice has one number.
+    numbers: HashMap<Key, u64>,
+}
+
+/// All numbers of a session.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(Arc<Mutex<Known>>);
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Numbers {
+    /// The number of a function of the program, called with this argument.
+    pub(super) fn call(&self, function: u64, data: u64) -> Result<Arc<Given>> {
+        // SAFETY: the number is a function pointer, or 0 for `None`: the front made it from one.
+        let pointer = unsafe { core::mem::transmute::<usize, CUhostFn>(function as usize) };
+        // SAFETY: the program gave both for this.
+        let call = unsafe { HostCall::plain(pointer, data as *mut c_void) }?;
+        Ok(self.number(Key::Call { function, data }, || Thing::Call(Mutex::new(call))))
+    }
+
+    /// The number of a box of the program's memory.
+    pub(super) fn memory(&self, memory: HostBox) -> Arc<Given> {
+        self.number(Key::Memory(memory), || Thing::Memory(memory))
+    }
+
+    /// What has a number, while somebody holds it.
+    pub(super) fn find(&self, number: u64) -> Option<Arc<Given>> {
+        lock(&self.0).given.get(&number)?.upgrade()
+    }
+
+    fn number(&self, key: Key, thing: impl FnOnce() -> Thing) -> Arc<Given> {
+        let mut known = lock(&self.0);
+        let old = known.numbers.get(&key).and_then(|number| known.given.get(number)?.upgrade());
+        // One that is just going gets another number: its own goes with it.
+        old.unwrap_or_else(|| {
+            known.last += 1;
+            let number = known.last;
+            let given = Arc::new(Given { number, thing: thing(), key, of: Arc::clone(&self.0) });
+            known.given.insert(number, Arc::downgrade(&given));
+            known.numbers.insert(key, number);
+            given
+        })
+    }
+
+    /// How many are known.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        let known = lock(&self.0);
+        assert_eq!(known.given.len(), known.numbers.len());
+        known.given.len()
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let mut known = lock(&self.of);
+        known.given.remove(&self.number);
+        if known.numbers.get(&self.key) == Some(&self.number) {
+            known.numbers.remove(&self.key);
+        }
+    }
+}
