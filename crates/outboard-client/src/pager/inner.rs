@@ -1,6 +1,6 @@
 //! What the pager's lock guards: regions, and what is known of the device's work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -12,12 +12,17 @@ use super::region::{Moved, Region};
 use super::store::{Kind, Store};
 use super::{Done, StreamName};
 
+/// Stands for the streams of a context that are no more, and that no event tells of either.
+const ENDED: u64 = u64::MAX;
+
 pub(super) struct Inner {
     pub(super) started: bool,
     pub(super) regions: BTreeMap<u64, Region>,
     pub(super) edges: Vec<Edge>,
     /// Streams with work that nobody has waited for yet, and the number of the latest.
     pub(super) outstanding: BTreeMap<StreamName, u64>,
+    /// Of these, the ones that are no more, though an event can still tell when their work is done.
+    ended: BTreeSet<StreamName>,
     pub(super) work: u64,
     /// Where events were recorded last: the stream, and its latest work by then.
     pub(super) events: BTreeMap<u64, (StreamName, u64)>,
@@ -38,6 +43,7 @@ impl Inner {
             regions: BTreeMap::new(),
             edges: Vec::new(),
             outstanding: BTreeMap::new(),
+            ended: BTreeSet::new(),
             work: 0,
             events: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -113,5 +119,129 @@ impl Inner {
                 }
             }
         }
+        self.ended.retain(|stream| self.outstanding.contains_key(stream));
+    }
+
+    /// An event tells of what its stream has to do by now.
+    pub(super) fn record(&mut self, event: u64, stream: StreamName) {
+        let latest = self.outstanding.get(&stream).copied().unwrap_or(0);
+        let before = self.events.insert(event, (stream, latest));
+        self.told_no_more(before);
+    }
+
+    /// A stream or an event is gone. What the stream had to do still counts, until somebody has waited for it.
+    pub(super) fn forget(&mut self, name: u64) {
+        let before = self.events.remove(&name);
+        self.told_no_more(before);
+        self.joined.retain(|((_, stream), _), _| *stream != name);
+        let stream = self.outstanding.keys().find(|(_, stream)| *stream == name).copied();
+        if let Some(stream) = stream {
+            self.ended.insert(stream);
+            self.put_together(stream);
+        }
+    }
+
+    /// A context has ended, and all that was in it.
+    pub(super) fn forget_context(&mut self, ctx: ContextId) {
+        self.outstanding.retain(|stream, _| stream.0 != ctx.0);
+        self.ended.retain(|stream| stream.0 != ctx.0);
+        self.events.retain(|_, (stream, _)| stream.0 != ctx.0);
+        self.wanted.retain(|(stream, _)| stream.0 != ctx.0);
+        self.joined.retain(|(stream, home), _| stream.0 != ctx.0 && *home != ctx);
+        self.sent.remove(&ctx);
+    }
+
+    /// Nothing is tracked any more: work that was queued cannot use what will be.
+    pub(super) fn clear(&mut self) {
+        self.outstanding.clear();
+        self.ended.clear();
+        self.events.clear();
+        self.sent.clear();
+        self.joined.clear();
+        self.wanted.clear();
+    }
+
+    /// An event tells of something else, or is gone.
+    fn told_no_more(&mut self, before: Option<(StreamName, u64)>) {
+        if let Some((stream, _)) = before
+            && self.ended.contains(&stream)
+        {
+            self.put_together(stream);
+        }
+    }
+
+    /// Counts the work of a stream that is no more with that of others, unless an event tells when it is done.
+    fn put_together(&mut self, stream: StreamName) {
+        let Some(latest) = self.outstanding.get(&stream).copied() else { return };
+        if self.events.values().any(|told| *told == (stream, latest)) {
+            return;
+        }
+        self.ended.remove(&stream);
+        self.outstanding.remove(&stream);
+        let all = (stream.0, ENDED);
+        let number = self.outstanding.entry(all).or_default();
+        *number = latest.max(*number);
+        for (wanted, _) in self.wanted.iter_mut().filter(|(wanted, _)| *wanted == stream) {
+            *wanted = all;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAIN: StreamName = (1, 7);
+
+    fn queue(inner: &mut Inner, stream: StreamName) {
+        inner.work += 1;
+        inner.outstanding.insert(stream, inner.work);
+    }
+
+    #[test]
+    fn streams_that_are_no_more_are_not_kept() {
+        let mut inner = Inner::new();
+        for name in 100..1100 {
+            queue(&mut inner, (1, name));
+            inner.wanted.push(((1, name), 0..1));
+            // The event of the round before tells of another stream now.
+            inner.record(1, (1, name));
+            inner.record(2, MAIN);
+            inner.forget(name);
+            queue(&mut inner, MAIN);
+            inner.finish(Done::Stream(MAIN), inner.work);
+        }
+        assert_eq!(inner.outstanding.len(), 2, "the one that the event tells of, and the others together");
+        assert!(inner.wanted.iter().all(|(stream, _)| inner.outstanding.contains_key(stream)));
+        inner.finish(Done::Event(1), inner.work);
+        assert_eq!(inner.outstanding.len(), 1, "their work may not be done yet");
+        inner.finish(Done::Context(ContextId(2)), inner.work);
+        assert_eq!(inner.outstanding.len(), 1);
+        inner.finish(Done::Context(ContextId(1)), inner.work);
+        assert!(inner.outstanding.is_empty() && inner.ended.is_empty());
+    }
+
+    #[test]
+    fn an_event_tells_of_a_stream_that_is_no_more() {
+        let mut inner = Inner::new();
+        queue(&mut inner, MAIN);
+        inner.record(1, MAIN);
+        inner.forget(MAIN.1);
+        inner.finish(Done::Event(1), inner.work);
+        assert!(inner.outstanding.is_empty() && inner.ended.is_empty());
+        // What was queued behind it, it does not tell of.
+        queue(&mut inner, (1, 8));
+        inner.record(1, (1, 8));
+        queue(&mut inner, (1, 8));
+        inner.forget(8);
+        inner.finish(Done::Event(1), inner.work);
+        assert_eq!(inner.outstanding.len(), 1);
+        // Nor does one that is gone.
+        queue(&mut inner, (1, 9));
+        inner.record(2, (1, 9));
+        inner.forget(9);
+        assert_eq!(inner.outstanding.len(), 2);
+        inner.forget(2);
+        assert_eq!(inner.outstanding.len(), 1);
     }
 }

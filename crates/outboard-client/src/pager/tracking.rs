@@ -139,7 +139,11 @@ impl Pager {
             }
         }
         inner.publish();
-        self.active.store(!inner.regions.is_empty() || !inner.edges.is_empty(), Ordering::Relaxed);
+        let active = !inner.regions.is_empty() || !inner.edges.is_empty();
+        if !active {
+            inner.clear();
+        }
+        self.active.store(active, Ordering::Relaxed);
     }
 
     /// Forgets the memory of a context that has ended. Mapped memory keeps its bytes: the program has it still.
@@ -148,8 +152,7 @@ impl Pager {
         let of_it = inner.regions.values().filter(|region| region.home.ctx == ctx);
         let ranges: Vec<_> = of_it.map(|region| (region.range(), region.home.kind)).collect();
         inner.edges.retain(|edge| edge.home.ctx != ctx);
-        inner.outstanding.retain(|stream, _| stream.0 != ctx.0);
-        inner.sent.remove(&ctx);
+        inner.forget_context(ctx);
         drop(inner);
         for (range, kind) in ranges {
             self.remove(&range, kind == Kind::Mapped);

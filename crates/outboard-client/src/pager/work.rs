@@ -96,16 +96,12 @@ impl Pager {
 
     /// An event is recorded in a stream.
     pub(crate) fn recorded(&self, event: u64, ctx: ContextId, stream: u64) {
-        let mut inner = self.lock();
-        let latest = inner.outstanding.get(&(ctx.0, stream)).copied().unwrap_or(0);
-        inner.events.insert(event, ((ctx.0, stream), latest));
+        self.lock().record(event, (ctx.0, stream));
     }
 
     /// A stream or an event is gone.
     pub(crate) fn forget(&self, name: u64) {
-        let mut inner = self.lock();
-        inner.events.remove(&name);
-        inner.joined.retain(|((_, stream), _), _| *stream != name);
+        self.lock().forget(name);
     }
 
     /// Once the stream's work is done, the memory at these addresses is wanted on this side.
