@@ -36,7 +36,9 @@ impl Backend for Cpu {
     }
 
     fn context_close(&self, ctx: ContextId) -> Result<()> {
+        let engines = self.engines()?;
         let context = self.contexts.remove(ctx)?;
+        // From here on nothing may fail: what is left of the context would be left for good.
         Cpu::get().scheduler.close(ctx);
         self.attributes.forget(Lane::Legacy(ctx));
         context.output.flush();
@@ -49,12 +51,12 @@ impl Backend for Cpu {
         self.references.forget(ctx);
         self.arrays.remove_where(|array| array.ctx == ctx);
         self.mipmaps.remove_where(|mipmap| mipmap.ctx == ctx);
-        self.forget_peers(ctx, self.device_of(&context.engine)?)?;
+        self.forget_peers(engines, ctx);
         context.objects.end_all();
         context.free_all();
         self.pooled.free_context(ctx);
         self.opened.forget(ctx);
-        self.host.remove_context(self.engines()?, ctx);
+        self.host.remove_context(engines, ctx);
         Ok(())
     }
 

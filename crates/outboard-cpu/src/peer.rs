@@ -14,7 +14,13 @@ use crate::cpu::Cpu;
 #[derive(Default)]
 pub(crate) struct Windows {
     open: Mutex<HashMap<(u32, u32), u32>>,
-    contexts: Mutex<Vec<(ContextId, ContextId)>>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+/// A context that has asked for another's memory, and both their devices: either may end at any time.
+struct Asked {
+    who: (ContextId, u32),
+    whose: (ContextId, u32),
 }
 
 /// `CUatomicOperationCapability`: signed, unsigned, without a result, of 32 and 64 bits.
@@ -57,33 +63,31 @@ impl Cpu {
         self.device_of(&self.context(ctx)?.engine)
     }
 
-    /// Takes back what a context was allowed that ends now.
-    pub(crate) fn forget_peers(&self, ctx: ContextId, device: u32) -> Result<()> {
-        let mut contexts = self.windows.contexts.lock();
-        let ended: Vec<_> = contexts.extract_if(.., |(who, whose)| *who == ctx || *whose == ctx).collect();
-        drop(contexts);
-        for (who, whose) in ended {
-            let other = |id| if id == ctx { Ok(device) } else { self.ordinal(id) };
-            self.windows.close(self.engines()?, other(who)?, other(whose)?);
+    /// Takes back what a context was allowed that ends now, and what others were allowed of it.
+    pub(crate) fn forget_peers(&self, engines: &[Arc<Engine>], ctx: ContextId) {
+        let is_of = |asked: &mut Asked| asked.who.0 == ctx || asked.whose.0 == ctx;
+        let ended: Vec<Asked> = self.windows.asked.lock().extract_if(.., is_of).collect();
+        for asked in ended {
+            self.windows.close(engines, asked.who.1, asked.whose.1);
         }
-        Ok(())
     }
 }
 
 impl Peers for Cpu {
     fn peer_enable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
-        self.windows.open(self.engines()?, self.ordinal(ctx)?, self.ordinal(peer)?);
-        self.windows.contexts.lock().push((ctx, peer));
+        let asked = Asked { who: (ctx, self.ordinal(ctx)?), whose: (peer, self.ordinal(peer)?) };
+        self.windows.open(self.engines()?, asked.who.1, asked.whose.1);
+        self.windows.asked.lock().push(asked);
         Ok(())
     }
 
     fn peer_disable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
-        let mut contexts = self.windows.contexts.lock();
-        let at = contexts.iter().position(|pair| *pair == (ctx, peer));
-        contexts.swap_remove(at.ok_or(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?);
-        drop(contexts);
+        let mut all = self.windows.asked.lock();
+        let at = all.iter().position(|asked| asked.who.0 == ctx && asked.whose.0 == peer);
+        let asked = all.swap_remove(at.ok_or(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)?);
+        drop(all);
         self.scheduler.wait_all(self.scheduler.pending(ctx));
-        self.windows.close(self.engines()?, self.ordinal(ctx)?, self.ordinal(peer)?);
+        self.windows.close(self.engines()?, asked.who.1, asked.whose.1);
         Ok(())
     }
 
@@ -112,5 +116,33 @@ impl Peers for Cpu {
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         operations.iter().map(capability).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_front::backend::Backend as _;
+
+    use super::*;
+
+    #[test]
+    fn a_context_ends_whole_whatever_became_of_its_peers() {
+        let (cpu, ctx, peer, gone) = (Cpu::get(), ContextId(7001), ContextId(7002), ContextId(7003));
+        for ctx in [ctx, peer] {
+            cpu.context_open(ctx, 0, 0, false).unwrap();
+        }
+        let engine = cpu.context(peer).unwrap().engine.clone();
+        let address = cpu.memory_alloc(ctx, 4096).unwrap();
+        cpu.peer_enable(ctx, peer).unwrap();
+        // One that ended between being looked up and being noted.
+        cpu.windows.open(cpu.engines().unwrap(), 0, 0);
+        cpu.windows.asked.lock().push(Asked { who: (ctx, 0), whose: (gone, 0) });
+        assert!(engine.memory().range_of(address).is_some());
+        cpu.context_close(ctx).unwrap();
+        assert!(engine.memory().range_of(address).is_none(), "its memory is free");
+        let is_of = |asked: &Asked| asked.who.0 == ctx || asked.whose.0 == ctx;
+        assert!(!cpu.windows.asked.lock().iter().any(is_of) && !cpu.windows.open.lock().contains_key(&(0, 0)));
+        assert_eq!(cpu.peer_disable(ctx, peer), Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));
+        cpu.context_close(peer).unwrap();
     }
 }
