@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{Config, ConnectError, Opened, Turn, check_transport, open, unreachable};
-use outboard_client::target::{Target, TargetError, VARIABLE};
+use outboard_client::target::{Target, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
@@ -35,11 +35,7 @@ pub(crate) struct Offer {
 
 /// The server to use: the one given, else the one that the environment names, else this machine.
 pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
-    let named = match given {
-        Some(target) => return Ok(target),
-        None => std::env::var(VARIABLE).unwrap_or_else(|_| "localhost".to_owned()),
-    };
-    named.parse().map_err(|error: TargetError| {
+    given.map_or_else(Target::from_env, Ok).map_err(|error| {
         let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
         Failure::new(Code::BadAddress, format!("{VARIABLE} names no server: {error}"), help)
     })

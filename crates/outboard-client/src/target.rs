@@ -1,5 +1,6 @@
 //! Which server and which of its devices a program is to use, as people write it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,6 +22,9 @@ pub struct Target {
 /// A list of servers that cannot be understood or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
+    /// It is not text.
+    #[error("`{0}` is not UTF-8; write HOST[:PORT][/INDEX],…")]
+    NotText(String),
     /// Nothing is in the list, or nothing between two commas.
     #[error("the list of servers `{0}` has an empty entry; write HOST[:PORT][/INDEX],…")]
     Empty(String),
@@ -48,6 +52,19 @@ pub enum TargetError {
         /// The one that differs.
         second: Endpoint,
     },
+}
+
+impl Target {
+    /// The target that the environment names.
+    pub fn from_env() -> Result<Target, TargetError> {
+        Target::of_variable(std::env::var_os(VARIABLE).as_deref())
+    }
+
+    /// The target that a value of [`VARIABLE`] names; without one this machine, with all its devices.
+    fn of_variable(value: Option<&OsStr>) -> Result<Target, TargetError> {
+        let Some(value) = value else { return "localhost".parse() };
+        value.to_str().ok_or_else(|| TargetError::NotText(value.to_string_lossy().into_owned()))?.parse()
+    }
 }
 
 impl FromStr for Target {
@@ -106,7 +123,20 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_variable_names_a_server_or_this_machine() {
+        let named = |bytes: &[u8]| Target::of_variable(Some(OsStr::from_bytes(bytes)));
+        assert_eq!(Target::of_variable(None).unwrap().address.to_string(), "localhost:9470");
+        assert_eq!(named(b"gpu1/1"), "gpu1/1".parse());
+        // What cannot be understood never means this machine.
+        assert_eq!(named(b""), Err(TargetError::Empty(String::new())));
+        let error = named(b"gpu\xff1").unwrap_err();
+        assert!(error.to_string().contains("`gpu\u{fffd}1` is not UTF-8"), "{error}");
+    }
 
     #[test]
     fn lists_are_understood_and_written_back() {

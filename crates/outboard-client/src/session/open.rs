@@ -110,7 +110,7 @@ pub(crate) fn open_link(
     notices: NoticeHandler,
     purpose: impl FnOnce(Vec<u32>) -> Purpose,
 ) -> std::result::Result<(Link, Platform, String), OpenError> {
-    let target: Target = std::env::var(VARIABLE).as_deref().unwrap_or("localhost").parse()?;
+    let target = Target::from_env()?;
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
