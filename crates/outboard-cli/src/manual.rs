@@ -1,6 +1,7 @@
 //! `outboard completions` and `outboard man`: what a packager installs for the shell.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::Shell;
@@ -35,6 +36,16 @@ pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(
 
 pub(crate) fn man(args: &ManArgs, command: Command) -> Result<()> {
     std::fs::create_dir_all(&args.folder).map_err(|error| Failure::file("make", &args.folder, &error))?;
-    let written = clap_mangen::generate_to(command.disable_help_subcommand(true), &args.folder);
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let written = pages(command, &args.folder);
     Ok(written.map_err(|error| Failure::file("write to", &args.folder, &error))?)
+}
+
+/// Writes the pages of a command and of what is below it. Only the command itself knows a version; it is that of all of them.
+fn pages(command: Command, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages(below.clone(), folder)?;
+    }
+    clap_mangen::Man::new(command).source(concat!("outboard ", env!("CARGO_PKG_VERSION"))).generate_to(folder).map(drop)
 }

@@ -62,6 +62,13 @@ fn every_command_has_a_manual_page() {
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(page.contains(".TH") && page.contains(".SH SYNOPSIS"), "{name}");
     }
+    // What stands at the foot of a page: the fourth word behind `.TH`, quoted.
+    let release = said(&outboard(&["--version"]));
+    for name in ["outboard", "outboard-serve", "outboard-config-check"] {
+        let page = std::fs::read_to_string(folder.join(format!("{name}.1"))).expect("a page");
+        let title = page.lines().find(|line| line.starts_with(".TH ")).expect("a title");
+        assert!(title.contains(&format!("\"{}\"", release.trim())), "{title} of {name}, {release}");
+    }
     let hidden = ["worker", "check-driver", "doctor-trial"];
     assert!(hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()), "what is hidden has none");
     let _ = std::fs::remove_dir_all(&folder);
