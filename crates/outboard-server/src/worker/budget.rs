@@ -33,8 +33,23 @@ pub(crate) enum What {
 #[derive(Debug, Default)]
 struct Held {
     devices: Vec<AtomicU64>,
-    /// Since somebody last asked.
-    changed: AtomicBool,
+    /// Since each looker last asked.
+    changed: [AtomicBool; 2],
+}
+
+impl Held {
+    fn changed(&self) {
+        self.changed.iter().for_each(|changed| changed.store(true, Ordering::Release));
+    }
+}
+
+/// Who asks whether anything has changed, each for itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Looker {
+    /// What shows others what is held.
+    Board,
+    /// What gives back memory that was granted and is not needed any more.
+    Grants,
 }
 
 /// Memory that counts while this lives.
@@ -49,7 +64,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(held) = self.held.devices.get(self.device as usize) {
             held.fetch_sub(self.bytes, Ordering::AcqRel);
-            self.held.changed.store(true, Ordering::Release);
+            self.held.changed();
         }
     }
 }
@@ -86,7 +101,7 @@ pub(crate) fn array_bytes(format: u32, channels: u32, extent: [u64; 3], levels: 
 impl Budget {
     /// For devices with ordinals below `devices`.
     pub(crate) fn new(limit: Option<u64>, devices: u32) -> Budget {
-        let held = Held { devices: (0..devices).map(|_| AtomicU64::new(0)).collect(), changed: AtomicBool::new(false) };
+        let held = Held { devices: (0..devices).map(|_| AtomicU64::new(0)).collect(), changed: Default::default() };
         Budget { limit, held: Arc::new(held), charges: HashMap::new() }
     }
 
@@ -112,17 +127,13 @@ impl Budget {
 
     /// What pools hold has changed.
     pub(crate) fn changed(&self) {
-        self.held.changed.store(true, Ordering::Release);
+        self.held.changed();
     }
 
-    /// Whether anything has changed since [`Budget::has_changed`] was asked last.
-    pub(crate) fn is_changed(&self) -> bool {
-        self.held.changed.load(Ordering::Acquire)
-    }
-
-    /// Whether anything has changed since this was asked last.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.is_changed() && self.held.changed.swap(false, Ordering::AcqRel)
+    /// Whether anything has changed since this was asked last for the same looker.
+    pub(crate) fn has_changed(&self, looker: Looker) -> bool {
+        let changed = &self.held.changed[looker as usize];
+        changed.load(Ordering::Acquire) && changed.swap(false, Ordering::AcqRel)
     }
 
     /// Keeps a charge for as long as the thing is there. What was kept for it before is free.
@@ -167,6 +178,18 @@ mod tests {
         drop(budget.release_all(1));
         assert_eq!((budget.held(0), budget.held(1)), (0, 0));
         assert!(budget.charge(2, 1, 0).is_err(), "no such device");
+    }
+
+    #[test]
+    fn each_looker_hears_of_every_change() {
+        let budget = Budget::new(None, 1);
+        assert!(!budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Grants));
+        let charge = budget.charge(0, 60, 0).unwrap();
+        assert!(budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Board));
+        drop(charge);
+        assert!(budget.has_changed(Looker::Board));
+        assert!(budget.has_changed(Looker::Grants), "though the other has asked before");
+        assert!(!budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Grants));
     }
 
     #[test]

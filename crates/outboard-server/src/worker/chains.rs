@@ -350,6 +350,8 @@ impl Worker {
     #[inline(never)]
     pub(super) fn make_launches(&mut self) {
         let Some((place, _)) = self.chains.held.place else { return };
+        // A kernel's first launch may take memory.
+        self.shown = false;
         let ctx = std::mem::replace(&mut self.ctx, place.ctx);
         let failed = match self.enter() {
             Ok(_) => self.chains.make(self.table),

@@ -5,7 +5,7 @@ use outboard_driver::{Table, call};
 
 use super::Worker;
 use super::answer::Outcome;
-use super::budget::{Charge, taken};
+use super::budget::{Charge, Looker, taken};
 use super::objects::Handle;
 
 type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
@@ -77,7 +77,7 @@ impl Worker {
 
     /// Writes on the board what the session holds, if that has changed.
     pub(super) fn show_held(&self, board: &crate::board::Board) {
-        if self.budget.has_changed() {
+        if self.budget.has_changed(Looker::Board) {
             for device in &self.platform.devices {
                 let held = self.held(device.ordinal);
                 board.show_held(device.ordinal, held);
@@ -171,7 +171,10 @@ impl Worker {
 
     /// Tells the supervisor of memory that is not needed any more.
     pub(super) fn give_back_grants(&mut self) {
-        let Some(replier) = self.replier.as_ref().filter(|_| self.lends() && self.budget.is_changed()) else { return };
+        let Some(replier) = self.replier.as_ref().filter(|_| self.lends() && self.budget.has_changed(Looker::Grants))
+        else {
+            return;
+        };
         for (device, granted) in replier.registry().all_granted() {
             let held = self.held(device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
             if held < granted {

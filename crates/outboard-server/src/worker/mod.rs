@@ -27,6 +27,7 @@ mod memops;
 mod memory;
 mod modules;
 mod objects;
+mod offer;
 mod order;
 mod output;
 pub(crate) mod part;
@@ -46,12 +47,11 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
-use outboard_wire::handshake::{Refusal, RefusalCode};
+use outboard_wire::handshake::Refusal;
 use outboard_wire::messages::{Launch, Message};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Encode, Writer};
 
-use crate::identity::Limits;
 use crate::image_cache::owners_folder;
 use crate::meter::{self, Class};
 use answer::{Incoming, Outcome};
@@ -133,6 +133,8 @@ pub struct Worker {
     ctx: u32,
     /// Whether anything that came after it is at hand, too.
     more: bool,
+    /// Whether what others are shown of the session is what the last command has left.
+    shown: bool,
     replier: Option<Replier>,
     classes: &'static [Class],
 }
@@ -141,18 +143,9 @@ impl Worker {
     /// Serves a client with the devices that it may see.
     fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
         let Prepared { setup, table, mut platform, output, mut kept } = prepared;
-        if !start.devices.is_empty() {
-            let pick = |index: &u32| {
-                let has = platform.devices.len();
-                platform.devices.get(*index as usize).cloned().ok_or_else(|| Refusal {
-                    code: RefusalCode::NoDevice,
-                    sentence: format!("the server has no device {index}: it has {has}, numbered from 0"),
-                })
-            };
-            platform.devices = start.devices.iter().map(pick).collect::<Result<_, _>>()?;
-        }
-        let portions = portions(table, &mut platform, start)?;
-        let budget = limit(&mut platform, &start.identity.limits);
+        offer::choose(&mut platform, &start.devices)?;
+        let portions = offer::portions(table, &mut platform, start)?;
+        let budget = offer::limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
         let mut chains = Chains::from_env();
         if !portions.is_empty() {
@@ -206,6 +199,7 @@ impl Worker {
             entered: None,
             ctx: 0,
             more: false,
+            shown: false,
             replier: None,
             classes: Class::table(),
         })
@@ -257,76 +251,6 @@ impl Worker {
     }
 }
 
-/// Makes devices have as many multiprocessors as the session may use.
-fn portions(table: &Table, platform: &mut Platform, start: &Start) -> Result<HashMap<i32, Portion>, Refusal> {
-    let mut portions = HashMap::new();
-    // Who only asks about the platform has no driver that could cut it.
-    let has_driver = start.platform.is_none() && !start.only_questions;
-    let percent = start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
-    let Some(percent) = percent else { return Ok(portions) };
-    let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
-    for device in &mut platform.devices {
-        let ordinal = device.ordinal as i32;
-        let portion = portion::cut(table, ordinal, percent, start.session).map_err(|error| Refusal {
-            code: RefusalCode::WorkerFailed,
-            sentence: format!(
-                "the session may use {percent} % of the multiprocessors of device {ordinal}, which its driver cannot see to (error {}): that \
-                 takes CUDA 12.4",
-                error.0
-            ),
-        })?;
-        for (_, value) in device.attributes.iter_mut().filter(|(known, _)| *known == attribute) {
-            *value = portion.count as i32;
-        }
-        portions.insert(ordinal, portion);
-    }
-    Ok(portions)
-}
-
-/// Makes the devices as small as the session may have them, and the account for that.
-fn limit(platform: &mut Platform, limits: &Limits) -> budget::Budget {
-    if let Some(most) = limits.memory {
-        for device in &mut platform.devices {
-            device.total_memory = device.total_memory.min(most);
-        }
-    }
-    let ordinals = platform.devices.iter().map(|device| device.ordinal + 1).max().unwrap_or(0);
-    budget::Budget::new(limits.memory, ordinals)
-}
-
-/// What a device can only do for a process on its own machine is not offered.
-fn mask_what_is_local(platform: &mut Platform) {
-    use outboard_abi::CUdevice_attribute as A;
-    let masked = [
-        A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
-        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
-        A::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
-        A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
-        A::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH,
-        A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
-        A::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
-    ];
-    for device in &mut platform.devices {
-        for (attribute, value) in &mut device.attributes {
-            if masked.iter().any(|masked| masked.0 == *attribute) {
-                *value = 0;
-            } else if *attribute == A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES.0 {
-                // Of these, sessions share by descriptor.
-                *value &= outboard_abi::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as i32;
-            }
-        }
-    }
-}
-
 impl Handler for Worker {
     fn snapshot(&mut self) -> Vec<u8> {
         let mut writer = Writer::new();
@@ -337,11 +261,16 @@ impl Handler for Worker {
     fn answering(&mut self) {
         // Who has an answer may ask NVML next, over another connection.
         self.show();
+        self.shown = true;
     }
 
     fn drained(&mut self) {
         self.give_back_grants();
-        self.show();
+        // The last of the commands was answered, mostly, and what was shown then is true still; but helpers may have freed memory.
+        match crate::board::get() {
+            Some(board) if self.shown => self.show_held(board),
+            _ => self.show(),
+        }
     }
 
     fn caught_up(&mut self) {
@@ -357,7 +286,7 @@ impl Handler for Worker {
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
-        (self.ctx, self.more) = (command.ctx, command.more);
+        (self.ctx, self.more, self.shown) = (command.ctx, command.more, false);
         let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
         meter::page().command(class);
         if self.replier.is_none() {

@@ -14,7 +14,7 @@ use crate::image_cache::ImageCache;
 use super::io::{Build, Start, Warm};
 use super::output::Output;
 use super::warm::{self, Kept};
-use super::{Worker, mask_what_is_local};
+use super::{Worker, offer};
 
 /// Which libraries a worker uses, and how.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Prepared {
             let sentence = "the server has no device".to_owned();
             return Err(Refusal { code: RefusalCode::NoDevice, sentence });
         }
-        mask_what_is_local(&mut platform);
+        offer::mask_what_is_local(&mut platform);
         Ok(Prepared { setup, table, platform, output, kept: Kept::default() })
     }
 
