@@ -7,7 +7,7 @@ use outboard_driver::call;
 use outboard_wire::graph::{NodeParams, Place};
 
 use super::host::HostPart;
-use super::node::{INVALID, batch_params};
+use super::params::{INVALID, batch_params};
 use crate::worker::Worker;
 use crate::worker::answer::Outcome;
 

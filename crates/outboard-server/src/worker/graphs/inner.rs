@@ -8,7 +8,8 @@ use outboard_abi::{
 use outboard_driver::call;
 use outboard_wire::graph::NodeParams;
 
-use super::node::{Built, INVALID, Spot, zeroed};
+use super::node::{Built, Spot};
+use super::params::{INVALID, zeroed};
 use crate::worker::Worker;
 
 /// The graphs that a node has inside, themselves and not as copies.

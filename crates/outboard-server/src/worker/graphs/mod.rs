@@ -4,6 +4,7 @@ mod exec;
 mod host;
 mod inner;
 mod node;
+mod params;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,38 +1,27 @@
-//! Nodes of the driver's graphs. Whatever a node names is looked up, and device addresses must be the session's.
+//! Nodes of the driver's graphs: adding them, and giving them other parameters.
 
-use core::ffi::c_void;
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphConditionalNodeType_enum, CUgraphNode, CUgraphNodeParams,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType_enum, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType_enum, CUlaunchAttributeID_enum, CUmemAccessDesc, CUmemAllocationType_enum, CUmemLocationType_enum,
-    CUmemorytype, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
+    CUresult,
 };
 use outboard_driver::call;
-use outboard_wire::graph::{
-    AllocateNode, BatchNode, ConditionalNode, CopyNode, Edge, FillNode, KernelNode, NodeParams, Place, Rows,
-};
+use outboard_wire::graph::{AllocateNode, ConditionalNode, CopyNode, Edge, KernelNode, NodeParams, Place};
 
-use super::host::{HostPart, Memory};
+use super::host::HostPart;
+use super::params::{INVALID, batch_params, zeroed};
 use super::{Graph, Node};
 use crate::worker::Worker;
 use crate::worker::answer::Outcome;
-use crate::worker::launch::{Shape, is_plain, with_node};
-use crate::worker::objects::{Handle, current};
-
-pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+use crate::worker::launch::is_plain;
+use crate::worker::objects::Handle;
 
 /// Where a new node goes: the driver's graph and what comes before.
 pub(super) struct Spot<'a> {
     pub(super) graph: CUgraph,
     pub(super) before: &'a [CUgraphNode],
-}
-
-/// A C structure of numbers, pointers and unions of them, all zero.
-pub(super) fn zeroed<T: Copy>() -> T {
-    // SAFETY: used for such structures only, for which zero is a value.
-    unsafe { core::mem::zeroed() }
 }
 
 /// The driver's nodes for a node: the first, the main one and the last.
@@ -172,17 +161,6 @@ impl Worker {
         Ok(Built::one(node))
     }
 
-    /// Calls with the driver's structure for a kernel node.
-    pub(super) fn with_kernel(
-        &self,
-        kernel: &KernelNode,
-        run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome,
-    ) -> Outcome {
-        let func = self.objects.function(kernel.function)?;
-        let shape = Shape { grid: kernel.grid.into(), block: kernel.block.into(), shared: kernel.shared };
-        with_node(func, &shape, &kernel.params, run)
-    }
-
     fn set_attributes(&self, node: CUgraphNode, kernel: &KernelNode) -> Outcome {
         for (id, value) in &kernel.attributes {
             let cooperative = CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
@@ -193,48 +171,6 @@ impl Worker {
             call!(self.table, cuGraphKernelNodeSetAttribute(node, CUlaunchAttributeID_enum(*id), value))?;
         }
         Ok(())
-    }
-
-    pub(super) fn context_of(&self, ctx: u32) -> Result<CUcontext, CUresult> {
-        self.objects.context(ctx).map(|context| current(&context))
-    }
-
-    pub(super) fn fill(&self, fill: &FillNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
-        let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
-        self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
-        let p = CUDA_MEMSET_NODE_PARAMS {
-            dst: fill.dst,
-            pitch: fill.pitch as usize,
-            value: fill.value,
-            elementSize: u32::from(fill.element),
-            width: fill.width as usize,
-            height: fill.height as usize,
-        };
-        Ok((p, self.context_of(fill.ctx)?))
-    }
-
-    pub(super) fn batch(&self, batch: &BatchNode) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
-        let list = batch.operations.iter().map(|operation| {
-            let kind = Operation(operation.kind);
-            let bytes = match kind {
-                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
-                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
-                Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Operation::CU_STREAM_MEM_OP_BARRIER => 0,
-                _ => return Err(INVALID),
-            };
-            let mut params: CUstreamBatchMemOpParams = zeroed();
-            params.waitValue.operation = kind;
-            if bytes > 0 {
-                self.allocations.check(operation.address, bytes)?;
-                params.waitValue.address = operation.address;
-                params.waitValue.__bindgen_anon_1.value64 = operation.value;
-                params.waitValue.flags = operation.flags;
-            } else if kind == Operation::CU_STREAM_MEM_OP_BARRIER {
-                params.memoryBarrier.flags = operation.flags & 1;
-            }
-            Ok(params)
-        });
-        Ok((list.collect::<Result<_, _>>()?, self.context_of(batch.ctx)?))
     }
 
     fn build_conditional(&mut self, spot: &Spot<'_>, node: &ConditionalNode, out: *mut CUgraphNode) -> Outcome {
@@ -305,53 +241,6 @@ impl Worker {
         Ok(Built(ends, host))
     }
 
-    /// The driver's structure for a copy; what is the client's memory is `memory` here.
-    pub(super) fn copy(&self, copy: &CopyNode, memory: Option<&Arc<Memory>>) -> Result<CUDA_MEMCPY3D, CUresult> {
-        let [width, height, depth] = copy.extent;
-        let mut p: CUDA_MEMCPY3D = zeroed();
-        (p.WidthInBytes, p.Height, p.Depth) = (width as usize, height as usize, depth as usize);
-        let side = |place: &Place| match place {
-            Place::Device(rows) => {
-                let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
-                let all = above.checked_add(height).ok_or(INVALID)?;
-                self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
-                let kind = if self.mapped.has(rows.address) {
-                    CUmemorytype::CU_MEMORYTYPE_HOST
-                } else {
-                    CUmemorytype::CU_MEMORYTYPE_DEVICE
-                };
-                Ok((kind, *rows, core::ptr::null_mut(), [0; 3]))
-            }
-            Place::Host(_) => {
-                let address = memory.ok_or(INVALID)?.address();
-                let rows = Rows { address, pitch: width, height };
-                Ok((CUmemorytype::CU_MEMORYTYPE_HOST, rows, core::ptr::null_mut(), [0; 3]))
-            }
-            Place::Array { array, at, .. } => {
-                // The driver knows its bounds.
-                let array = self.objects.arrays.get(*array)?.handle.get();
-                let none = Rows { address: 0, pitch: 0, height: 0 };
-                Ok((CUmemorytype::CU_MEMORYTYPE_ARRAY, none, array, at.map(|at| at as usize)))
-            }
-        };
-        let (kind, rows, array, at) = side(&copy.src)?;
-        (p.srcMemoryType, p.srcArray, p.srcDevice) = (kind, array, rows.address);
-        p.srcHost = rows.address as *const c_void;
-        (p.srcPitch, p.srcHeight) = (rows.pitch as usize, rows.height as usize);
-        [p.srcXInBytes, p.srcY, p.srcZ] = at;
-        let (kind, rows, array, at) = side(&copy.dst)?;
-        (p.dstMemoryType, p.dstArray, p.dstDevice) = (kind, array, rows.address);
-        p.dstHost = rows.address as *mut c_void;
-        (p.dstPitch, p.dstHeight) = (rows.pitch as usize, rows.height as usize);
-        [p.dstXInBytes, p.dstY, p.dstZ] = at;
-        let on_device = |place: &Place| matches!(place, Place::Device(_));
-        if height == 1 && depth == 1 && on_device(&copy.src) && on_device(&copy.dst) {
-            // One row has no pitch: as one, its length might be more than a pitch can be.
-            (p.srcPitch, p.srcHeight, p.dstPitch, p.dstHeight) = (0, 0, 0, 0);
-        }
-        Ok(p)
-    }
-
     /// Gives a node other parameters.
     pub(super) fn set_node(&mut self, graph: u64, name: u64, params: NodeParams) -> Outcome {
         let table = self.table;
@@ -402,12 +291,4 @@ impl Graph {
         }
         Ok(nodes)
     }
-}
-
-pub(super) fn batch_params(
-    list: &mut [CUstreamBatchMemOpParams],
-    ctx: CUcontext,
-    flags: u32,
-) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
-    CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count: list.len() as u32, paramArray: list.as_mut_ptr(), flags }
 }
