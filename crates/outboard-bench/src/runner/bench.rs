@@ -1,25 +1,21 @@
-//! The turns.
+//! What is measured, and by whose turns.
+
+mod turns;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::way::{Seat, Way};
+use super::way::Way;
 use super::{Progress, Setup, entry, upload};
+use crate::BenchError;
 use crate::apps::{self, Process};
 use crate::child::PROBE;
 use crate::measures::{self, Measure};
-use crate::participant::Participant;
 use crate::protocol::{Answer, Request};
-use crate::results::{Group, Measured, Results, Round, Unit};
-use crate::{BenchError, statistics};
-
-/// How long setting up may take: of an application, with imports and compiling.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// How long a turn may take. None is meant to take more than 2 s.
-const TURN_LIMIT: Duration = Duration::from_secs(20);
+use crate::results::{Group, Measured, Results, Unit};
+use turns::{LIMIT, Seats, hello};
 
 /// The subcommand of `outboard` that is a participant.
 const PARTICIPANT: &str = "bench-participant";
@@ -30,9 +26,6 @@ pub(super) struct Bench<'a> {
     progress: &'a mut dyn Progress,
     started: Instant,
 }
-
-/// A participant for each way, where one could be started.
-type Seats = Vec<Option<Seat>>;
 
 impl<'a> Bench<'a> {
     /// Finds out which ways there are: each transport gets a server, and a first client, which tells whether it really
@@ -201,118 +194,6 @@ impl<'a> Bench<'a> {
         late
     }
 
-    /// Takes the turns of one measure. Returns what participants that were started said of themselves.
-    fn turns(
-        &mut self,
-        seats: &mut Seats,
-        program: &Path,
-        args: &[OsString],
-        entry: &mut Measured,
-        rounds: u32,
-    ) -> BTreeMap<String, String> {
-        let facts = self.seat(seats, program, args, entry);
-        let request =
-            Request::Prepare { measure: entry.id.clone(), milliseconds: self.setup.turn().as_millis() as u64 };
-        // Set up side by side; measured one after the other.
-        for seat in seats.iter_mut().flatten() {
-            seat.participant.send(&request);
-        }
-        let mut ready: Vec<bool> = Vec::new();
-        for (way, seat) in self.ways.iter().zip(seats.iter_mut()) {
-            let answer = seat.as_mut().map(|seat| seat.participant.receive(LIMIT));
-            ready.push(answer == Some(Answer::Ready));
-            if let Some(Answer::Skipped { reason } | Answer::Failed { reason }) = answer {
-                missing(entry, &way.name, reason);
-            }
-        }
-        for round in 0..rounds {
-            for way in self.order(round) {
-                if let (Some(true), Some(Some(seat))) = (ready.get(way), seats.get_mut(way)) {
-                    take(&self.ways[way], seat, std::slice::from_mut(entry));
-                    ready[way] = seat.participant.alive();
-                }
-            }
-        }
-        for seat in seats.iter_mut() {
-            // What failed starts anew for the next measure.
-            if let Some(living) = seat.as_mut().filter(|seat| seat.participant.alive()) {
-                living.participant.ask(&Request::Release, TURN_LIMIT);
-            } else {
-                *seat = None;
-            }
-        }
-        facts
-    }
-
-    /// Starts the participants that are not there.
-    fn seat(
-        &mut self,
-        seats: &mut Seats,
-        program: &Path,
-        args: &[OsString],
-        entry: &mut Measured,
-    ) -> BTreeMap<String, String> {
-        seats.resize_with(self.ways.len(), || None);
-        let mut new = vec![false; seats.len()];
-        for ((way, seat), new) in self.ways.iter_mut().zip(seats.iter_mut()).zip(&mut new) {
-            if seat.is_none() {
-                match way.start(self.setup, program, args) {
-                    Ok(started) => (*seat, *new) = (Some(started), true),
-                    Err(error) => missing(entry, &way.name, error.to_string()),
-                }
-            }
-        }
-        let mut facts = BTreeMap::new();
-        for ((way, seat), _) in self.ways.iter().zip(seats.iter_mut()).zip(new).filter(|(_, new)| *new) {
-            match seat.as_mut().map(|seat| seat.participant.receive(LIMIT)) {
-                Some(Answer::Hello { facts: said }) => facts.extend(said),
-                Some(Answer::Failed { reason }) => {
-                    missing(entry, &way.name, reason);
-                    *seat = None;
-                }
-                _ => {}
-            }
-        }
-        facts
-    }
-
-    /// One turn of each of some ways, in new processes: started side by side, measured one after the other. Returns their
-    /// statistics.
-    fn fresh(
-        &mut self,
-        ways: &[usize],
-        program: &Path,
-        args: &[OsString],
-        measure: &str,
-        entries: &mut [Measured],
-    ) -> Vec<(usize, serde_json::Value)> {
-        let started: Vec<_> = ways.iter().map(|way| (*way, self.ways[*way].start(self.setup, program, args))).collect();
-        let greeted = started.into_iter().map(|(way, seat)| {
-            let seat = seat.map_err(|error| error.to_string());
-            (way, seat.and_then(|mut seat| hello(&mut seat.participant).map(|()| seat)))
-        });
-        let greeted: Vec<_> = greeted.collect();
-        let prepare = Request::Prepare { measure: measure.to_owned(), milliseconds: 0 };
-        let mut all = Vec::new();
-        for (way, seat) in greeted {
-            let prepared = seat.and_then(|mut seat| match seat.participant.ask(&prepare, LIMIT) {
-                Answer::Skipped { reason } | Answer::Failed { reason } => Err(reason),
-                _ => Ok(seat),
-            });
-            match prepared {
-                Ok(mut seat) => {
-                    take(&self.ways[way], &mut seat, entries);
-                    all.extend(seat.finish().map(|statistics| (way, statistics)));
-                }
-                Err(reason) => {
-                    let name = &self.ways[way].name;
-                    entries.iter_mut().for_each(|entry| missing(entry, name, reason.clone()));
-                }
-            }
-        }
-        all
-    }
-
     /// The first client of a way's server. Returns the transport that its statistics name.
     fn first_client(&mut self, way: usize, cold: &mut Measured) -> Option<String> {
         let (program, args) = self.own_participant();
@@ -340,48 +221,6 @@ impl<'a> Bench<'a> {
     fn own_participant(&self) -> (std::path::PathBuf, Vec<OsString>) {
         (self.setup.outboard.clone(), vec![OsString::from(PARTICIPANT)])
     }
-
-    /// Each round begins with another way, so that none is always the one behind another.
-    fn order(&self, round: u32) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.ways.len()).collect();
-        order.rotate_left(round as usize % self.ways.len());
-        order
-    }
-}
-
-/// Waits for a participant's greeting.
-fn hello(participant: &mut Participant) -> Result<(), String> {
-    match participant.receive(LIMIT) {
-        Answer::Failed { reason } | Answer::Skipped { reason } => Err(reason),
-        _ => Ok(()),
-    }
-}
-
-/// One turn, noted with every entry that it has samples for.
-fn take(way: &Way, seat: &mut Seat, entries: &mut [Measured]) {
-    let before = way.used(seat);
-    let answer = seat.participant.ask(&Request::Run, TURN_LIMIT);
-    let (client_cpu, server_cpu) = way.used(seat).since(&before);
-    for entry in entries {
-        match &answer {
-            Answer::Taken(turn) => {
-                let samples = turn.samples.get(&entry.id).map(Vec::as_slice).unwrap_or_default();
-                if let Some(value) = statistics::median(samples) {
-                    let samples = samples.len() as u64;
-                    let (operations, seconds) = (turn.operations, turn.seconds);
-                    let round = Round { value, samples, operations, seconds, client_cpu, server_cpu };
-                    entry.ways.entry(way.name.clone()).or_default().rounds.push(round);
-                }
-            }
-            Answer::Failed { reason } | Answer::Skipped { reason } => missing(entry, &way.name, reason.clone()),
-            _ => {}
-        }
-    }
-}
-
-/// Notes why a way has no figures, unless a reason stands there already.
-fn missing(entry: &mut Measured, way: &str, reason: String) {
-    entry.ways.entry(way.to_owned()).or_default().missing.get_or_insert(reason);
 }
 
 /// A Python participant's arguments.
@@ -393,18 +232,4 @@ fn arguments(script: &Path, process: &Process) -> Vec<OsString> {
 /// Bytes of images that were sent, from a client's statistics.
 fn uploaded(statistics: &serde_json::Value) -> Option<f64> {
     statistics.get("image_bytes_sent")?.as_f64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::results::NATIVE;
-
-    #[test]
-    fn the_first_reason_stays() {
-        let mut entry = entry(&Measure::new("a", "a", Unit::Time, Group::Calls));
-        missing(&mut entry, NATIVE, "first".to_owned());
-        missing(&mut entry, NATIVE, "second".to_owned());
-        assert_eq!(entry.ways[NATIVE].missing.as_deref(), Some("first"));
-    }
 }
