@@ -201,6 +201,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
         ServeError::Auth(_) => {
             "check the path, whose it is and what others may do to it; --state DIR names another folder"
         }
+        ServeError::OtherRecords { .. } => {
+            "leave --records as it was, or stop the server and start it again, which ends its sessions"
+        }
         _ => "check the limits on processes and open files (`ulimit -a`); `outboard doctor serve` looks at all of them",
     };
     Failure::new(error.code(), error.to_string(), help)

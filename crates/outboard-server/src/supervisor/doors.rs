@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::local::{Door, Socket};
 use super::peer::{Peer, accept};
+use super::records::Records;
 use super::sessions::Kind;
 use super::upgrade::{self, Asker, Inherited, Program};
 use super::{Config, ServeError, Supervisor, notify, secure};
@@ -60,7 +61,9 @@ impl Doors {
             Ok(address) => address,
             Err(error) => return format!("it does not know where it listens: {error}"),
         };
-        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program, address)).await {
+        let records = supervisor.sessions.records();
+        let notes = records.as_deref().map(Records::path);
+        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program, address, notes)).await {
             return reason;
         }
         notify::reloading();

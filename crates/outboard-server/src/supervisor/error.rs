@@ -1,6 +1,7 @@
 //! Why a supervisor cannot serve.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use outboard_wire::Code;
 
@@ -33,9 +34,24 @@ pub enum ServeError {
         /// What the system said.
         error: io::Error,
     },
+    /// A server that takes another's place would not find its sessions.
+    #[error(
+        "the server notes its sessions in {}, and one with these settings would look for them {}, so that all would be lost; leave          `--records` as it was, or stop the server and start it anew",
+        noted.display(), elsewhere(place.as_deref())
+    )]
+    OtherRecords {
+        /// Where they are noted.
+        noted: PathBuf,
+        /// Where they would be looked for.
+        place: Option<PathBuf>,
+    },
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
+}
+
+fn elsewhere(place: Option<&Path>) -> String {
+    place.map_or_else(|| "nowhere (`--records none`)".to_owned(), |place| format!("in {}", place.display()))
 }
 
 impl ServeError {
@@ -45,7 +61,7 @@ impl ServeError {
             ServeError::Listen { .. } => Code::CannotListen,
             ServeError::Auth(error) => error.code(),
             ServeError::Metrics(error) => error.code(),
-            ServeError::Start(_) | ServeError::Records { .. } => Code::ServerStart,
+            ServeError::Start(_) | ServeError::Records { .. } | ServeError::OtherRecords { .. } => Code::ServerStart,
         }
     }
 }

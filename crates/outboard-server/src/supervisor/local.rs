@@ -57,10 +57,9 @@ pub fn usual(port: u16) -> PathBuf {
     usual_folders().swap_remove(0).join(format!("{port}.sock"))
 }
 
-/// The usual folder, made if it was not there.
-pub(super) fn make_usual_folder() -> io::Result<PathBuf> {
-    let folder = usual_folders().swap_remove(0);
-    make_folder(&folder, Access::Owner).map(|()| folder)
+/// Makes the usual folder, if it is not there.
+pub(super) fn make_usual_folder() -> io::Result<()> {
+    make_folder(&usual_folders().swap_remove(0), Access::Owner)
 }
 
 /// Makes the folder, or checks that nobody else can put a socket of theirs into it.

@@ -129,18 +129,26 @@ fn home(session: u64) -> String {
     format!("{}.sock", Number(session))
 }
 
+/// The folder in which the server at this address notes its sessions with these settings, if it is to do so.
+pub(super) fn place(folder: &Folder, address: SocketAddr) -> Option<PathBuf> {
+    let under = match folder {
+        Folder::Off => return None,
+        Folder::At(path) => path.clone(),
+        Folder::Usual => local::usual_folders().swap_remove(0),
+    };
+    Some(under.join(format!("{address}.sessions")))
+}
+
 impl Records {
     /// Opens the folder of the server at this address, if there is to be one.
     pub(super) fn open(folder: &Folder, address: SocketAddr) -> io::Result<Option<Records>> {
-        let under = match folder {
-            Folder::Off => return Ok(None),
-            Folder::At(path) => path.clone(),
-            Folder::Usual => match local::make_usual_folder() {
-                Ok(path) => path,
-                Err(error) => return without(&error),
-            },
-        };
-        match Records::make(&under.join(format!("{address}.sessions"))) {
+        let Some(path) = place(folder, address) else { return Ok(None) };
+        if *folder == Folder::Usual
+            && let Err(error) = local::make_usual_folder()
+        {
+            return without(&error);
+        }
+        match Records::make(&path) {
             Ok(records) => Ok(Some(records)),
             Err(error) if *folder == Folder::Usual => without(&error),
             Err(error) => Err(error),
@@ -151,6 +159,11 @@ impl Records {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         local::check_folder(path, 0o077)?;
         Ok(Records { path: path.to_owned(), folder: File::open(path)? })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {

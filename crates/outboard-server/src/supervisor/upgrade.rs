@@ -22,7 +22,7 @@ use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{Config, ServeError, until};
+use super::{Config, ServeError, records, until};
 use crate::auth;
 pub(super) use asked::{Asker, Counter, Step};
 
@@ -45,6 +45,8 @@ pub(super) const SETTLE: Duration = Duration::from_secs(20);
 const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
 /// What a program is told that is only to say whether it could serve: where the server listens, whatever its settings say.
 pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
+/// And where the server notes its sessions, if it does: who is to take its place has to look for them there.
+const NOTES_IN: &str = "OUTBOARD_CHECKS_NOTES";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// Signals that must not end the process while nobody handles them.
@@ -80,13 +82,18 @@ impl Coming {
     }
 }
 
-/// Has the new program say whether it could serve at the address that this one listens at; the error is its reason.
-pub(super) async fn check(program: &Program, address: SocketAddr) -> Result<(), String> {
+/// Has the new program say whether it could serve at the address that this one listens at, and go on with the sessions noted in the folder; the
+/// error is its reason.
+pub(super) async fn check(program: &Program, address: SocketAddr, notes: Option<&Path>) -> Result<(), String> {
     let arguments = program.check.get(1..).unwrap_or_default();
     let mut command = Command::new(&program.path);
     command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
     // What it says becomes part of a sentence.
     command.env(LISTENS_AT, address.to_string()).envs([("OUTBOARD_LOG", "error"), ("NO_COLOR", "1")]);
+    match notes {
+        Some(folder) => command.env(NOTES_IN, folder),
+        None => command.env_remove(NOTES_IN),
+    };
     let output = match timeout(CHECK, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("{} cannot be started: {error}", program.path.display())),
@@ -106,8 +113,7 @@ pub(super) async fn check(program: &Program, address: SocketAddr) -> Result<(), 
 
 /// Whether this process runs that file already.
 pub(super) fn is_running(path: &Path) -> bool {
-    let which = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-    which(path).is_some_and(|there| which(Path::new("/proc/self/exe")) == Some(there))
+    is_same(path, Path::new("/proc/self/exe"))
 }
 
 /// Whether a server with these settings could go on where another one listens, or begin: what can be known without doing it.
@@ -117,7 +123,26 @@ pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     // An address that means nothing now may do so when the server starts.
     let Some(address) = told.or_else(resolved) else { return Ok(()) };
     auth::check(&config.auth, address)?;
-    Ok(())
+    match std::env::var_os(NOTES_IN) {
+        Some(noted) => would_find_sessions(config, address, Path::new(&noted)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a server with these settings would go on with what another one at its address notes in a folder. Sessions cannot follow it
+/// elsewhere: their workers wait at sockets there.
+fn would_find_sessions(config: &Config, address: SocketAddr, noted: &Path) -> Result<(), ServeError> {
+    let place = records::place(&config.standing.records, address);
+    if place.as_deref().is_some_and(|place| place == noted || is_same(place, noted)) {
+        return Ok(());
+    }
+    Err(ServeError::OtherRecords { noted: noted.to_owned(), place })
+}
+
+/// Whether two paths lead to the same file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let which = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    which(one).is_some_and(|file| which(other) == Some(file))
 }
 
 /// What this process is given by the program that it was before, or by systemd.
@@ -243,6 +268,8 @@ pub(super) fn reap() {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WorkerCommand;
+    use super::super::standing::Folder;
     use super::*;
 
     #[test]
@@ -277,12 +304,33 @@ mod tests {
         let here = || SocketAddr::from(([127, 0, 0, 1], 9));
         let failed = |said: Result<(), String>| said.unwrap_err();
         let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
-        assert!(failed(check(&sh, here()).await).contains("(exit status: 3): no device"));
-        assert!(failed(check(&program("/nowhere", &["x"]), here()).await).contains("cannot be started"));
-        assert_eq!(
-            check(&program("/bin/sh", &["sh", "-c", "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9"]), here()).await,
-            Ok(())
-        );
+        assert!(failed(check(&sh, here(), None).await).contains("(exit status: 3): no device"));
+        assert!(failed(check(&program("/nowhere", &["x"]), here(), None).await).contains("cannot be started"));
+        let told = "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9 && test $OUTBOARD_CHECKS_NOTES = /notes";
+        let told = program("/bin/sh", &["sh", "-c", told]);
+        assert_eq!(check(&told, here(), Some(Path::new("/notes"))).await, Ok(()));
+        assert!(check(&told, here(), None).await.is_err());
+    }
+
+    #[test]
+    fn a_server_that_would_look_for_sessions_elsewhere_may_not_take_over() {
+        let base = std::env::temp_dir().join(format!("outboard-other-records-{}", std::process::id()));
+        let (address, noted) = (SocketAddr::from(([127, 0, 0, 1], 9)), base.join("one/127.0.0.1:9.sessions"));
+        std::fs::create_dir_all(&noted).unwrap();
+        std::os::unix::fs::symlink("one", base.join("same")).unwrap();
+        let would = |records: Folder| {
+            let worker = WorkerCommand { program: PathBuf::new(), args: Vec::new(), env: Vec::new(), cgroup: None };
+            let mut config = Config::new("127.0.0.1:9", worker);
+            config.standing.records = records;
+            would_find_sessions(&config, address, &noted).map_err(|error| error.to_string())
+        };
+        assert_eq!(would(Folder::At(base.join("one"))), Ok(()));
+        assert_eq!(would(Folder::At(base.join("same"))), Ok(()));
+        let error = would(Folder::At(base.join("two"))).unwrap_err();
+        assert!(error.contains("one/127.0.0.1:9.sessions") && error.contains("two/127.0.0.1:9.sessions"), "{error}");
+        assert!(would(Folder::Usual).is_err());
+        assert!(would(Folder::Off).unwrap_err().contains("nowhere"));
+        std::fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
