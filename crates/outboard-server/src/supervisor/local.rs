@@ -4,12 +4,13 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 
 use outboard_wire::handshake::Local;
 use rustix::process::geteuid;
 use tokio::net::{UnixListener, UnixStream};
+
+use super::left_over::{self, Turn};
 
 /// Whether and where to listen for clients on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,13 +117,14 @@ impl Door {
     }
 
     pub(super) fn listen(path: &Path, access: Access) -> io::Result<Door> {
+        let turn = Turn::wait(left_over::folder_of(path)).ok();
         let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
-                std::fs::remove_file(path)?;
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && left_over::remove(path).unwrap_or(false) => {
                 UnixListener::bind(path)
             }
             outcome => outcome,
         }?;
+        drop(turn);
         let mode = match access {
             Access::Owner => 0o600,
             Access::Group => 0o660,
@@ -155,11 +157,6 @@ impl Door {
     }
 }
 
-/// Whether nobody listens at a socket any more.
-fn is_left_over(path: &Path) -> bool {
-    Blocking::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
 impl Drop for Door {
     fn drop(&mut self) {
         // Somebody may have removed it already.
@@ -169,6 +166,8 @@ impl Drop for Door {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream as Blocking;
+
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -195,6 +194,11 @@ mod tests {
             // What a server that was killed has left behind.
             drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
             drop(Door::listen(&path, Access::All).unwrap());
+            // What is no socket is somebody's.
+            std::fs::write(&path, "kept").unwrap();
+            assert!(Door::listen(&path, Access::Owner).is_err());
+            assert_eq!(std::fs::read(&path).unwrap(), b"kept");
+            std::fs::remove_file(&path).unwrap();
         });
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(make_folder(&folder, Access::Owner).is_err(), "anybody could put a socket there");

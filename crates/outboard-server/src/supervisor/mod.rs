@@ -11,6 +11,7 @@ mod doors;
 mod drain;
 mod error;
 mod hellos;
+mod left_over;
 mod local;
 pub mod metrics;
 mod notify;
@@ -110,6 +111,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let gate = Gate::open(&config.auth, address)?;
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin::Desk::open(&config, address.port()))?;
+    left_over::sweep(&local::usual_folders().swap_remove(0));
     let metrics = unless_upgraded(upgrades, metrics::Listener::open(&config.metrics).await.map_err(ServeError::from))?;
     let tasks = tokio::task::LocalSet::new();
     // What is lent is not promised.
