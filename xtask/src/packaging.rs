@@ -46,8 +46,13 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     let asks = |key: &str, word: &str| settings.get(key).is_some_and(|values| values.join(" ").contains(word));
     assert!(!asks("Type", "notify") || server.contains("sd_notify"), "the server does not tell systemd that it is up");
     assert!(!settings.contains_key("WatchdogSec") || server.contains("watchdog"), "the server tells no watchdog");
-    assert!(!asks("ExecReload", "USR2") || server.contains("SIGUSR2"), "this signal would end the server");
-    let seconds: u64 = settings["TimeoutStopSec"][0].trim_end_matches('s').parse().expect("seconds");
+    // A signal would be sent and nothing heard of what becomes of it.
+    is("ExecReload", "/usr/local/bin/outboard upgrade --process $MAINPID");
+    let question = fs::read_to_string(root().join("crates/outboard-server/src/admin/upgrade.rs")).expect("it is there");
+    let limits: u64 =
+        ["DECISION", "ARRIVAL", "LEAVING", "RESTART", "LATE"].map(|name| limit(&question, name)).iter().sum();
+    assert!(time(&settings, "TimeoutStartSec") > limits, "a reload is not cut off");
+    let seconds = time(&settings, "TimeoutStopSec");
     let drain =
         fs::read_to_string(root().join("crates/outboard-cli/src/serve/standing.rs")).expect("the flag is there");
     let drain = drain.split("default_value_t = ").nth(1).and_then(|rest| rest.split(',').next()).expect("a default");
@@ -58,6 +63,19 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     {
         assert!(calls.split(' ').any(|word| word == call), "{call} is not let through");
     }
+}
+
+/// A time of the unit, in seconds.
+fn time(settings: &BTreeMap<String, Vec<String>>, key: &str) -> u64 {
+    settings[key][0].trim_end_matches('s').parse().expect("seconds")
+}
+
+/// A constant of the source that is a number of seconds.
+fn limit(source: &str, name: &str) -> u64 {
+    let value = source.split(&format!("const {name}: Duration = Duration::from_secs(")).nth(1);
+    value
+        .and_then(|rest| rest.split(')').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("{name} is a number of seconds"))
 }
 
 /// The source in a folder, as one text.

@@ -11,6 +11,7 @@ use outboard_server::supervisor::usual_folders;
 use outboard_transport::{DEFAULT_PORT, Endpoint};
 use outboard_wire::Code;
 
+use crate::config::keys;
 use crate::failure::Failure;
 
 #[derive(clap::Args, Clone)]
@@ -55,6 +56,36 @@ fn is_trusted(folder: &Path) -> bool {
     owner.map_or(true, |owner| owner == 0 || owner == own || folder.starts_with("/run"))
 }
 
+/// Connects to the server that is this process, whatever its address is: service managers know no more of it.
+pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
+    let folders: Vec<PathBuf> = usual_folders().into_iter().filter(|folder| is_trusted(folder)).collect();
+    let set = |name: &str| std::env::var_os(keys::variable(name)).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = set("admin").into_iter().chain(set("socket").map(|socket| beside(&socket)));
+    let usual = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let usual = usual.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(".admin.sock"));
+    let mut denied = None;
+    for path in named.chain(usual) {
+        match Admin::connect(&path) {
+            Ok(mut admin) => {
+                if admin.listing().is_ok_and(|listing| listing.process == process) {
+                    return Ok(admin);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = Some((path, error)),
+            Err(_) => {}
+        }
+    }
+    if let Some((path, error)) = denied {
+        return Err(explain(&path, &error, &format!("process {process}")));
+    }
+    let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    Err(Failure::new(
+        Code::NoAdmin,
+        format!("process {process} has no socket for administrators in {}", places.join(" or ")),
+        "a server started with --admin PATH is found by the same --admin here; one with --admin none is asked by the signal SIGUSR2",
+    ))
+}
+
 impl AdminArgs {
     /// Those of a server whose socket is the usual one.
     pub(crate) fn of(server: Target) -> AdminArgs {
@@ -76,7 +107,7 @@ impl AdminArgs {
             }
         }
         let (path, error) = reason.unwrap_or((PathBuf::new(), io::ErrorKind::NotFound.into()));
-        Err(self.explain(&path, &error))
+        Err(explain(&path, &error, &self.server.address.to_string()))
     }
 
     /// Where the socket may be.
@@ -100,35 +131,33 @@ impl AdminArgs {
         let folders = usual_folders().into_iter().filter(|folder| is_trusted(folder));
         Ok(folders.map(|folder| folder.join(format!("{port}.admin.sock"))).collect())
     }
+}
 
-    fn explain(&self, path: &Path, error: &io::Error) -> Failure {
-        let shown = path.display();
-        match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(
-                Code::NoAdmin,
-                format!(
-                    "no server's socket for administrators was found for {}: there is no {shown}",
-                    self.server.address
-                ),
-                "run this on the server's machine, as the server's user or root (`ssh` does); name the socket that the server's log tells \
-                 with --admin PATH",
-            ),
-            io::ErrorKind::PermissionDenied => Failure::new(
-                Code::AdminDenied,
-                format!("this user may not administer the server: {shown} is for its own user and root"),
-                "run this as the user who runs `outboard serve`, or as root",
-            ),
-            io::ErrorKind::ConnectionRefused => Failure::new(
-                Code::NoAdmin,
-                format!("no server listens at {shown} any more"),
-                "start it again with `outboard serve`",
-            ),
-            _ => Failure::new(
-                Code::NoAdmin,
-                format!("cannot connect to {shown}: {error}"),
-                "check the path and whose it is: `ls -l` shows both",
-            ),
-        }
+/// Why there is no connection to a socket, which was looked for because of `server`.
+fn explain(path: &Path, error: &io::Error, server: &str) -> Failure {
+    let shown = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(
+            Code::NoAdmin,
+            format!("no server's socket for administrators was found for {server}: there is no {shown}"),
+            "run this on the server's machine, as the server's user or root (`ssh` does); name the socket that the server's log tells \
+             with --admin PATH",
+        ),
+        io::ErrorKind::PermissionDenied => Failure::new(
+            Code::AdminDenied,
+            format!("this user may not administer the server: {shown} is for its own user and root"),
+            "run this as the user who runs `outboard serve`, or as root",
+        ),
+        io::ErrorKind::ConnectionRefused => Failure::new(
+            Code::NoAdmin,
+            format!("no server listens at {shown} any more"),
+            "start it again with `outboard serve`",
+        ),
+        _ => Failure::new(
+            Code::NoAdmin,
+            format!("cannot connect to {shown}: {error}"),
+            "check the path and whose it is: `ls -l` shows both",
+        ),
     }
 }
 

@@ -11,13 +11,20 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     #[command(flatten)]
     admin: admin::AdminArgs,
+    /// The server's process, in place of its address: for service managers.
+    #[arg(long, value_name = "PID", conflicts_with = "admin")]
+    process: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn upgrade(args: &Args) -> Result<()> {
-    let upgraded = args.admin.connect()?.upgrade().map_err(|error| explain(&error))?;
+    let admin = match args.process {
+        Some(process) => admin::of_process(process)?,
+        None => args.admin.connect()?,
+    };
+    let upgraded = admin.upgrade().map_err(|error| explain(&error))?;
     let text =
         if args.json { serde_json::to_string_pretty(&upgraded).into_diagnostic()? + "\n" } else { said(&upgraded) };
     crate::output::print(&text)
@@ -58,7 +65,7 @@ fn explain(error: &UpgradeError) -> Failure {
         UpgradeError::Stays(sentence) if Code::at_end_of(sentence).is_none() => Failure::new(
             Code::AdminFailed,
             sentence.as_str(),
-            "a server of an earlier release is asked by `systemctl reload outboard`, or by the signal SIGUSR2",
+            "a server of an earlier release is asked by the signal SIGUSR2: `systemctl kill --kill-who=main --signal=USR2 outboard`",
         ),
         UpgradeError::Stays(sentence) => Failure::new(
             Code::NotUpgraded,

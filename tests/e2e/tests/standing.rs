@@ -243,6 +243,66 @@ fn whoever_asks_for_an_upgrade_is_told_what_became_of_it() {
 }
 
 #[test]
+fn a_service_manager_asks_by_process() {
+    let (server, other) = (Server::start(), Server::start());
+    let asked = |process: u32| outboard(&["upgrade", "--process", &process.to_string(), "--json"]);
+    let output = asked(server.id());
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert!(output.status.success() && said["process"] == server.id(), "{said}");
+    assert_eq!((server.upgrades(), other.upgrades()), (1, 0));
+    let output = asked(std::process::id());
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("OB0901"), "{output:?}");
+}
+
+#[test]
+fn a_program_that_would_look_for_sessions_elsewhere_is_not_taken() {
+    let folder = installation("elsewhere");
+    let program = folder.join("bin/outboard");
+    install(&program, None);
+    let server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
+    let real = dist().join("bin/outboard");
+    for (records, place) in [("s#/records#/elsewhere#", "/elsewhere/"), ("s#[^ ]*/records#none#", "nowhere")] {
+        install(&program, Some(&format!("exec {} $(echo \"$@\" | sed '{records}')", real.display())));
+        let (upgraded, said) = upgrade(&server, &[]);
+        assert!(!upgraded && said.contains("OB0801") && said.contains("would be looked for"), "{said}");
+        assert!(said.replace(' ', "").contains(place), "{said}");
+        assert_eq!(server.upgrades(), 0);
+    }
+    install(&program, None);
+    let (upgraded, said) = upgrade(&server, &[]);
+    assert!(upgraded, "{said}");
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn what_a_killed_server_leaves_is_removed_by_the_next_one() {
+    let folder = std::env::temp_dir().join(format!("outboard-e2e-left-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    let env = [("XDG_RUNTIME_DIR", folder.to_str().expect("a plain path"))];
+    let start = || Server::start_with(&["--driver", Driver::chosen().name()], &env);
+    let sockets = || -> Vec<PathBuf> {
+        let found = fs::read_dir(folder.join("outboard")).into_iter().flatten().flatten().map(|entry| entry.path());
+        found.filter(|path| path.extension().is_some_and(|extension| extension == "sock")).collect()
+    };
+    let (mut killed, lives) = (start(), start());
+    assert_eq!(sockets().len(), 4, "for clients and for administrators of each: {:?}", sockets());
+    killed.kill();
+    assert_eq!(sockets().len(), 4);
+    let next = start();
+    let port = |server: &Server| server.address().rsplit(':').next().unwrap_or_default().to_owned();
+    let named = |server: &Server| {
+        let port = port(server) + ".";
+        sockets()
+            .iter()
+            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&port)))
+            .count()
+    };
+    assert_eq!((named(&killed), named(&lives), named(&next)), (0, 2, 2), "{:?}", sockets());
+    drop((lives, next));
+    let _ = fs::remove_dir_all(&folder);
+}
+
+#[test]
 fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
     let folder = installation("settings");
     let file = folder.join("outboard.toml");

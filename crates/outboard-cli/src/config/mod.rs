@@ -4,7 +4,7 @@
 
 pub(crate) mod client;
 mod file;
-mod keys;
+pub(crate) mod keys;
 mod mistakes;
 mod show;
 
