@@ -3,6 +3,9 @@
 #include "check.h"
 #include "driver.h"
 
+#include <string.h>
+
+#include <algorithm>
 #include <thread>
 
 __global__ void add(unsigned* out, unsigned value) { *out += value; }
@@ -67,14 +70,40 @@ static void count(unsigned thread) {
     CHECK(cudaStreamDestroy(stream));
 }
 
+// Copies around the sizes at which another way is taken, with bytes that differ from round to round and from place to place.
+static void sizes(unsigned thread) {
+    const size_t kSizes[] = {1, 63, 64, 127, 4095, 4096, 4097, 40000, 65535, 65536, 65537, 100000};
+    const size_t kRoom = 1 << 17, kAround = 256;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    DeviceArray<unsigned char> device(kRoom);
+    std::vector<unsigned char> sent(kRoom), back(kRoom);
+    for (unsigned round = 0; round < 4; round++) {
+        for (size_t bytes : kSizes) {
+            for (size_t i = 0; i < bytes; i++) sent[i] = static_cast<unsigned char>(i * 7 + i / 251 + round * 31 + thread + bytes);
+            std::fill(back.begin(), back.end(), 0xEE);
+            CHECK(cudaMemcpyAsync(device.get(), sent.data(), bytes, cudaMemcpyHostToDevice, stream));
+            CHECK(cudaMemcpyAsync(back.data() + kAround, device.get(), bytes, cudaMemcpyDeviceToHost, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            EXPECT(memcmp(back.data() + kAround, sent.data(), bytes) == 0);
+            for (size_t i = 0; i < kAround; i++) EXPECT(back[i] == 0xEE && back[kAround + bytes + i] == 0xEE);
+        }
+    }
+    CHECK(cudaStreamDestroy(stream));
+}
+
 int main() {
     CHECK(cudaFree(nullptr));
     count(0);
+    sizes(0);
     std::vector<std::thread> threads;
     // More than have a place of their own, one after the other and at once.
     for (unsigned thread = 1; thread <= 20; thread++) threads.emplace_back(count, thread);
     for (std::thread& thread : threads) thread.join();
     for (unsigned thread = 1; thread <= 4; thread++) std::thread(count, thread).join();
+    threads.clear();
+    for (unsigned thread = 1; thread <= 4; thread++) threads.emplace_back(sizes, thread);
+    for (std::thread& thread : threads) thread.join();
     printf("counted\n");
 
     // A large copy in the background, whose bytes come by another way.

@@ -168,8 +168,9 @@ fn dependencies() -> Result<Count> {
         program = tools.join("bin/cargo-deny");
         if !works(&program) {
             step("installing cargo-deny (some minutes, once)");
-            let mut install = cargo(["install", "--quiet", "--locked", "cargo-deny", "--version", DENY, "--root"]);
-            util::run(install.arg(&tools))?;
+            // It runs once, for a second: to optimise it takes far longer.
+            let mut install = cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
+            util::run(install.arg("--root").arg(&tools))?;
         }
     }
     let mut check = Command::new(program);

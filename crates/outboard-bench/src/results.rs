@@ -153,6 +153,9 @@ pub struct Results {
     pub lanes: u32,
     /// Plain TCP streams.
     pub streams: Vec<Streams>,
+    /// What a round trip of 64 bytes takes over plain TCP, in seconds; one value a round.
+    #[serde(default)]
+    pub round_trip: Vec<f64>,
     /// All measures.
     pub measures: Vec<Measured>,
 }

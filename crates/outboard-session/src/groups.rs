@@ -15,8 +15,12 @@ pub const FLAGS: usize = 4 << 10;
 
 /// Groups are not larger, in bytes, unless a chunk is.
 const LARGEST: u64 = 2 << 20;
-/// A transfer has about so many groups, if they are not too large or smaller than a chunk.
+/// A transfer on lanes has about so many groups, if they are not too large or smaller than a chunk.
 const PARTS: u64 = 8;
+
+/// What a group costs beside its copy where both sides share memory, as bytes that would be copied meanwhile, to and from the device. One that waits
+/// for bytes takes some 20 microseconds to see that they are there.
+const COSTS: (u64, u64) = (1 << 20, 256 << 10);
 
 /// Bytes of a transfer's slots where both sides share memory: what fits into a processor's cache is copied faster.
 pub const SHARED: usize = 16 << 20;
@@ -55,20 +59,28 @@ pub struct Groups {
 impl Groups {
     /// The groups of a transfer that is cut this way.
     pub fn new(cut: Cut) -> Groups {
+        Groups::of_about(cut, cut.len() / PARTS)
+    }
+
+    /// The groups of one that goes through shared memory, where threads fill slots faster than the device empties them, or empty them faster than it
+    /// fills them. The first group, which one side waits for, costs the less the smaller it is, and all of them cost the less the fewer there are:
+    /// together least where a group is as large as the square root says. The slots are fewer, of at most [`SHARED`] bytes unless chunks are large.
+    pub fn shared(cut: Cut, to_device: bool) -> Groups {
+        let cost = if to_device { COSTS.0 } else { COSTS.1 };
+        let all = Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt());
+        let group = all.per as usize * cut.chunk() as usize;
+        Groups { slots: all.slots.min((SHARED / group).max(2) as u32), ..all }
+    }
+
+    /// Groups of about so many bytes, as far as there may be such.
+    fn of_about(cut: Cut, bytes: u64) -> Groups {
         let chunk = u64::from(cut.chunk());
         let window = cut.window().max(1);
-        let wanted = (cut.len() / PARTS).clamp(chunk, LARGEST.max(chunk)) / chunk;
+        let wanted = bytes.clamp(chunk, LARGEST.max(chunk)) / chunk;
         // The staging memory must hold at least two, one for the link and one for the device, unless it holds all of the transfer.
         let most = if cut.count() > window { window / 2 } else { window };
         let per = (wanted as u32).clamp(1, most.max(1));
         Groups { cut, per, slots: window.div_ceil(per) }
-    }
-
-    /// The groups of one that goes through shared memory: with fewer slots, of at most [`SHARED`] bytes unless chunks are large.
-    pub fn shared(cut: Cut) -> Groups {
-        let all = Groups::new(cut);
-        let group = all.per as usize * cut.chunk() as usize;
-        Groups { slots: all.slots.min((SHARED / group).max(2) as u32), ..all }
     }
 
     /// How the transfer is cut.
@@ -179,8 +191,10 @@ mod tests {
             prop_assert_eq!(end, len);
             prop_assert!(groups.fit() && (groups.slots() >= 2 || groups.count() == 1));
             prop_assert!(groups.flag(Flag::Full(groups.slots() as usize - 1)) < groups.flag(Flag::Free(0)));
-            let shared = Groups::shared(cut);
-            prop_assert!(shared.staging() <= groups.staging() && shared.staging() <= SHARED.max(2 * shared.bytes(0).1));
+            for shared in [Groups::shared(cut, true), Groups::shared(cut, false)] {
+                prop_assert!(shared.staging() <= SHARED.max(2 * shared.bytes(0).1) && FLAGS + shared.staging() <= BLOCK);
+                prop_assert!(shared.fit() && (shared.slots() >= 2 || shared.count() == 1));
+            }
             prop_assert!(groups.granted(0) >= cut.window(), "the client counts on its window");
             prop_assert_eq!(groups.granted(groups.count()), cut.count());
         }
@@ -197,5 +211,20 @@ mod tests {
         assert_eq!(of(4 << 20, 256 << 10), (8, 512 << 10));
         assert_eq!(of(100 << 10, 128 << 10), (1, 100 << 10));
         assert_eq!(of(128 << 20, 8 << 20), (16, 8 << 20));
+    }
+
+    #[test]
+    fn through_shared_memory_groups_grow_with_the_transfer_but_slower() {
+        let of = |len: u64, chunk: u32, to_device| {
+            let groups = Groups::shared(Cut::new(len, chunk).unwrap(), to_device);
+            (groups.count(), groups.bytes(0).1, groups.slots())
+        };
+        assert_eq!(of(256 << 10, 128 << 10, true), (1, 256 << 10, 1));
+        assert_eq!(of(1 << 20, 128 << 10, true), (1, 1 << 20, 1));
+        assert_eq!(of(1 << 20, 128 << 10, false), (2, 512 << 10, 2));
+        assert_eq!(of(4 << 20, 256 << 10, true), (2, 2 << 20, 2));
+        assert_eq!(of(4 << 20, 256 << 10, false), (4, 1 << 20, 4));
+        assert_eq!(of(128 << 20, 256 << 10, true), (64, 2 << 20, 8));
+        assert_eq!(of(128 << 20, 256 << 10, false), (64, 2 << 20, 8));
     }
 }

@@ -33,7 +33,7 @@ const BYTES: usize = HEAD + 2 * RING;
 /// Descriptors of a stream: the rings and four events.
 const DESCRIPTORS: usize = 5;
 /// What the message says that brings the memory, so that a later version can bring something else.
-const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-1";
+const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-2";
 
 /// What else two processes may hand each other with the rings.
 pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;

@@ -134,7 +134,7 @@ fn page(results: &Results, texts: &Texts, plots: &[(String, &'static str)]) -> S
     for (group, heading) in GROUPS {
         page += &tables::group(results, group, heading);
     }
-    page += &tables::streams(results);
+    page += &tables::plain_tcp(results);
     page += "## Machine\n\n| | |\n|---|---|\n";
     for (name, value) in &results.machine {
         let _ = writeln!(page, "| {name} | {value} |");

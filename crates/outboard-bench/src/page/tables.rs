@@ -136,8 +136,20 @@ fn cpu(measured: &Measured, way: &str) -> String {
     if way == NATIVE { time(client) } else { format!("{} + {}", time(client), time(server)) }
 }
 
-/// Plain TCP streams.
-pub(super) fn streams(results: &Results) -> String {
+/// What plain TCP does.
+pub(super) fn plain_tcp(results: &Results) -> String {
+    let mut text = String::new();
+    if let Some(summary) = statistics::summary(&results.round_trip) {
+        let figure = numbers::spread(Unit::Time, &summary);
+        let _ = writeln!(
+            text,
+            "### A round trip over plain TCP\n\n64 bytes there and 64 back over loopback, between two threads that look for them all the time: {figure}.\n"
+        );
+    }
+    text + &streams(results)
+}
+
+fn streams(results: &Results) -> String {
     if results.streams.is_empty() {
         return String::new();
     }

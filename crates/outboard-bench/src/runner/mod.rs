@@ -89,6 +89,10 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
         bench.tell("plain TCP streams");
         results.streams = plain_streams(setup)?;
     }
+    if setup.wanted("launch.sync") {
+        bench.tell("a round trip over plain TCP");
+        results.round_trip = streams::round_trip(setup.rounds).map_err(BenchError::system(LOOPBACK))?;
+    }
     bench.start_up(&mut results);
     let measures = setup.choose(measures::catalogue(setup.quick));
     bench.driver_calls(&measures, &mut results);
@@ -109,10 +113,12 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
     Ok(results)
 }
 
+/// What has failed if plain TCP cannot be measured.
+const LOOPBACK: &str = "cannot send over the loopback interface";
+
 fn plain_streams(setup: &Setup) -> Result<Vec<Streams>, BenchError> {
     let measure = |count: u32| {
-        let rounds = streams::measure(count, setup.rounds, setup.quick)
-            .map_err(BenchError::system("cannot send over the loopback interface"))?;
+        let rounds = streams::measure(count, setup.rounds, setup.quick).map_err(BenchError::system(LOOPBACK))?;
         Ok(Streams { streams: count, rounds })
     };
     streams::COUNTS.into_iter().map(measure).collect()

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
@@ -22,8 +23,8 @@ use super::{Remote, wire};
 const SLOTS: usize = 16;
 /// A slot has its number, alone in its cache line and the one that processors fetch along, and bytes behind it.
 const NUMBER: usize = 128;
-/// Copies of up to this many bytes come like this.
-pub(super) const SMALL: u64 = 4096;
+/// Copies of up to this many bytes come like this: all that would come with an answer otherwise.
+pub(super) const SMALL: u64 = MAX_INLINE as u64;
 const SLOT: usize = NUMBER + SMALL as usize;
 /// The first waits of a process are made as any other: a program that makes few does without the memory.
 const FIRST: u32 = 16;

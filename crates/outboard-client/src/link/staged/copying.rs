@@ -251,9 +251,9 @@ mod tests {
         groups: Groups,
     }
 
-    fn fixture(len: u64, chunk: u32) -> Fixture {
+    fn fixture(direction: Direction, len: u64, chunk: u32) -> Fixture {
         let (client, _server) = pipe::pair().unwrap();
-        let groups = Groups::shared(Cut::new(len, chunk).unwrap());
+        let groups = Groups::shared(Cut::new(len, chunk).unwrap(), direction == Direction::Up);
         let staging = vec![u32::MAX; (groups::FLAGS + groups.staging()) / 4 + 1];
         let config = Config { spin: Duration::from_micros(5), ..Config::default() };
         let link = Link::start(client, config, Box::new(|_, _| ())).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn copy(direction: Direction, len: u64, chunk: u32, helpers: usize) {
-        let mut fixture = fixture(len, chunk);
+        let mut fixture = fixture(direction, len, chunk);
         let pattern: Vec<u8> = (0..len).map(|i| (i % 251) as u8 ^ (i >> 16) as u8).collect();
         let mut host = if direction == Direction::Up { pattern.clone() } else { vec![0; len as usize] };
         if direction == Direction::Down {
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_copy_whose_stream_dies_ends_and_leaves_the_program_s_memory_alone() {
         for direction in [Direction::Up, Direction::Down] {
-            let mut fixture = fixture(64 << 20, 256 << 10);
+            let mut fixture = fixture(direction, 64 << 20, 256 << 10);
             let mut host = vec![0_u8; 64 << 20];
             let copying = fixture.copying(direction, host.as_mut_ptr());
             let (crew, memory) = (Crew::new(2), fixture.device.as_mut_ptr() as usize);
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_lost_link_ends_a_copy() {
-        let mut fixture = fixture(4 << 20, 256 << 10);
+        let mut fixture = fixture(Direction::Down, 4 << 20, 256 << 10);
         let mut host = vec![0_u8; 4 << 20];
         let copying = fixture.copying(Direction::Down, host.as_mut_ptr());
         std::thread::scope(|scope| {

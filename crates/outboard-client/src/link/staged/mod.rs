@@ -70,7 +70,7 @@ pub(super) unsafe fn open(
         Ok(cut) => cut,
         Err(error) => return Some(Err(error)),
     };
-    let groups = Groups::shared(cut);
+    let groups = Groups::shared(cut, direction == Direction::Up);
     let area = loop {
         if shared.is_lost() {
             return Some(Err(shared.lost()));

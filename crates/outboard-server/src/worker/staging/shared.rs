@@ -103,7 +103,7 @@ pub(crate) fn copy_staged(
     target: Result<Target, CUresult>,
 ) -> Result<(), CUresult> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let groups = Groups::shared(staged.cut);
+    let groups = Groups::shared(staged.cut, staged.to_device);
     let (at, bytes) = (usize::try_from(staged.at).map_err(|_| invalid)?, FLAGS + groups.staging());
     let (block, offset) = (at / BLOCK, at % BLOCK);
     if !groups.fit() || groups.count() == 0 || !at.is_multiple_of(FLAGS) || bytes > BLOCK - offset {
