@@ -17,9 +17,11 @@
 
 mod modifiers;
 mod op;
+mod parts;
 
 pub use modifiers::*;
-pub use op::{CallArg, Callee, MbarrierOp, Op};
+pub use op::Op;
+pub use parts::{CallArg, Callee, MbarrierOp};
 
 use crate::types::{Space, Type};
 
