@@ -2,7 +2,7 @@
 
 use super::modifiers::*;
 use super::parts::{CallArg, Callee, MbarrierOp};
-use super::{Address, BlockId, Operand, PredOperand, Reg};
+use super::{Address, BlockId, Boundary, Fetch, Geometry, Operand, PredOperand, Query, Reg, SpecialReg};
 use crate::types::{Space, Type};
 
 /// The operation of an instruction, by rule.
