@@ -3,9 +3,11 @@
 //! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the memory was handed over stays open and idle: that the
 //! peer is gone shows there. A thread with nothing to read, or no room to write, sleeps on an event that the peer signals only if someone sleeps.
 
+mod handing;
+
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +18,9 @@ use crate::descriptor::{Socket, poll_until};
 use crate::ring::{Machine, Side, Sides, parts};
 use crate::segment::Segment;
 use crate::unix::{UnixServer, dial};
-use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker, passing};
+use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+use handing::offer;
+pub use handing::{MOST_FILES, confirm, move_to, take_up};
 
 /// Bytes of a ring: what the processor's own cache holds easily, and several batches of commands.
 const RING: usize = 256 << 10;
@@ -30,13 +34,6 @@ const _: () = assert!(UNSAID + ROOM <= RING);
 const HEAD: usize = 4096;
 /// Bytes of both rings together.
 const BYTES: usize = HEAD + 2 * RING;
-/// Descriptors of a stream: the rings and four events.
-const DESCRIPTORS: usize = 5;
-/// What the message says that brings the memory, so that a later version can bring something else.
-const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-2";
-
-/// What else two processes may hand each other with the rings.
-pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
 /// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and servers say hello over the socket first, and
 /// then [`move_to`] memory.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,56 +61,6 @@ struct ShmStream {
     gone: AtomicBool,
     /// This process has let go of the stream; another goes on with it.
     abandoned: AtomicBool,
-}
-
-/// Offers shared memory for a stream over a connected Unix socket, with further files. The stream can be used at once.
-fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<ShmStream> {
-    let segment = Segment::create("outboard-rings", BYTES)?;
-    let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
-    let mut all = vec![segment.file()];
-    all.extend(events.iter().map(AsFd::as_fd));
-    all.extend_from_slice(files);
-    passing::send(socket.as_fd(), &OFFER, &all)?;
-    let [forth_filled, forth_room, back_filled, back_room] = events;
-    let out =
-        Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 0, theirs: forth_filled, ours: forth_room };
-    let back = Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 1, theirs: back_room, ours: back_filled };
-    ShmStream::start(socket, segment, out, back)
-}
-
-/// Moves to memory that both sides share: offers it, with further files, over a connected Unix socket, and waits until the peer has
-/// [taken it up](take_up) and [said so](confirm).
-pub fn move_to(socket: OwnedFd, files: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<Arc<dyn Stream>> {
-    let stream = offer(socket, files)?;
-    passing::receive(stream.socket.fd(), &mut [0], deadline)?;
-    Ok(Arc::new(stream))
-}
-
-/// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and the further files.
-pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Vec<OwnedFd>)> {
-    let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let mut offer = [0; OFFER.len()];
-    let mut files = passing::receive(socket.as_fd(), &mut offer, deadline)?.into_iter();
-    if offer != OFFER {
-        return Err(invalid("what was offered is not memory for rings"));
-    }
-    let mut next = || files.next().ok_or_else(|| invalid("an offer of shared memory lacks descriptors"));
-    let segment = Segment::accept(next()?, BYTES)?;
-    if segment.bytes() != BYTES {
-        return Err(invalid("the memory for the rings has another size"));
-    }
-    let mut event = || next().map(Waker::from_descriptor);
-    let (forth_filled, forth_room, back_filled, back_room) = (event()?, event()?, event()?, event()?);
-    let out = Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 1, theirs: back_filled, ours: back_room };
-    let back =
-        Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 0, theirs: forth_room, ours: forth_filled };
-    Ok((Arc::new(ShmStream::start(socket, segment, out, back)?), files.collect()))
-}
-
-/// Tells the one who offered that the offer has been taken up.
-pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
-    let socket = stream.descriptor().ok_or(io::ErrorKind::NotConnected)?;
-    passing::send(socket, &[1], &[])
 }
 
 impl Half {
@@ -388,66 +335,4 @@ impl Listener for ShmServer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::unix::test_path;
-
-    crate::conformance!(Shm, &test_path());
-
-    fn pair() -> (ShmStream, Arc<dyn Stream>) {
-        let server = UnixServer::bind(&test_path()).unwrap();
-        let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap(), &[]).unwrap();
-        (client, take_up(server.take().unwrap(), Instant::now() + PATIENCE).unwrap().0)
-    }
-
-    /// The client's end writes whatever it likes into the memory.
-    #[test]
-    fn nonsense_in_the_rings_is_an_error_and_no_more() {
-        for position in [RING as u64 + 1, u64::MAX - RING as u64, u64::MAX / 2, 1 << 20] {
-            let (client, server) = pair();
-            let sides = client.sides(0);
-            sides.writer.moved(position, &sides.reader);
-            assert!(server.wait(Interest::READ, None, Some(PATIENCE)).unwrap().read);
-            assert_eq!(server.read(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::InvalidData);
-            let sides = client.sides(1);
-            sides.reader.moved(position, &sides.writer);
-            assert!(server.wait(Interest::WRITE, None, Some(PATIENCE)).unwrap().write);
-            assert_eq!(server.write(&[IoSlice::new(b"x")]).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        }
-        // Anything at all, while the server reads and writes.
-        let (client, server) = pair();
-        let mut state = 1_u64;
-        for _ in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let at = (state >> 33) as usize % 64 * 8;
-            // SAFETY: inside the first page of the segment; the other side believes none of it.
-            unsafe { client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60)) };
-            let _ = server.read(&mut [0; 4096]);
-            let _ = server.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);
-            let _ = server.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::ZERO));
-        }
-    }
-
-    #[test]
-    fn an_offer_that_is_not_as_it_should_be_is_refused() {
-        let server = UnixServer::bind(&test_path()).unwrap();
-        let refused = |message: &[u8], files: &[BorrowedFd<'_>]| {
-            let client = dial(server.path().as_ref(), PATIENCE).unwrap();
-            passing::send(client.as_fd(), message, files).unwrap();
-            let socket = server.take().unwrap();
-            take_up(socket, Instant::now() + PATIENCE).unwrap_err().to_string()
-        };
-        let (right, small) = (Segment::create("test", BYTES).unwrap(), Segment::create("test", 4096).unwrap());
-        let event = Waker::new().unwrap();
-        let (event, right, small) = (event.as_fd(), right.file(), small.file());
-        assert!(refused(b"OUTBOARD-RINGS-9", &[right, event, event, event, event]).contains("not memory"));
-        assert!(refused(&OFFER, &[right, event, event, event]).contains("lacks"));
-        assert!(refused(&OFFER, &[small, event, event, event, event]).contains("another size"));
-        assert!(refused(&OFFER, &[event, event, event, event, event]).contains("kind of file"));
-        let client = dial(server.path().as_ref(), PATIENCE).unwrap();
-        let socket = server.take().unwrap();
-        let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(take_up(socket, soon).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        drop(client);
-    }
-}
+mod tests;

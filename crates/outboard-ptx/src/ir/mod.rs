@@ -17,9 +17,15 @@
 
 mod modifiers;
 mod op;
+mod parts;
+mod special;
+mod texture;
 
 pub use modifiers::*;
-pub use op::{CallArg, Callee, MbarrierOp, Op};
+pub use op::Op;
+pub use parts::{CallArg, Callee, MbarrierOp};
+pub use special::{Dim, SpecialReg};
+pub use texture::{Boundary, Fetch, Geometry, Query};
 
 use crate::types::{Space, Type};
 

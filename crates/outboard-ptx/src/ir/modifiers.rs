@@ -1,7 +1,6 @@
-//! What instructions are modified by: operators, roundings, orders, special registers.
+//! What instructions are modified by: operators, roundings, orders.
 
 use super::{PredOperand, Reg};
-use crate::types::Type;
 
 /// Floating-point rounding. Where PTX leaves it out the default (nearest even) is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -242,65 +241,6 @@ pub enum AtomOp {
     Max,
 }
 
-/// The shape of a texture or surface, as its coordinates address it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Geometry {
-    D1,
-    D2,
-    D3,
-    /// Layers of one dimension; the first coordinate is the layer, an integer.
-    A1,
-    /// Layers of two dimensions, likewise.
-    A2,
-    Cube,
-    /// Layers of cubemaps, likewise.
-    ACube,
-}
-
-impl Geometry {
-    /// Whether the first coordinate is a layer.
-    pub fn is_layered(self) -> bool {
-        matches!(self, Geometry::A1 | Geometry::A2 | Geometry::ACube)
-    }
-
-    /// Coordinates, the layer among them.
-    pub fn coordinates(self) -> usize {
-        match self {
-            Geometry::D1 => 1,
-            Geometry::D2 | Geometry::A1 => 2,
-            Geometry::D3 | Geometry::A2 | Geometry::Cube => 3,
-            Geometry::ACube => 4,
-        }
-    }
-}
-
-/// What a texture instruction reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fetch {
-    /// The texel or the mix of texels at the coordinates.
-    Sample,
-    /// One component (0 to 3) of the four texels around.
-    Gather(u8),
-}
-
-/// What becomes of an access outside of a surface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Boundary {
-    Trap,
-    Clamp,
-    Zero,
-}
-
-/// What `txq` and `suq` ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Query {
-    Width,
-    Height,
-    Depth,
-    ArraySize,
-    Levels,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShflMode {
     Up,
@@ -344,77 +284,4 @@ pub enum BarOp {
     Arrive,
     /// Waits and reduces a predicate over the threads.
     Red { op: BarRed, dst: Reg, pred: PredOperand },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dim {
-    X,
-    Y,
-    Z,
-    W,
-}
-
-/// Special registers. All are 32 bits wide unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SpecialReg {
-    Tid(Dim),
-    Ntid(Dim),
-    Ctaid(Dim),
-    Nctaid(Dim),
-    LaneId,
-    WarpId,
-    NWarpId,
-    SmId,
-    NSmId,
-    /// 64 bits.
-    GridId,
-    LaneMaskEq,
-    LaneMaskLe,
-    LaneMaskLt,
-    LaneMaskGe,
-    LaneMaskGt,
-    /// Low half of `Clock64`.
-    Clock,
-    ClockHi,
-    /// 64 bits.
-    Clock64,
-    /// Nanoseconds, 64 bits.
-    GlobalTimer,
-    GlobalTimerLo,
-    GlobalTimerHi,
-    DynamicSmemSize,
-    TotalSmemSize,
-    AggrSmemSize,
-    /// Position of the cluster in the grid.
-    ClusterId(Dim),
-    NClusterId(Dim),
-    /// Position of the block in its cluster.
-    ClusterCtaid(Dim),
-    ClusterNctaid(Dim),
-    ClusterCtaRank,
-    ClusterNctaRank,
-    /// Predicate.
-    IsExplicitCluster,
-    /// `%envreg0`..`%envreg31`.
-    EnvReg(u8),
-    /// `%pm0`..`%pm7` (performance counters, read as 0).
-    Pm(u8),
-    /// 64 bits.
-    CurrentGraphExec,
-    ReservedSmemOffsetBegin,
-    ReservedSmemOffsetEnd,
-    ReservedSmemOffsetCap,
-}
-
-impl SpecialReg {
-    /// Natural type of the register.
-    pub fn ty(self) -> Type {
-        match self {
-            SpecialReg::GridId | SpecialReg::Clock64 | SpecialReg::GlobalTimer | SpecialReg::CurrentGraphExec => {
-                Type::U64
-            }
-            SpecialReg::IsExplicitCluster => Type::Pred,
-            _ => Type::U32,
-        }
-    }
 }

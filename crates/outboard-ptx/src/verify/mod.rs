@@ -1,5 +1,6 @@
 //! From the tree to the verified program: names resolved, instructions checked and lowered.
 
+mod bits;
 mod body;
 mod compare;
 mod control;

@@ -2,7 +2,7 @@
 
 use super::body::Lower;
 use super::form::Form;
-use super::{compare, control, data, float, int, memory, sync, texture, video, warp};
+use super::{bits, compare, control, data, float, int, memory, sync, texture, video, warp};
 use crate::ast::Inst;
 use crate::error::{ErrorKind, excerpt};
 
@@ -40,20 +40,20 @@ fn find(opcode: &str) -> Option<Rule> {
         "mad24" => int::mad24,
         "div" | "rem" => int::div_rem,
         "min" | "max" => int::min_max,
-        "and" | "or" | "xor" => int::logic,
+        "and" | "or" | "xor" => bits::logic,
         "not" | "cnot" | "brev" | "popc" | "clz" => int::unary,
         "neg" | "abs" => int::neg_abs,
-        "shl" | "shr" => int::shift,
-        "shf" => int::funnel,
+        "shl" | "shr" => bits::shift,
+        "shf" => bits::funnel,
         "sad" => int::sad,
-        "bfind" => int::bfind,
-        "fns" => int::fns,
-        "bfe" => int::bfe,
-        "bfi" => int::bfi,
-        "bmsk" => int::bmsk,
-        "szext" => int::szext,
-        "prmt" => int::prmt,
-        "lop3" => int::lop3,
+        "bfind" => bits::bfind,
+        "fns" => bits::fns,
+        "bfe" => bits::bfe,
+        "bfi" => bits::bfi,
+        "bmsk" => bits::bmsk,
+        "szext" => bits::szext,
+        "prmt" => bits::prmt,
+        "lop3" => bits::lop3,
         "dp4a" => int::dp4a,
         "dp2a" => int::dp2a,
         "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4" | "vsub4" | "vavrg4"

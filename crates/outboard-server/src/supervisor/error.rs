@@ -36,7 +36,7 @@ pub enum ServeError {
     },
     /// A server that takes another's place would not find its sessions.
     #[error(
-        "the server notes its sessions in {}, and one with these settings would look for them {}, so that all would be lost; leave          `--records` as it was, or stop the server and start it anew",
+        "the server notes its sessions in {}, and with these settings they would be looked for {}: all would be lost",
         noted.display(), elsewhere(place.as_deref())
     )]
     OtherRecords {

@@ -2,12 +2,14 @@
 //! last. It spins for a bounded time, then looks now and then; the longer a wait has lasted, the less often. Where the driver cannot be asked, a
 //! helper thread waits in the driver, which spins as it does natively.
 
+mod asked;
+mod in_use;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
+use outboard_abi::{CUevent, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_transport::{Patience, SpinLimits};
 use outboard_wire::messages::Call;
@@ -16,118 +18,20 @@ use super::answer::{Answer, Outcome};
 use super::objects::{Context, Handle, current};
 use super::output::Printed;
 use super::{Again, Worker, spans};
-
-/// Streams of a context that are looked at one by one, each until it is done; with more of them in use, a helper waits for the context.
-const MOST_STREAMS: usize = 64;
+pub(super) use asked::Wait;
+use asked::{Mark, Part};
+use in_use::{Done, InUse};
 
 /// What has lasted for some time is looked at again after this part of that time, and in between the processor is free.
 const PART_OF_TIME: u32 = 128;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a wait is for.
-#[derive(Clone, Copy)]
-pub(crate) enum Wait {
-    Context,
-    Stream(Handle<outboard_abi::CUstream_st>),
-    Event(Handle<outboard_abi::CUevent_st>),
-}
-
 /// A wait is over, after so long.
 fn waited(kind: &str, begun: Instant, time: Duration) {
     crate::meter::page().waited(time);
     if spans::on() {
         spans::record("wait", begun, vec![spans::text("outboard.for", kind)]);
-    }
-}
-
-impl Wait {
-    fn name(self) -> &'static str {
-        match self {
-            Wait::Context => "context",
-            Wait::Stream(_) => "stream",
-            Wait::Event(_) => "event",
-        }
-    }
-
-    fn block(self, table: &Table) -> Outcome {
-        match self {
-            Wait::Context => call!(table, cuCtxSynchronize()),
-            Wait::Stream(stream) => call!(table, cuStreamSynchronize(stream.get())),
-            Wait::Event(event) => call!(table, cuEventSynchronize(event.get())),
-        }
-    }
-}
-
-/// Something that the driver can be asked about.
-enum Part {
-    /// All that is in the stream.
-    Stream(Handle<outboard_abi::CUstream_st>),
-    /// An event of the client's.
-    Event(Handle<outboard_abi::CUevent_st>),
-    /// All that was in a stream when it was used anew.
-    Mark(Mark),
-}
-
-/// An event of our own, behind what is waited for.
-struct Mark {
-    table: &'static Table,
-    event: Handle<outboard_abi::CUevent_st>,
-}
-
-impl Mark {
-    fn behind(table: &'static Table, stream: CUstream) -> Result<Mark, CUresult> {
-        let mut event = core::ptr::null_mut();
-        call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))?;
-        let mark = Mark { table, event: Handle::new(event) };
-        call!(table, cuEventRecord(event, stream))?;
-        Ok(mark)
-    }
-
-    /// What the event stands for now, whatever becomes of it.
-    fn of(table: &'static Table, event: CUevent) -> Result<Mark, CUresult> {
-        let mut stream = core::ptr::null_mut();
-        call!(table, cuStreamCreate(&raw mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0))?;
-        let mark = call!(table, cuStreamWaitEvent(stream, event, 0)).and_then(|()| Mark::behind(table, stream));
-        // What is in it goes on.
-        call!(table, cuStreamDestroy_v2(stream)).and(mark)
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        let _ = call!(self.table, cuEventDestroy_v2(self.event.get()));
-    }
-}
-
-impl Part {
-    /// `CUDA_ERROR_NOT_READY` if a wait would block.
-    fn query(&self, table: &Table) -> Outcome {
-        match self {
-            Part::Stream(stream) => call!(table, cuStreamQuery(stream.get())),
-            Part::Event(event) => call!(table, cuEventQuery(event.get())),
-            Part::Mark(mark) => call!(table, cuEventQuery(mark.event.get())),
-        }
-    }
-
-    fn block(&self, table: &Table) -> Outcome {
-        match self {
-            Part::Stream(stream) => call!(table, cuStreamSynchronize(stream.get())),
-            Part::Event(event) => call!(table, cuEventSynchronize(event.get())),
-            Part::Mark(mark) => call!(table, cuEventSynchronize(mark.event.get())),
-        }
-    }
-}
-
-/// To be said when a wait for a whole context has succeeded.
-struct Done {
-    of: Arc<AtomicU64>,
-    time: u64,
-}
-
-impl Done {
-    fn say(self) {
-        self.of.fetch_max(self.time, Ordering::AcqRel);
     }
 }
 
@@ -152,30 +56,6 @@ impl Watched {
     /// Whether it is only looked at now and then.
     fn is_slow(&self) -> bool {
         self.next > self.since
-    }
-}
-
-/// The streams of a context that may have work in them.
-#[derive(Default)]
-struct InUse {
-    /// With the time at which each was last added.
-    streams: Vec<(Handle<outboard_abi::CUstream_st>, u64)>,
-    /// When a stream was destroyed that had work in it.
-    lost: u64,
-    /// All that was there at this time is done.
-    done: Arc<AtomicU64>,
-}
-
-impl InUse {
-    fn forget_what_is_done(&mut self) {
-        let done = self.done.load(Ordering::Acquire);
-        self.streams.retain(|(_, added)| *added > done);
-    }
-
-    /// The streams to ask about the whole context; `None` if that cannot be told so.
-    fn all(&self) -> Option<Vec<Part>> {
-        let known = self.streams.len() <= MOST_STREAMS && self.lost <= self.done.load(Ordering::Acquire);
-        known.then(|| self.streams.iter().map(|(stream, _)| Part::Stream(*stream)).collect())
     }
 }
 
