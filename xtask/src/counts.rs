@@ -176,19 +176,5 @@ fn ensure_valgrind() -> Result<()> {
     if works().is_ok_and(|status| status.success()) {
         return Ok(());
     }
-    step("installing valgrind");
-    let install = |program: &str, args: &[&str]| {
-        let status =
-            Command::new(program).args(args).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let packages = ["apt-get", "install", "--yes", "--no-install-recommends", "valgrind"];
-    let update = ["apt-get", "update"];
-    let installed = (install(update[0], &update[1..]) && install(packages[0], &packages[1..]))
-        || (install("sudo", &[&["--non-interactive"], &update[..]].concat())
-            && install("sudo", &[&["--non-interactive"], &packages[..]].concat()));
-    if !installed || !works().is_ok_and(|status| status.success()) {
-        bail!("valgrind is not there and cannot be installed; install the package valgrind");
-    }
-    Ok(())
+    util::install(&["valgrind"])
 }

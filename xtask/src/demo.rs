@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::ensure()?;
     programs::ensure(&toolchain)?;
     let dist = Dist::build(true)?;
-    let server = Server::start(&dist, args.driver.as_deref())?;
+    let server = Server::local(&dist, args.driver.as_deref())?;
     step(&format!("`outboard serve` listens at {}", server.address));
     let devices = Command::new(dist.outboard())
         .args(["devices", "--server", &server.address])

@@ -21,6 +21,7 @@ mod test;
 mod tidy;
 mod toolchain;
 mod util;
+mod vm;
 mod wheel;
 
 use clap::{Parser, Subcommand};
@@ -62,6 +63,11 @@ enum Command {
     Soak(soak::Args),
     /// Set up all that is needed and run the whole test suite.
     Test(test::Args),
+    /// Run a command in an emulated machine with Debian's kernel, on this machine's files.
+    Vm(vm::Args),
+    /// The first process of such a machine.
+    #[command(hide = true)]
+    VmInside,
 }
 
 fn main() -> std::process::ExitCode {
@@ -80,6 +86,11 @@ fn main() -> std::process::ExitCode {
         Command::Latency(args) => latency::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Vm(args) => match vm::run(&args) {
+            Ok(status) => return status.into(),
+            Err(error) => Err(error),
+        },
+        Command::VmInside => vm::inside::run(),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -26,14 +26,23 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::ensure()?;
-    let mut programs = list()?;
-    if !args.names.is_empty() {
-        programs.retain(|program| args.names.contains(&program.name));
-        if programs.len() < args.names.len() {
-            bail!("no such program among {}; see tests/programs/", args.names.join(", "));
-        }
-    }
+    let programs = if args.names.is_empty() { list()? } else { named(&args.names)? };
     build(&toolchain, &programs, args.jobs)
+}
+
+fn named(names: &[impl AsRef<str>]) -> Result<Vec<Program>> {
+    let mut programs = list()?;
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    programs.retain(|program| names.contains(&program.name.as_str()));
+    if programs.len() < names.len() {
+        bail!("no such program among {}; see tests/programs/", names.join(", "));
+    }
+    Ok(programs)
+}
+
+/// Compiles some programs, where they have changed.
+pub(crate) fn only(toolchain: &Toolchain, names: &[&str]) -> Result<()> {
+    build(toolchain, &named(names)?, 2)
 }
 
 /// Compiles all programs that have changed and writes the list of the suite.

@@ -17,10 +17,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one with a driver, or with the one that it finds. What it warns of is shown.
-    pub(crate) fn start(dist: &Dist, driver: Option<&str>) -> Result<Server> {
-        let mut command = Command::new(dist.outboard());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
+    /// Starts one for this machine with a driver, or with the one that it finds. What it warns of is shown.
+    pub(crate) fn local(dist: &Dist, driver: Option<&str>) -> Result<Server> {
+        Server::start(Command::new(dist.outboard()), &["--listen", "127.0.0.1:0"], driver)
+    }
+
+    /// Starts `outboard` by a command of the caller's, with some flags of `serve`.
+    pub(crate) fn start(mut command: Command, flags: &[&str], driver: Option<&str>) -> Result<Server> {
+        command.args(["serve", "--log-format", "json"]).args(flags);
         if let Some(driver) = driver {
             command.args(["--driver", driver]);
         }

@@ -84,6 +84,15 @@ impl Dist {
         Ok(dist)
     }
 
+    /// What was laid out before.
+    pub(crate) fn laid_out() -> Result<Self> {
+        let dist = Self { dir: util::target_dir().join("dist") };
+        if !dist.outboard().exists() {
+            bail!("nothing is laid out in {}; `cargo xtask stage` does it", dist.dir.display());
+        }
+        Ok(dist)
+    }
+
     /// Writes what shells, readers of manuals and service managers look for.
     fn manual(&self) -> Result<()> {
         let share = self.dir.join("share");

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -26,6 +26,33 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("`{shown}` failed ({status})");
     }
     Ok(())
+}
+
+/// Installs Debian packages, as root or by `sudo` where that asks nothing.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    step(&format!("installing {}", packages.join(", ")));
+    let command = [&["install", "--yes", "--no-install-recommends"], packages].concat();
+    if update_packages().is_err() || !as_root(&command) {
+        bail!("{0} cannot be installed by itself; install with:\n    sudo apt-get install -y {0}", packages.join(" "));
+    }
+    Ok(())
+}
+
+/// Fetches apt's lists of packages.
+pub(crate) fn update_packages() -> Result<()> {
+    if !as_root(&["update"]) {
+        bail!("apt's lists of packages cannot be fetched; fetch them with:\n    sudo apt-get update");
+    }
+    Ok(())
+}
+
+fn as_root(apt: &[&str]) -> bool {
+    let works = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args).args(apt).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+        command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    works("apt-get", &[]) || works("sudo", &["--non-interactive", "apt-get"])
 }
 
 /// A command as one would type it.

@@ -79,7 +79,7 @@ fn check(dist: &Dist, wheel: &Path) -> Result<()> {
     let outboard = || Command::new(bin.join("outboard"));
     let program = util::target_dir().join("programs/vector_add");
     let alone = said(outboard().args(["run", "--local-cpu", "--"]).arg(&program))?;
-    let server = Server::start(dist, Some("cpu"))?;
+    let server = Server::local(dist, Some("cpu"))?;
     let remote = said(outboard().args(["run", "--server", &server.address, "--"]).arg(&program))?;
     if alone != remote || !alone.starts_with("vector_add: ") {
         bail!("the program said `{alone}` alone and `{remote}` through a server");

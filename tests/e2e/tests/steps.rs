@@ -55,3 +55,9 @@ fn a_graph_is_waited_for_once() {
 fn stream_ordered_memory_is_had_without_waiting() {
     check("pool", 1);
 }
+
+#[test]
+fn large_copies_wait_once_each() {
+    check("upload", 1);
+    check("download", 1);
+}

@@ -95,11 +95,11 @@ impl Config {
     }
 }
 
-/// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors to serve them. Clients find out how many of them
-/// are worth it.
+/// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors to serve them. On a long way what a stream carries
+/// is the window over the round trip, whatever the processors, so a few are offered anyway. Clients find out how many of them are worth it.
 fn usual_lanes() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors / 2).clamp(2, outboard_wire::limits::MAX_LANES) as u32
+    (processors / 2).clamp(8, outboard_wire::limits::MAX_LANES) as u32
 }
 
 impl WorkerCommand {

@@ -1,0 +1,197 @@
+//! `cargo xtask vm -- COMMAND`: runs a command on this machine's files under Debian's kernel, for what the kernel here does not have.
+//!
+//! QEMU emulates the machine in software, so it runs anywhere, slowly: about a tenth of the speed. Inside, the command is root and sees
+//! this machine's files at their places, with this environment. It may write wherever it likes; what it wrote is gone when the machine ends.
+//! Its output and its exit status are passed on. There is no network but what the command makes itself, and no standard input.
+//!
+//! The kernel comes from Debian's package and is only unpacked, below `target/vm`. A small first file system ([`initramfs`]) holds this very
+//! program, which is the machine's first process ([`inside`]).
+
+mod initramfs;
+pub(crate) mod inside;
+mod kernel;
+
+use crate::util::step;
+use anyhow::{Context, Result, bail};
+use kernel::Kernel;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Processors of the machine; as many as there are here if not said.
+    #[arg(long)]
+    processors: Option<usize>,
+    /// Memory in MiB. What the command writes to files counts.
+    #[arg(long, default_value_t = 4096)]
+    memory: u32,
+    /// Seconds after which the machine is stopped.
+    #[arg(long, default_value_t = 600)]
+    limit: u64,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, required = true)]
+    command: Vec<String>,
+}
+
+/// What to run, and how: written into the first file system as [`ORDER_FILE`].
+#[derive(Serialize, Deserialize)]
+struct Order {
+    command: Vec<String>,
+    folder: PathBuf,
+    environment: BTreeMap<String, String>,
+    /// Where the unpacked kernel package lies on this machine.
+    kernel: PathBuf,
+    /// Modules that are needed before this machine's files can be seen, in the order in which to load them.
+    modules: Vec<String>,
+    /// Seconds.
+    limit: u64,
+}
+
+const ORDER_FILE: &str = "order.json";
+/// How the machine knows this one's files.
+const MOUNT_TAG: &str = "files";
+/// The channels from inside to outside; the last carries the exit status as text.
+const CHANNELS: [&str; 3] = ["stdout", "stderr", "status"];
+/// Modules without which the machine sees nothing of this one.
+const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
+
+/// Runs the command; what it ended with, as a shell would say it.
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    Machine { processors: args.processors, memory: args.memory, limit: args.limit }.run(&args.command)
+}
+
+/// A machine to be.
+pub(crate) struct Machine {
+    pub(crate) processors: Option<usize>,
+    /// MiB.
+    pub(crate) memory: u32,
+    /// Seconds.
+    pub(crate) limit: u64,
+}
+
+impl Machine {
+    /// Boots, runs the command inside with this process's environment, and says what it ended with, as a shell would.
+    pub(crate) fn run(&self, command: &[String]) -> Result<u8> {
+        let kernel = Kernel::ensure()?;
+        let folder = Folder::create()?;
+        let modules = kernel.files(&MODULES)?;
+        let order = Order {
+            command: command.to_vec(),
+            folder: std::env::current_dir().context("there is no current folder")?,
+            environment: std::env::vars().collect(),
+            kernel: kernel.dir.clone(),
+            modules: modules.iter().map(|path| inner_name(path)).collect(),
+            limit: self.limit,
+        };
+        initramfs::write(&folder.path.join("first"), &order, &modules)?;
+        step(&format!("booting Linux {} in an emulated machine", kernel.release));
+        let mut channels = Vec::new();
+        for name in CHANNELS {
+            let path = folder.path.join(name);
+            let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen at {}", path.display()))?;
+            channels.push(thread::spawn(move || pass_on(&listener, name)));
+        }
+        let mut qemu = self.start(&kernel, &folder.path)?;
+        let deadline = Instant::now() + Duration::from_secs(self.limit);
+        let status = loop {
+            if let Some(status) = qemu.try_wait().context("cannot wait for the machine")? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = qemu.kill();
+                let _ = qemu.wait();
+                bail!("the machine was stopped after {} seconds (`--limit`); {}", self.limit, folder.console());
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        // A machine that failed may not have opened them, and then nobody ever will.
+        let said = if status.success() { collect(channels) } else { None };
+        match said.and_then(|text| text.trim().parse().ok()) {
+            Some(code) => Ok(code),
+            None => bail!("the machine ended by itself ({status}); {}", folder.console()),
+        }
+    }
+
+    fn start(&self, kernel: &Kernel, folder: &Path) -> Result<Child> {
+        let here = thread::available_parallelism().map_or(1, usize::from);
+        let mut qemu = Command::new(kernel::QEMU);
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        qemu.args(["-smp", &self.processors.unwrap_or(here).to_string(), "-m", &self.memory.to_string()]);
+        qemu.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(folder.join("first"));
+        // What follows the two dashes is for the first process.
+        qemu.args(["-append", "console=ttyS0 panic=-1 quiet -- vm-inside"]);
+        qemu.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
+        let share = format!("local,path=/,mount_tag={MOUNT_TAG},security_model=none,readonly=on,multidevs=remap");
+        qemu.args(["-virtfs", &share, "-device", "virtio-serial-pci"]);
+        for name in CHANNELS {
+            qemu.arg("-chardev").arg(format!("socket,id={name},path={}", folder.join(name).display()));
+            qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
+        }
+        qemu.stdin(Stdio::null()).stdout(Stdio::null());
+        qemu.spawn().with_context(|| format!("cannot start {}", kernel::QEMU))
+    }
+}
+
+/// The name in the first file system of a file of this one.
+fn inner_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Writes what comes from inside to where it belongs; what came by the last channel is returned.
+fn pass_on(listener: &UnixListener, name: &str) -> Result<String> {
+    let (mut from, _) = listener.accept().context("the machine has not opened its channels")?;
+    let (mut buffer, mut status) = (vec![0; 64 << 10], String::new());
+    loop {
+        let count = from.read(&mut buffer).context("cannot read what the machine says")?;
+        let text = &buffer[..count];
+        match name {
+            _ if count == 0 => return Ok(status),
+            "stdout" => std::io::stdout().write_all(text).and_then(|()| std::io::stdout().flush())?,
+            "stderr" => std::io::stderr().write_all(text)?,
+            _ => status += &String::from_utf8_lossy(text),
+        }
+    }
+}
+
+/// Waits until all has been passed on; what came by the last channel.
+fn collect(channels: Vec<JoinHandle<Result<String>>>) -> Option<String> {
+    channels.into_iter().map(|channel| channel.join().ok()?.ok()).last()?
+}
+
+/// A folder of this run, removed with it. It is not below `target`: paths of sockets must be short.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn create() -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("outboard-vm-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Folder { path })
+    }
+
+    /// The end of what the kernel said.
+    fn console(&self) -> String {
+        let text = fs::read(self.path.join("console")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        match &lines[lines.len().saturating_sub(30)..] {
+            [] => "its kernel said nothing".to_owned(),
+            last => format!("its kernel's last words:\n{}", last.join("\n")),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
