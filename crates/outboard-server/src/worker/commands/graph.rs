@@ -12,7 +12,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Worker};
 use crate::generated::dispatch::GraphCommands;
 use crate::worker::answer::{Answer, Outcome};
-use crate::worker::graphs::{Exec, Graph, retire};
+use crate::worker::graphs::{Exec, Graph, Left};
 
 /// An update that did not work out: the driver's word for it, and the nodes to blame.
 type Blame = (u32, u64, u64);
@@ -55,7 +55,8 @@ impl Worker {
         self.graphs.own_as(m.exec, &inside);
         let (memory, exchanges) = (self.allocated_by(&inside), self.exchanges(m.graph));
         let (native_exec, off) = (Handle::new(native), HashSet::new());
-        let exec = Exec { native: native_exec, graph: m.graph, host, exchanges, off, memory };
+        let (left, calls) = (Left::default(), HashMap::new());
+        let exec = Exec { native: native_exec, graph: m.graph, host, left, calls, exchanges, off, memory };
         self.graphs.execs.insert(m.exec, exec);
         let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
@@ -87,9 +88,10 @@ impl Worker {
         })?;
         let (host, exchanges) = (self.all_host_parts(m.graph), self.exchanges(m.graph));
         if let Some(exec) = self.graphs.execs.get_mut(&m.exec) {
-            exec.host.extend(host);
+            let before = exec.calls_only(host);
             // Which node of another graph has become which of this one's, only the driver knows.
             exec.exchanges = if exec.graph == m.graph { exchanges } else { HashMap::new() };
+            self.leave(m.exec, before);
         }
         Ok(())
     }
@@ -171,17 +173,15 @@ impl GraphCommands for Worker {
     }
 
     fn graph_exec_destroy(&mut self, m: GraphExecDestroy) -> Outcome {
-        let context = self.enter()?;
+        self.enter()?;
         let exec = self.graphs.execs.remove(&m.exec).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.graphs.disown(m.exec);
         let outcome = call!(self.table, cuGraphExecDestroy(exec.native.get()));
-        if !exec.host.is_empty() {
+        let mut parts = exec.left.into_parts();
+        parts.extend(exec.host);
+        if !parts.is_empty() {
             // Launches under way may come to them yet.
-            let table = self.table;
-            self.helpers.run(move || {
-                let entered = call!(table, cuCtxSetCurrent(super::current(&context)));
-                let _ = entered.and_then(|()| retire(table, exec.host));
-            });
+            self.let_go(parts);
         }
         outcome
     }

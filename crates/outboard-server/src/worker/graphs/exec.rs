@@ -46,14 +46,21 @@ impl Worker {
                 let (child, host) = (child.native.get(), child.host());
                 call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
                 let within = self.exchanges(*graph);
-                self.graphs.execs.get_mut(&exec).ok_or(INVALID)?.exchanges.extend(within);
-                self.keep(exec, host)
+                let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+                host.iter().for_each(|part| found.calls_also(part));
+                // What it called before, another child may be a copy of, too.
+                found.exchanges.extend(within);
+                Ok(())
             }
             NodeParams::Host(host) => {
                 let part = self.host_call_part(host)?;
                 let p = part.params();
                 call!(table, cuGraphExecHostNodeSetParams(native, node, &raw const p))?;
-                self.keep(exec, vec![part])
+                let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
+                found.calls_also(&part);
+                let before = found.calls.insert(name, part).map(|before| found.calls_no_more(before));
+                self.leave(exec, before);
+                Ok(())
             }
             NodeParams::Copy(copy) => {
                 let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
@@ -63,7 +70,7 @@ impl Worker {
                     call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))?;
                     // The client's memory is no longer asked for.
                     if asking([first, node, last]) != node {
-                        let part = self.idle_part()?;
+                        let part = self.idle_part(exec)?;
                         self.exchange_with(exec, name, asking([first, node, last]), part)?;
                     }
                     return Ok(());
@@ -72,24 +79,18 @@ impl Worker {
                 let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
                 let memory = self.exchange_memory(bytes)?;
                 let part = self.exchange_part(&memory, read, write)?;
-                self.exchange_with(exec, name, if read.is_some() { first } else { last }, part)?;
-                if read.is_some() && write.is_some() {
-                    return Ok(());
+                // From here on the driver may use its memory, even if not all of this succeeds.
+                self.graphs.execs.get_mut(&exec).ok_or(INVALID)?.calls_also(&part);
+                if read.is_none() || write.is_none() {
+                    let (p, ctx) = (self.copy(copy, Some(&memory))?, self.context_of(copy.ctx)?);
+                    call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))?;
                 }
-                let (p, ctx) = (self.copy(copy, Some(&memory))?, self.context_of(copy.ctx)?);
-                call!(table, cuGraphExecMemcpyNodeSetParams(native, node, &raw const p, ctx))
+                self.exchange_with(exec, name, if read.is_some() { first } else { last }, part)
             }
             NodeParams::Empty | NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => {
                 Err(INVALID)
             }
         }
-    }
-
-    /// An executable needs these as well from now on. What it needed before, launches under way may still use.
-    fn keep(&mut self, exec: u64, parts: Vec<Arc<HostPart>>) -> Outcome {
-        let exec = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
-        exec.host.extend(parts);
-        Ok(())
     }
 
     /// From now on this part brings the client's bytes for a node; while the node is switched off, it only would.
@@ -99,14 +100,17 @@ impl Worker {
             let p = part.params();
             call!(self.table, cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p))?;
         }
-        found.exchanges.insert(name, Arc::clone(&part));
-        found.host.push(part);
+        found.calls_also(&part);
+        // One that does nothing may be other nodes' as well.
+        let before = found.exchanges.insert(name, part).filter(|before| before.has_memory());
+        let before = before.map(|before| found.calls_no_more(before));
+        self.leave(exec, before);
         Ok(())
     }
 
     /// Switches a node of an executable on or off, and what goes with it: the driver switches no functions, so that these get nothing to do.
     pub(crate) fn enable_exec_node(&mut self, exec: u64, name: u64, enabled: bool) -> Outcome {
-        let idle = self.idle_part()?;
+        let idle = self.idle_part(exec)?;
         let graph = self.graphs.execs.get(&exec).ok_or(INVALID)?.graph;
         let natives = self.nodes_within(graph, name)?;
         let (asks, main) = (asking(natives), natives[1]);
@@ -122,7 +126,7 @@ impl Worker {
         if exchange.is_none() || asks != main {
             call!(self.table, cuGraphNodeSetEnabled(found.native.get(), main, u32::from(enabled)))?;
         }
-        found.host.push(idle);
+        found.calls_also(&idle);
         if enabled {
             found.off.remove(&name)
         } else {

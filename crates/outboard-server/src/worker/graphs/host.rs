@@ -68,6 +68,15 @@ impl HostPart {
         matches!(self.task, Task::Exchange { .. })
     }
 
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.task, Task::Nothing)
+    }
+
+    /// Bytes of page-locked memory that go with it.
+    pub(super) fn bytes(&self) -> u64 {
+        if let Task::Exchange { memory, .. } = &self.task { memory.bytes } else { 0 }
+    }
+
     fn run(&self) {
         // What the device did before must be there for the client.
         self.output.forward(&self.replier, Printed::Perhaps);
@@ -154,9 +163,11 @@ impl Worker {
         self.host_part(self.ctx, Task::Call(node.function))
     }
 
-    /// For a copy that has no need of the client any more.
-    pub(super) fn idle_part(&self) -> Result<Arc<HostPart>, CUresult> {
-        self.host_part(self.ctx, Task::Nothing)
+    /// For a copy of an executable that has no need of the client any more. All of them share one.
+    pub(super) fn idle_part(&self, exec: u64) -> Result<Arc<HostPart>, CUresult> {
+        let parts = self.graphs.execs.get(&exec).map(|exec| &exec.host);
+        let known = parts.and_then(|parts| parts.iter().find(|part| part.is_idle()));
+        known.map_or_else(|| self.host_part(self.ctx, Task::Nothing), |part| Ok(Arc::clone(part)))
     }
 
     /// For a copy of `bytes` from or to the client's memory, through memory of its own.
@@ -181,7 +192,7 @@ impl Worker {
 }
 
 /// What is no longer used once the launches of a context are done.
-pub(crate) fn retire(table: &Table, parts: Vec<Arc<HostPart>>) -> Outcome {
+pub(super) fn retire(table: &Table, parts: Vec<Arc<HostPart>>) -> Outcome {
     let outcome = call!(table, cuCtxSynchronize());
     drop(parts);
     outcome

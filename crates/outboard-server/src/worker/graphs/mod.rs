@@ -3,6 +3,7 @@
 mod exec;
 mod host;
 mod inner;
+mod left;
 mod node;
 mod params;
 
@@ -16,7 +17,8 @@ use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 use super::Worker;
 use super::answer::Outcome;
 use super::objects::Handle;
-pub(crate) use host::{HostPart, retire};
+pub(crate) use host::HostPart;
+pub(crate) use left::Left;
 
 /// Graphs and executables by the client's names.
 #[derive(Default)]
@@ -57,14 +59,42 @@ pub(crate) struct Exec {
     pub(super) native: Handle<outboard_abi::CUgraphExec_st>,
     /// What it was made of.
     pub(super) graph: u64,
-    /// What the driver calls for its nodes: here as long as launches may be under way.
+    /// What the driver calls for its nodes.
     pub(super) host: Vec<Arc<HostPart>>,
-    /// Of these, what brings the client's bytes for a node, by the node's name ...
+    /// What it called before nodes were changed: launches may be under way.
+    pub(super) left: Left,
+    /// Of what it calls, functions that nodes were given later, by the node's name.
+    pub(super) calls: HashMap<u64, Arc<HostPart>>,
+    /// Of that, what brings the client's bytes for a node, by the node's name ...
     pub(super) exchanges: HashMap<u64, Arc<HostPart>>,
     /// ... and the nodes that do nothing at present, though they could.
     pub(super) off: HashSet<u64>,
     /// Bytes that a launch allocates on each device, if it does.
     pub(super) memory: Vec<(u32, u64)>,
+}
+
+impl Exec {
+    /// From now on it calls these and no others; gives those that it called before.
+    pub(super) fn calls_only(&mut self, host: Vec<Arc<HostPart>>) -> Vec<Arc<HostPart>> {
+        let new: HashSet<*const HostPart> = host.iter().map(Arc::as_ptr).collect();
+        let mut before = std::mem::replace(&mut self.host, host);
+        before.retain(|part| !new.contains(&Arc::as_ptr(part)));
+        self.calls.clear();
+        before
+    }
+
+    /// It calls this, too.
+    fn calls_also(&mut self, part: &Arc<HostPart>) {
+        if !self.host.iter().any(|known| Arc::ptr_eq(known, part)) {
+            self.host.push(Arc::clone(part));
+        }
+    }
+
+    /// It calls this no longer; gives it for being left behind.
+    fn calls_no_more(&mut self, part: Arc<HostPart>) -> Arc<HostPart> {
+        self.host.retain(|known| !Arc::ptr_eq(known, &part));
+        part
+    }
 }
 
 impl Graphs {

@@ -1,0 +1,60 @@
+//! What executables needed of the client before they were changed. Launches under way may still come to it, so it is let go later, and much of it at a
+//! time: to know that they are done takes a thread that waits for the context.
+
+use std::sync::Arc;
+
+use outboard_driver::call;
+
+use super::host::{HostPart, retire};
+use crate::worker::Worker;
+use crate::worker::objects::current;
+
+/// So many parts, or parts with so many bytes of page-locked memory, are let go at once.
+const PARTS: usize = 64;
+const BYTES: u64 = 16 << 20;
+
+/// What an executable has left behind.
+#[derive(Default)]
+pub(crate) struct Left {
+    parts: Vec<Arc<HostPart>>,
+    bytes: u64,
+}
+
+impl Left {
+    fn push(&mut self, part: Arc<HostPart>) {
+        self.bytes += part.bytes();
+        self.parts.push(part);
+    }
+
+    /// All of it, if it is much.
+    fn take_much(&mut self) -> Option<Vec<Arc<HostPart>>> {
+        (self.parts.len() >= PARTS || self.bytes >= BYTES).then(|| std::mem::take(self).parts)
+    }
+
+    /// All of it.
+    pub(crate) fn into_parts(self) -> Vec<Arc<HostPart>> {
+        self.parts
+    }
+}
+
+impl Worker {
+    /// Launches of an executable that are still to come do not need these any more.
+    pub(crate) fn leave(&mut self, exec: u64, parts: impl IntoIterator<Item = Arc<HostPart>>) {
+        let Some(found) = self.graphs.execs.get_mut(&exec) else { return };
+        parts.into_iter().for_each(|part| found.left.push(part));
+        if let Some(much) = found.left.take_much() {
+            self.let_go(much);
+        }
+    }
+
+    /// Lets them go when all launches of the context at hand are done.
+    pub(crate) fn let_go(&mut self, parts: Vec<Arc<HostPart>>) {
+        // Where there is no context, nothing is under way in it.
+        let Ok(context) = self.enter() else { return };
+        let table = self.table;
+        self.helpers.run(move || {
+            let entered = call!(table, cuCtxSetCurrent(current(&context)));
+            let _ = entered.and_then(|()| retire(table, parts));
+        });
+    }
+}
