@@ -36,6 +36,8 @@ static void shape(const char* what, CUarray_format format, unsigned channels, si
     c.dstMemoryType = CU_MEMORYTYPE_ARRAY, c.dstArray = a;
     c.WidthInBytes = row, c.Height = rows, c.Depth = slices;
     CHECK_DRIVER(DRIVER(cuMemcpy3D)(&c));
+    // Such a copy may return before the bytes are there, and the stream does not wait for the default one.
+    CHECK_DRIVER(DRIVER(cuStreamSynchronize)(nullptr));
 
     // All of it through device memory with a pitch, into the other array.
     size_t pitch = row + 32;
@@ -126,6 +128,7 @@ static void large() {
     c.dstMemoryType = CU_MEMORYTYPE_ARRAY, c.dstArray = a;
     c.WidthInBytes = width * element, c.Height = height;
     CHECK_DRIVER(DRIVER(cuMemcpy2D)(&c));
+    CHECK_DRIVER(DRIVER(cuStreamSynchronize)(nullptr));
     void* pinned;
     CHECK_DRIVER(DRIVER(cuMemAllocHost)(&pinned, in.size()));
     c = {};

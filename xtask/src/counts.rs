@@ -29,6 +29,9 @@ const CALLS: [u64; 2] = [1000, 5000];
 const STARTUP: Duration = Duration::from_secs(60);
 /// How much more than the checked-in count is too much.
 const TOLERANCE: f64 = 1.05;
+/// So often is counted what seems too much. A call that has to wake the sender's thread, or finds its buffer taken, takes more, and how many do depends on
+/// when the threads run; what is counted is the least.
+const ATTEMPTS: usize = 3;
 
 /// Calls that the client answers by itself.
 const LOCAL: [&str; 11] = [
@@ -57,7 +60,11 @@ type Counts = BTreeMap<String, f64>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.update {
-        let counts = count()?;
+        prepare()?;
+        let mut counts = count()?;
+        for _ in 1..ATTEMPTS {
+            counts = least(&counts, &count()?);
+        }
         let mut text = String::from(
             "# Instructions of one call, by `cargo xtask counts --update`. See docs/decisions/0017-profile.md.\n",
         );
@@ -75,7 +82,16 @@ fn baseline() -> PathBuf {
 pub(crate) fn check() -> Result<u64> {
     let text = fs::read_to_string(baseline()).context("cannot read tests/counts.toml")?;
     let wanted: Counts = toml::from_str(&text).context("cannot understand tests/counts.toml")?;
-    let found = count()?;
+    prepare()?;
+    let mut found = count()?;
+    let is_too_much =
+        |(name, found): (&String, &f64)| wanted.get(name).is_some_and(|wanted| *found > wanted * TOLERANCE);
+    for _ in 1..ATTEMPTS {
+        if !found.iter().any(is_too_much) {
+            break;
+        }
+        found = least(&found, &count()?);
+    }
     let (mut wrong, mut better) = (Vec::new(), 0);
     eprintln!("{:<56} {:>8} {:>8} {:>7}", "instructions of one call", "wanted", "found", "");
     for (name, found) in &found {
@@ -99,7 +115,15 @@ pub(crate) fn check() -> Result<u64> {
     Ok(found.len() as u64)
 }
 
-fn count() -> Result<Counts> {
+/// Of two counts of the same, the smaller for each path.
+fn least(one: &Counts, other: &Counts) -> Counts {
+    let smaller =
+        |(name, count): (&String, &f64)| (name.clone(), other.get(name).map_or(*count, |other| count.min(*other)));
+    one.iter().map(smaller).collect()
+}
+
+/// Builds what is counted.
+fn prepare() -> Result<()> {
     ensure_valgrind()?;
     build(&["--release", "--package", "outboard-libcuda"])?;
     build(&["--release", "--package", "outboard-driver", "--example", "call_cost"])?;
@@ -111,6 +135,11 @@ fn count() -> Result<Counts> {
         fs::create_dir_all(dir.join(folder)).context("cannot make a folder")?;
         fs::copy(target_dir().join(library), dir.join(folder).join("libcuda.so.1")).context(library)?;
     }
+    Ok(())
+}
+
+fn count() -> Result<Counts> {
+    let dir = target_dir().join("counts");
     step("counting instructions");
     let mut counts = Counts::new();
     let names = LOCAL.iter().chain(&POSTED);
