@@ -11,7 +11,6 @@ use outboard_wire::graph::HostNode;
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
 
 use crate::worker::Worker;
-use crate::worker::answer::Outcome;
 use crate::worker::copies::Copies;
 use crate::worker::io::Replier;
 use crate::worker::output::{Output, Printed};
@@ -189,11 +188,4 @@ impl Worker {
         call!(self.table, cuMemHostAlloc(&raw mut address, bytes as usize, 1))?;
         Ok(Arc::new(Memory { table: self.table, address: address as usize, bytes }))
     }
-}
-
-/// What is no longer used once the launches of a context are done.
-pub(super) fn retire(table: &Table, parts: Vec<Arc<HostPart>>) -> Outcome {
-    let outcome = call!(table, cuCtxSynchronize());
-    drop(parts);
-    outcome
 }

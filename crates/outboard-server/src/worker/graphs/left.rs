@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use outboard_driver::call;
 
-use super::host::{HostPart, retire};
+use super::host::HostPart;
 use crate::worker::Worker;
-use crate::worker::objects::current;
+use crate::worker::objects::{Context, current};
 
 /// So many parts, or parts with so many bytes of page-locked memory, are let go at once.
 const PARTS: usize = 64;
@@ -47,14 +47,16 @@ impl Worker {
         }
     }
 
-    /// Lets them go when all launches of the context at hand are done.
+    /// Lets them go when all launches are done. An executable may have been launched in a stream of any context, whichever is at hand.
     pub(crate) fn let_go(&mut self, parts: Vec<Arc<HostPart>>) {
-        // Where there is no context, nothing is under way in it.
-        let Ok(context) = self.enter() else { return };
+        let contexts: Vec<Context> = self.objects.contexts.values().copied().collect();
         let table = self.table;
         self.helpers.run(move || {
-            let entered = call!(table, cuCtxSetCurrent(current(&context)));
-            let _ = entered.and_then(|()| retire(table, parts));
+            for context in &contexts {
+                // In one that is gone, or has failed, nothing is under way.
+                let _ = call!(table, cuCtxSetCurrent(current(context))).and_then(|()| call!(table, cuCtxSynchronize()));
+            }
+            drop(parts);
         });
     }
 }
