@@ -9,26 +9,27 @@ fn resident(process: u32) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") >> 10
 }
 
+/// Mebibytes that a worker has in memory when its program, which runs over TCP and then stays, has said this line.
+fn used_behind(program: &str, line: &str) -> u64 {
+    let server = Server::start();
+    let program = Program::new(program).arg("60000").env("OUTBOARD_TRANSPORT", "tcp");
+    let mut running = program.start_through(&server);
+    running.wait_for_line(line);
+    let used = resident(server.only_worker());
+    running.kill();
+    used
+}
+
 /// Staging memory of a copy is used again for the next one, though the program waits for nothing else: 64 copies of 8 MiB must not take 512 MiB.
 #[test]
 fn a_program_that_only_copies_does_not_fill_the_servers_memory() {
-    let server = Server::start();
-    let program = Program::new("only_copies").arg("60000").env("OUTBOARD_TRANSPORT", "tcp");
-    let mut running = program.start_through(&server);
-    running.wait_for_line("copied");
-    let used = resident(server.only_worker());
+    let used = used_behind("only_copies", "copied");
     assert!(used < 400, "the worker has {used} MiB in memory");
-    running.kill();
 }
 
 /// An executable graph that is changed before each launch does not keep what it needed before: 160 changes with copies of 2 MiB must not take 480 MiB.
 #[test]
 fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
-    let server = Server::start();
-    let program = Program::new("graph_steady").arg("60000").env("OUTBOARD_TRANSPORT", "tcp");
-    let mut running = program.start_through(&server);
-    running.wait_for_line("changed");
-    let used = resident(server.only_worker());
+    let used = used_behind("graph_steady", "changed");
     assert!(used < 300, "the worker has {used} MiB in memory");
-    running.kill();
 }
