@@ -38,6 +38,14 @@ const MODULE_KERNELS: Id =
 /// table; refused, it goes on without.
 const TABLE_1734: Id = [0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca];
 
+/// Asked for by CUPTI before anything else; from 13.3 on not even its version is told without one of them. All that they would do is refused, and so is
+/// what a profiler asks of CUPTI.
+const CUPTI: [(Id, usize); 3] = [
+    ([0x7c, 0xb6, 0x3f, 0x9b, 0x9c, 0xa4, 0x8e, 0x42, 0xa4, 0x84, 0xbe, 0xb6, 0x6e, 0x6a, 0xed, 0x7f], 67),
+    ([0xd7, 0xbd, 0x8a, 0xf8, 0xe7, 0xac, 0xca, 0x4a, 0xbd, 0xbc, 0xfb, 0x1f, 0x1b, 0x3f, 0xcf, 0x33], 10),
+    ([0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e, 0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7, 0x4b], 12),
+];
+
 /// Counts that the tools table reports, and the sizes of its buffers: at least what the newest runtime seen wants, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
 const SYNC_CALLBACKS: usize = 64;
@@ -104,6 +112,9 @@ fn tables<D: Driver>() -> &'static Tables {
             ),
             (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
             (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<D> as *const ())])),
+            (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
+            (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
+            (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
         ])
     })
 }
