@@ -1,6 +1,7 @@
 //! Events.
 
 use core::ffi::c_uint;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUevent, CUresult, CUstream};
@@ -25,6 +26,8 @@ pub(crate) struct Object {
     flags: u32,
     /// Last recorded in a stream that captured: it stands for nodes.
     captured: AtomicBool,
+    /// Recorded at any time, or given to what may record it.
+    recorded: AtomicBool,
 }
 
 impl Object {
@@ -32,9 +35,20 @@ impl Object {
         self.captured.load(Ordering::Relaxed)
     }
 
+    /// Whether there is anything that a stream could wait for.
+    pub(crate) fn may_be_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Relaxed)
+    }
+
     /// Refuses what an event that stands for nodes cannot answer.
     fn outside_capture(&self) -> Result<()> {
         if self.is_captured() { capture::refuse_event(self.handle) } else { Ok(()) }
+    }
+
+    /// As above, where asking leaves the capture as it is.
+    fn outside_capture_to_time(&self) -> Result<()> {
+        let marked = self.is_captured() && capture::is_marked(self.handle);
+        if marked { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
     }
 
     pub(crate) fn id(&self) -> ObjectId {
@@ -50,9 +64,16 @@ pub(crate) fn resolve(event: CUevent) -> Result<Live<Object>> {
     EVENTS.look_again(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))
 }
 
+/// The event of a handle, which something is about to record.
+pub(crate) fn to_record(event: CUevent) -> Result<Live<Object>> {
+    let object = resolve(event)?;
+    object.recorded.store(true, Ordering::Relaxed);
+    Ok(object)
+}
+
 /// The event of a handle, to be recorded by a launch. Such events take no times and are for this process alone.
 pub(crate) fn for_launch(event: CUevent) -> Result<()> {
-    let object = resolve(event)?;
+    let object = to_record(event)?;
     require(object.flags & (DISABLE_TIMING | INTERPROCESS) == DISABLE_TIMING)
 }
 
@@ -66,13 +87,18 @@ pub(crate) fn forget(id: ContextId) {
     EVENTS.remove_where(|object| object.ctx == id);
 }
 
+fn insert(here: &Here, flags: u32, recorded: bool) -> Result<Arc<Object>> {
+    let (captured, recorded) = (AtomicBool::new(false), AtomicBool::new(recorded));
+    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured, recorded };
+    EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
 pub(crate) unsafe fn cuEventCreate<D: Driver>(out: *mut CUevent, flags: c_uint) -> Result<()> {
     let here = context::current()?;
     require(!out.is_null() && flags & !FLAGS == 0)?;
     // An event for other processes cannot be timed; cuda.h makes the program say so.
     require(flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0)?;
-    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured: AtomicBool::new(false) };
-    let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let object = insert(&here, flags, false)?;
     if let Err(error) = D::get().event_create(here.id, object.id(), flags) {
         EVENTS.remove(object.handle);
         return here.note(Err(error));
@@ -91,8 +117,8 @@ pub(crate) fn shareable(event: CUevent) -> Result<(Here, ObjectId)> {
 /// Gives an event of another process, which the backend opens under its name, a handle.
 pub(crate) fn adopt(here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> Result<u64> {
     let flags = INTERPROCESS | DISABLE_TIMING;
-    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured: AtomicBool::new(false) };
-    let object = EVENTS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    // The other process may have recorded it.
+    let object = insert(here, flags, true)?;
     if let Err(error) = open(object.id()) {
         EVENTS.remove(object.handle);
         return here.note(Err(error));
@@ -123,7 +149,7 @@ pub(crate) unsafe fn cuEventRecord<D: Driver>(event: CUevent, stream: CUstream) 
 
 pub(crate) unsafe fn cuEventRecordWithFlags<D: Driver>(event: CUevent, stream: CUstream, flags: c_uint) -> Result<()> {
     require(flags & !1 == 0)?;
-    let event = resolve(event)?;
+    let event = to_record(event)?;
     let (here, stream) = stream::find::<D>(stream)?;
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -169,8 +195,8 @@ pub(crate) unsafe fn cuEventElapsedTime_v2<D: Driver>(out: *mut f32, start: CUev
     if (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    start.outside_capture()?;
-    end.outside_capture()?;
+    start.outside_capture_to_time()?;
+    end.outside_capture_to_time()?;
     let milliseconds = here.note(D::get().event_elapsed(here.id, start.id(), end.id()))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, milliseconds) }

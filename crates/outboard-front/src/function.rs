@@ -112,6 +112,8 @@ pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Resul
             return Err(error);
         }
     };
+    let local = info.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES.0);
+    here.context.needs_local(u64::try_from(local).unwrap_or(0));
     let function = Arc::new(Function {
         handle,
         context: here.context,

@@ -263,7 +263,7 @@ pub(crate) unsafe fn cuGreenCtxStreamCreate<D: Driver>(
 }
 
 fn record<D: Driver>(here: &Here, event: CUevent) -> Result<()> {
-    let event = event::resolve(event)?;
+    let event = event::to_record(event)?;
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }

@@ -41,6 +41,7 @@ pub(crate) unsafe fn cuMemFreeHost<D: Driver>(host: *mut c_void) -> Result<()> {
     if host.is_null() {
         return Ok(());
     }
+    crate::capture::refuse_unsafe()?;
     let allocated = |kind| matches!(kind, Kind::HostAllocated(_));
     let (bytes, allocation) = memory::remove(host as u64, allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the map held it, and does no more.
@@ -53,6 +54,7 @@ pub(crate) unsafe fn cuMemHostRegister_v2<D: Driver>(host: *mut c_void, bytes: u
     if flags & IO_MEMORY != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
+    crate::capture::refuse_unsafe()?;
     if memory::overlaps(host as u64, bytes as u64) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
@@ -69,6 +71,7 @@ pub(crate) unsafe fn cuMemHostRegister<D: Driver>(host: *mut c_void, bytes: usiz
 pub(crate) unsafe fn cuMemHostUnregister<D: Driver>(host: *mut c_void) -> Result<()> {
     crate::state::ready()?;
     require(!host.is_null())?;
+    crate::capture::refuse_unsafe()?;
     let registered = |kind| matches!(kind, Kind::HostRegistered(_));
     let (bytes, allocation) =
         memory::remove(host as u64, registered).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;

@@ -287,7 +287,7 @@ pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
 pub(crate) unsafe fn ask<D: Driver, T>(
     f: CUfunction,
     config: *const CUlaunchConfig,
-    question: impl FnOnce(&Here, &Launch<'_>) -> Result<T>,
+    question: impl FnOnce(&Function, &Here, &Launch<'_>) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: by the contract above.
     let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -304,7 +304,7 @@ pub(crate) unsafe fn ask<D: Driver, T>(
         cooperative: extras.cooperative,
         attributes: &extras.attributes,
     };
-    here.note(question(&here, &launch))
+    question(&function, &here, &launch)
 }
 
 /// Reads the attributes of a launch.

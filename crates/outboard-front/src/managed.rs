@@ -95,6 +95,7 @@ pub(crate) unsafe fn cuMemAllocManaged<D: Driver>(out: *mut CUdeviceptr, bytes: 
     if value(here.device()?, A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) == 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
+    crate::capture::refuse_unsafe()?;
     let address = here.note(D::get().managed_alloc(here.id, bytes as u64))?;
     memory::insert(&here, address, bytes as u64, Kind::Managed);
     // SAFETY: the program's out parameter.

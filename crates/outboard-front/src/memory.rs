@@ -324,6 +324,7 @@ pub(crate) unsafe fn cuMemFreeAsync<D: Driver>(address: CUdeviceptr, stream: CUs
     if let Some(outcome) = crate::capture::free(&here, stream, address) {
         return outcome;
     }
+    crate::capture::refuse_unsafe()?;
     let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
     if !crate::graph::memory::is_owned(address) {
         remove(address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

@@ -18,24 +18,36 @@ use crate::function::{self, Function};
 pub(crate) fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, flags: u32) -> Result<i32> {
     let here = function.live()?;
     require(block > 0 && flags & !1 == 0)?;
-    let ask = || here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags));
-    function.answers.get((block, shared as u64, flags), ask)
+    let ask = || here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags)).map(i64::from);
+    let question = Question::Blocks { block, shared: shared as u64, flags };
+    Ok(function.answers.get(&question, ask)? as i32)
 }
 
 /// What was asked about the occupancy of one function, with the answers.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(ArcSwap<Vec<(Question, i32)>>);
+pub(crate) struct Answers(ArcSwap<Vec<(Question, i64)>>);
 
-/// Threads of a block, bytes of dynamic shared memory, flags.
-type Question = (u32, u64, u32);
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Question {
+    /// Blocks of so many threads, with so many bytes of dynamic shared memory, that fit on a multiprocessor.
+    Blocks { block: u32, shared: u64, flags: u32 },
+    /// Bytes of dynamic shared memory that so many blocks of so many threads can have.
+    DynamicShared { blocks: i32, block: i32 },
+    /// Clusters of a launch that fit on the device, or how large one may be.
+    Clusters { shape: Box<Shape>, largest: bool },
+}
+
+/// What a launch looks like: grid, block, dynamic shared memory, whether it is cooperative, attributes.
+type Shape = ([u32; 3], [u32; 3], u32, bool, Vec<(u32, [u8; 64])>);
 
 impl Answers {
     /// Answers that are kept; a search for the best block size asks a few dozen times.
     const MOST: usize = 64;
 
-    fn get(&self, question: Question, ask: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    fn get(&self, question: &Question, ask: impl FnOnce() -> Result<i64>) -> Result<i64> {
         let known = self.0.load();
-        if let Some((_, answer)) = known.iter().find(|(asked, _)| *asked == question) {
+        if let Some((_, answer)) = known.iter().find(|(asked, _)| asked == question) {
             return Ok(*answer);
         }
         drop(known);
@@ -43,7 +55,7 @@ impl Answers {
         let known = self.0.load_full();
         let answer = ask()?;
         let kept = if known.len() >= Self::MOST { &[] } else { known.as_slice() };
-        let all = kept.iter().copied().chain([(question, answer)]).collect();
+        let all = kept.iter().cloned().chain([(question.clone(), answer)]).collect();
         self.0.compare_and_swap(&known, Arc::new(all));
         Ok(answer)
     }
@@ -160,10 +172,17 @@ unsafe fn clusters<D: Driver>(
     require(!out.is_null())?;
     // SAFETY: by the contract above.
     unsafe {
-        let count = crate::launch::ask::<D, _>(f, config, |here, launch| {
-            D::get().occupancy_clusters(here.id, launch, largest)
+        let count = crate::launch::ask::<D, _>(f, config, |function, here, launch| {
+            let ask = || here.note(D::get().occupancy_clusters(here.id, launch, largest)).map(i64::from);
+            if here.green().is_some() {
+                // Which part of the device it has counts, too.
+                return ask();
+            }
+            let attributes = launch.attributes.to_vec();
+            let shape = Box::new((launch.grid, launch.block, launch.shared, launch.cooperative, attributes));
+            function.answers.get(&Question::Clusters { shape, largest }, ask)
         })?;
-        put(out, count)
+        put(out, count as c_int)
     }
 }
 
@@ -177,7 +196,11 @@ pub(crate) unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<D: Driver>(
     require(!out.is_null() && wanted > 0 && block > 0)?;
     let here = function.live()?;
     // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.
-    let bytes = here.note(D::get().occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
+    let ask = || {
+        let bytes = here.note(D::get().occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
+        i64::try_from(bytes).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
+    };
+    let bytes = function.answers.get(&Question::DynamicShared { blocks: wanted, block }, ask)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, bytes as usize) }
 }
@@ -189,14 +212,22 @@ mod tests {
     #[test]
     fn answers_are_kept_until_attributes_change() {
         let answers = Answers::default();
-        assert_eq!(answers.get((128, 0, 0), || Ok(16)), Ok(16));
-        assert_eq!(answers.get((128, 0, 0), || Ok(1)), Ok(16));
-        assert_eq!(answers.get((128, 1, 0), || Err(CUresult::CUDA_ERROR_INVALID_VALUE)).ok(), None);
-        assert_eq!(answers.get((128, 1, 0), || Ok(8)), Ok(8), "errors are not kept");
+        let blocks = |block, shared| Question::Blocks { block, shared, flags: 0 };
+        assert_eq!(answers.get(&blocks(128, 0), || Ok(16)), Ok(16));
+        assert_eq!(answers.get(&blocks(128, 0), || Ok(1)), Ok(16));
+        assert_eq!(answers.get(&blocks(128, 1), || Err(CUresult::CUDA_ERROR_INVALID_VALUE)).ok(), None);
+        assert_eq!(answers.get(&blocks(128, 1), || Ok(8)), Ok(8), "errors are not kept");
+        let clusters = |grid, largest| {
+            let shape = Box::new(([grid, 1, 1], [128, 1, 1], 0, false, vec![(4, [1; 64])]));
+            Question::Clusters { shape, largest }
+        };
+        assert_eq!(answers.get(&clusters(8, false), || Ok(66)), Ok(66));
+        assert_eq!(answers.get(&clusters(8, true), || Ok(16)), Ok(16));
+        assert_eq!(answers.get(&clusters(8, false), || Ok(0)), Ok(66));
         for block in 0..1000 {
-            assert_eq!(answers.get((block, 7, 0), || Ok(block as i32)), Ok(block as i32));
+            assert_eq!(answers.get(&blocks(block, 7), || Ok(block.into())), Ok(block.into()));
         }
         answers.forget();
-        assert_eq!(answers.get((128, 0, 0), || Ok(2)), Ok(2));
+        assert_eq!(answers.get(&blocks(128, 0), || Ok(2)), Ok(2));
     }
 }

@@ -208,6 +208,7 @@ pub(crate) unsafe fn cuMemPoolCreate<D: Driver>(out: *mut CUmemoryPool, props: *
         max_bytes: props.maxSize as u64,
         usage: props.usage.into(),
     };
+    crate::capture::refuse_unsafe()?;
     let pool = adopt(device, Origin::Created, kind.handle_types, |id| D::get().pool_create(id, kind))?;
     // SAFETY: the program's out parameter.
     unsafe { put_pool(out, &pool) }
@@ -225,7 +226,9 @@ pub(crate) unsafe fn cuMemPoolDestroy<D: Driver>(pool: CUmemoryPool) -> Result<(
 }
 
 pub(crate) unsafe fn cuMemPoolTrimTo<D: Driver>(pool: CUmemoryPool, keep: usize) -> Result<()> {
-    D::get().pool_trim(resolve(pool)?.id(), keep as u64)
+    let pool = resolve(pool)?;
+    crate::capture::refuse_unsafe()?;
+    D::get().pool_trim(pool.id(), keep as u64)
 }
 
 /// Whether an attribute's value is an `int`; the others are 64 bits.
@@ -251,6 +254,7 @@ pub(crate) unsafe fn cuMemPoolGetAttribute<D: Driver>(
     let pool = resolve(pool)?;
     let flag = is_flag(attribute)?;
     require(!out.is_null())?;
+    crate::capture::refuse_unsafe()?;
     let value = D::get().pool_attribute(pool.id(), attribute.0)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe {
@@ -284,6 +288,7 @@ pub(crate) unsafe fn cuMemPoolSetAttribute<D: Driver>(
         A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => require(value == 0)?,
         _ => {}
     }
+    crate::capture::refuse_unsafe()?;
     D::get().pool_set_attribute(pool.id(), attribute.0, value)
 }
 
@@ -321,6 +326,7 @@ pub(crate) fn alloc_from_current<D: Driver>(here: &Here, bytes: u64, stream: cra
     if let Some(outcome) = crate::capture::allocate::<D>(here, stream, bytes) {
         return outcome;
     }
+    crate::capture::refuse_unsafe()?;
     let current = of_device(here.context.device).current;
     let (address, pool) = match current {
         Some(pool) => (D::get().pool_alloc(here.id, pool.id(), bytes, stream), pool.handle),
@@ -349,6 +355,7 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync<D: Driver>(
         (0, _) => 0,
         (_, Some(outcome)) => outcome?,
         (_, None) => {
+            crate::capture::refuse_unsafe()?;
             let address = here.note(D::get().pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
             memory::insert_on(&here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
             address

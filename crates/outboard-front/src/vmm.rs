@@ -75,6 +75,9 @@ struct Space {
 static MEMORY: Table<Physical> = Table::new(Kind::Memory);
 static SPACE: Mutex<Space> = Mutex::new(Space { reservations: Ranges::new(), mappings: Ranges::new() });
 
+/// What granularities were asked for, minimal or recommended, and the answers in bytes: they do not change.
+static GRANULARITIES: Mutex<Vec<((MemoryKind, bool), u64)>> = Mutex::new(Vec::new());
+
 /// What this many bytes must be multiples of; every device of today has the same.
 const GRANULE: u64 = 2 << 20;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: descriptors are what processes of one machine pass on. Fabric handles would name memory
@@ -160,7 +163,19 @@ pub(crate) unsafe fn cuMemGetAllocationGranularity<D: Driver>(
         Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED => true,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    let granularity = D::get().vmm_granularity(kind, recommended)?;
+    let known = GRANULARITIES.lock().iter().find(|(asked, _)| *asked == (kind, recommended)).map(|(_, bytes)| *bytes);
+    let granularity = match known {
+        Some(granularity) => granularity,
+        None => {
+            let granularity = D::get().vmm_granularity(kind, recommended)?;
+            // Programs use few kinds of memory; two threads may note the same one.
+            let mut known = GRANULARITIES.lock();
+            if known.len() < 64 {
+                known.push(((kind, recommended), granularity));
+            }
+            granularity
+        }
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, granularity as usize) }
 }

@@ -93,6 +93,7 @@ fn part(here: &Here, of: u64, index: u32, make: impl FnOnce(ObjectId) -> Result<
 fn create<D: Driver>(out: *mut CUarray, descriptor: &ArrayDescriptor) -> Result<()> {
     let here = context::current()?;
     require(!out.is_null() && descriptor.width > 0)?;
+    crate::capture::refuse_unsafe()?;
     let handle = insert(&here, None, |id| D::get().array_create(here.id, id, descriptor))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUarray) }
@@ -178,6 +179,7 @@ pub(crate) unsafe fn cuMipmappedArrayCreate<D: Driver>(
     // SAFETY: null or the program's structure.
     let d = unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!out.is_null() && d.Width > 0)?;
+    crate::capture::refuse_unsafe()?;
     let handle = MIPMAPS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = here.note(D::get().mipmap_create(here.id, ObjectId(handle), &of_three(d), levels)) {
         MIPMAPS.release(handle);

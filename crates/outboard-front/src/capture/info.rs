@@ -37,7 +37,7 @@ unsafe fn info<D: Driver>(stream: CUstream, out: &Out) -> Result<()> {
     let name = match found {
         // It never captures, but who asks would use it next.
         Stream::Legacy => {
-            world.captures.refuse_legacy(here.id)?;
+            world.captures.mind_legacy(here.id)?;
             0
         }
         Stream::Created(ObjectId(name)) => name,

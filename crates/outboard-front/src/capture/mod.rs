@@ -18,9 +18,7 @@ use crate::graph::model::{Role, world};
 use crate::stream;
 
 pub(crate) use info::*;
-pub(crate) use node::{
-    allocate, copy, fill, free, graph, host, kernel, memory_operation, memory_operations, record, wait,
-};
+pub(crate) use node::{allocate, copy, fill, free, host, kernel, memory_operation, memory_operations, record, wait};
 use state::{Capture, Member, Mode};
 pub(crate) use state::{Captures, active};
 
@@ -87,6 +85,7 @@ fn begin<D: Driver>(stream: CUstream, mode: CUstreamCaptureMode, graph: Option<(
     let mode = Mode::new(mode.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (here, found) = stream::find::<D>(stream)?;
     let Stream::Created(ObjectId(name)) = found else {
+        refuse(&here, found)?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     };
     let blocking = stream::is_blocking(name);
@@ -131,10 +130,11 @@ pub(crate) unsafe fn cuStreamBeginCaptureToGraph<D: Driver>(
 }
 
 pub(crate) unsafe fn cuStreamEndCapture<D: Driver>(stream: CUstream, out: *mut CUgraph) -> Result<()> {
-    let (_, found) = stream::find::<D>(stream)?;
+    let (here, found) = stream::find::<D>(stream)?;
     // SAFETY: null, for a program that knows the graph already, or its out parameter.
     unsafe { put_if(out, core::ptr::null_mut()) };
     let Stream::Created(ObjectId(name)) = found else {
+        refuse(&here, found)?;
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     };
     let graph = {
@@ -181,6 +181,11 @@ pub(crate) unsafe fn cuThreadExchangeStreamCaptureMode<D: Driver>(mode: *mut CUs
 /// For a question about an event that was last recorded in a capture.
 pub(crate) fn refuse_event(event: u64) -> Result<()> {
     world().captures.refuse_event(event)
+}
+
+/// Whether an event was last recorded in a capture.
+pub(crate) fn is_marked(event: u64) -> bool {
+    world().captures.marks.contains_key(&event)
 }
 
 /// An event is destroyed.

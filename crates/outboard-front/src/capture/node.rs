@@ -15,7 +15,8 @@ use super::state::{Mark, Member, active, join};
 use crate::Driver;
 use crate::backend::{BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
 use crate::context::Here;
-use crate::graph::model::{Given, Node, Plain, Role, World, world};
+use crate::event::Object;
+use crate::graph::model::{Given, Plain, World, world};
 use crate::graph::{ATTRIBUTES, params};
 use crate::handles::{self, Kind};
 
@@ -206,7 +207,8 @@ pub(crate) fn record(here: &Here, stream: Stream, event: u64, flags: u32, is_mar
 }
 
 /// A wait for an event: it joins a stream to a capture.
-pub(crate) fn wait(here: &Here, stream: Stream, event: u64, flags: u32, is_marked: bool) -> Option<Result<()>> {
+pub(crate) fn wait(here: &Here, stream: Stream, object: &Object, flags: u32) -> Option<Result<()>> {
+    let (event, is_marked) = (object.id().0, object.is_captured());
     if !active() && !is_marked {
         return None;
     }
@@ -221,6 +223,9 @@ pub(crate) fn wait(here: &Here, stream: Stream, event: u64, flags: u32, is_marke
         let (name, graph) = found?;
         if flags & EXTERNAL != 0 {
             return Some(append(&mut world, name, graph, NodeParams::EventWait { event }, Given::Nothing));
+        }
+        if !object.may_be_recorded() {
+            return Some(Ok(()));
         }
         // It would wait for work outside the capture.
         let capture = world.captures.of(name).map(|(id, _)| id);
@@ -285,25 +290,4 @@ pub(crate) fn free(here: &Here, stream: Stream, address: u64) -> Option<Result<(
         crate::graph::memory::check_free(address)?;
         Ok((NodeParams::Free { address }, Given::Nothing))
     })
-}
-
-/// A launch of an executable: `graph` is a copy of what it was made of, 0 if there can be none.
-pub(crate) fn graph(here: &Here, stream: Stream, graph: u64) -> Option<Result<()>> {
-    if !active() {
-        return None;
-    }
-    let mut world = world();
-    let (name, into) = match capturing(&mut world, here, stream)? {
-        Ok(found) => found,
-        Err(error) => return Some(Err(error)),
-    };
-    if graph == 0 {
-        return Some(world.captures.refuse(name));
-    }
-    let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
-    let node = world.handle();
-    Some(world.clone_graph(graph, Role::Child(node)).map(|inner| {
-        world.insert(node, Node::new(into, NodeParams::Child { graph: inner, moved: false }, Given::Nothing), &behind);
-        moved(&mut world, name, node);
-    }))
 }

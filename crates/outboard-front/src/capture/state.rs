@@ -124,10 +124,21 @@ impl Captures {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
+    /// The captures of streams that the legacy default stream of a context would have to wait for.
+    fn before_legacy(&self, ctx: ContextId) -> Vec<u64> {
+        let of_context = |member: &&Member| member.ctx == ctx && member.blocking;
+        self.members.values().filter(of_context).map(|member| member.capture).collect()
+    }
+
+    /// Refuses a question about captures of the legacy default stream, which leaves the captures that are in its way as they are.
+    pub(crate) fn mind_legacy(&self, ctx: ContextId) -> Result<()> {
+        let free = self.before_legacy(ctx).is_empty();
+        if free { Ok(()) } else { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) }
+    }
+
     /// Refuses work in the legacy default stream of a context while a stream captures that it would have to wait for.
     pub(crate) fn refuse_legacy(&mut self, ctx: ContextId) -> Result<()> {
-        let of_context = |member: &&Member| member.ctx == ctx && member.blocking;
-        let ids: Vec<u64> = self.members.values().filter(of_context).map(|member| member.capture).collect();
+        let ids = self.before_legacy(ctx);
         if ids.is_empty() {
             return Ok(());
         }

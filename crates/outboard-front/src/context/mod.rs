@@ -1,6 +1,7 @@
 //! Contexts: the stack of current ones, primary contexts, limits and flags.
 
 mod create;
+mod limits;
 mod primary;
 mod settings;
 mod stack;
@@ -38,6 +39,7 @@ pub(crate) struct Context {
     pub(crate) fault: Fault,
     flags: AtomicU32,
     cache_config: AtomicU32,
+    limits: limits::Limits,
     destroyed: AtomicBool,
     /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
     users: Mutex<u32>,
@@ -88,6 +90,7 @@ fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users:
         fault: Fault::default(),
         flags: AtomicU32::new(flags),
         cache_config: AtomicU32::new(0),
+        limits: limits::Limits::default(),
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
     };
@@ -117,6 +120,11 @@ impl Context {
             0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
             id => Ok(Here { context: self, id: ContextId(id), green: None }),
         }
+    }
+
+    /// There is a kernel whose threads need so many bytes of local memory each.
+    pub(crate) fn needs_local(&self, bytes: u64) {
+        self.limits.needs_local(bytes);
     }
 
     /// Adds a user of a primary context, which the first one starts.
@@ -150,6 +158,7 @@ impl Context {
         let device = ready()?.devices[self.device].ordinal;
         B::get().context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
         self.fault.clear();
+        self.limits.forget();
         self.id.store(id, Ordering::Release);
         Ok(())
     }

@@ -105,14 +105,18 @@ pub(crate) unsafe fn cuCtxResetPersistingL2Cache<D: Driver>() -> Result<()> {
 pub(crate) unsafe fn cuCtxGetLimit<D: Driver>(value: *mut usize, limit: CUlimit) -> Result<()> {
     let here = current()?;
     require(!value.is_null())?;
-    let found = here.note(D::get().context_limit(here.id, limit.0))?;
+    let ask = || here.note(D::get().context_limit(here.id, limit.0));
+    let found = here.context.limits.get(limit.0, ask)?;
     // SAFETY: the program's out parameter.
     unsafe { put(value, found as usize) }
 }
 
 pub(crate) unsafe fn cuCtxSetLimit<D: Driver>(limit: CUlimit, value: usize) -> Result<()> {
     let here = current()?;
-    here.note(D::get().context_set_limit(here.id, limit.0, value as u64))
+    crate::capture::refuse_unsafe()?;
+    let outcome = here.note(D::get().context_set_limit(here.id, limit.0, value as u64));
+    here.context.limits.forget();
+    outcome
 }
 
 pub(crate) unsafe fn cuCtxSynchronize<D: Driver>() -> Result<()> {

@@ -256,7 +256,7 @@ pub(crate) unsafe fn cuGraphAddEventRecordNode<D: Driver>(
     count: usize,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
+    let event = crate::event::to_record(event)?.id().0;
     // SAFETY: as this function's.
     unsafe { add(out, graph, dependencies, NO_DATA, count, NodeParams::EventRecord { event }, Given::Nothing) }
 }

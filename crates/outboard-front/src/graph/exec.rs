@@ -34,8 +34,6 @@ pub(super) struct Exec {
     objects: Vec<(u64, u32)>,
     /// What launches allocate.
     memory: Allocates,
-    /// What a stream that captures makes of a launch.
-    pub(super) copy: u64,
 }
 
 static EXECS: LazyLock<RwLock<HashMap<u64, Arc<Exec>>>> = LazyLock::new(RwLock::default);
@@ -69,6 +67,7 @@ fn make<D: Driver>(graph: u64, flags: u64, upload: Option<(Here, Stream)>) -> st
     let of = Failure::new;
     let known = flags & !FLAGS == 0;
     require(known).map_err(of)?;
+    crate::capture::refuse_unsafe().map_err(of)?;
     let here = match &upload {
         Some((here, _)) => here.clone(),
         None => context::current().map_err(of)?,
@@ -82,16 +81,15 @@ fn make<D: Driver>(graph: u64, flags: u64, upload: Option<(Here, Stream)>) -> st
     if made.status != CUresult::CUDA_SUCCESS {
         return Err(Failure { error: made.status, result: made.result, node: made.node });
     }
-    let (objects, memory, copy) = {
+    let (objects, memory) = {
         let mut world = world();
         let memory = world.allocates(graph);
         world.memory.hold(&memory);
         let objects = world.graph(graph).map_err(of)?.objects.clone();
         super::object::retain_all(&objects);
-        // Graphs that cannot be copied cannot be captured either.
-        (objects, memory, world.clone_graph(graph, super::model::Role::Own).unwrap_or(0))
+        (objects, memory)
     };
-    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory, copy };
+    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory };
     // Kernels launch it by the device's handle, so that is the program's too.
     let handle = if made.handle == 0 { id } else { made.handle };
     EXECS.write().insert(handle, Arc::new(exec));
@@ -195,10 +193,8 @@ pub(crate) unsafe fn cuGraphUpload<D: Driver>(exec: CUgraphExec, stream: CUstrea
 
 pub(crate) unsafe fn cuGraphLaunch<D: Driver>(exec: CUgraphExec, stream: CUstream) -> Result<()> {
     let exec = resolve(exec)?;
-    let (here, stream) = stream::find::<D>(stream)?;
-    if let Some(outcome) = crate::capture::graph(&here, stream, exec.copy) {
-        return outcome;
-    }
+    // Not even a relaxed capture takes a launch of an executable.
+    let (here, stream) = stream::resolve::<D>(stream)?;
     here.note(D::get().graph_launch(here.id, ObjectId(exec.id), stream))
 }
 
@@ -207,10 +203,6 @@ pub(crate) unsafe fn cuGraphExecDestroy<D: Driver>(exec: CUgraphExec) -> Result<
     let gone = EXECS.write().remove(&(exec as u64)).ok_or(INVALID)?;
     let ctx = context::any();
     world().memory.let_go(&gone.memory);
-    if gone.copy != 0 {
-        world().drop_graph(gone.copy);
-        super::forget_gone::<D>();
-    }
     if let Some(ctx) = ctx {
         let _ = D::get().graph_exec_destroy(ctx, ObjectId(gone.id));
     }

@@ -106,7 +106,7 @@ pub(crate) unsafe fn cuGraphExecEventRecordNodeSetEvent<D: Driver>(
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
+    let event = crate::event::to_record(event)?.id().0;
     set::<D>(exec, node, NodeParams::EventRecord { event })
 }
 

@@ -81,7 +81,7 @@ unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> R
                 Ok((NodeParams::Host(HostNode { function, data: host.userData as u64 }), Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-                let event = crate::event::resolve(what.eventRecord.event)?.id().0;
+                let event = crate::event::to_record(what.eventRecord.event)?.id().0;
                 Ok((NodeParams::EventRecord { event }, Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {

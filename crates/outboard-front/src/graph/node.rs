@@ -284,7 +284,7 @@ pub(crate) unsafe fn cuGraphEventRecordNodeGetEvent<D: Driver>(node: CUgraphNode
 }
 
 pub(crate) unsafe fn cuGraphEventRecordNodeSetEvent<D: Driver>(node: CUgraphNode, event: CUevent) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
+    let event = crate::event::to_record(event)?.id().0;
     world().set(node as u64, NodeParams::EventRecord { event }, Given::Nothing)
 }
 

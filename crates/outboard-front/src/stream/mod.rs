@@ -183,7 +183,7 @@ pub(crate) unsafe fn cuStreamWaitEvent<D: Driver>(stream: CUstream, event: CUeve
     let (here, stream) = find::<D>(stream)?;
     require(flags & !1 == 0)?;
     let event = crate::event::resolve(event)?;
-    if let Some(outcome) = crate::capture::wait(&here, stream, event.id().0, flags, event.is_captured()) {
+    if let Some(outcome) = crate::capture::wait(&here, stream, &event, flags) {
         return outcome;
     }
     // An external wait is for captures.
