@@ -16,6 +16,7 @@ mod reuse;
 mod session;
 mod slabs;
 pub mod target;
+mod times;
 mod tokens;
 
 pub use query::{Query, QueryError};

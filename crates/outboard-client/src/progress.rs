@@ -233,6 +233,14 @@ impl Progress {
         }
     }
 
+    /// The command that has recorded an event last, as far as that is certain.
+    pub(crate) fn record_of(&self, event: u64) -> Option<u64> {
+        let known = self.shard(event).get(&event).copied().filter(|known| !known.shared)?;
+        let unnamed = self.recorded_unnamed.load(Ordering::Acquire);
+        let certain = self.recording_unnamed.load(Ordering::Acquire) == 0 && unnamed < known.recorded;
+        certain.then_some(known.recorded)
+    }
+
     /// Whether an event is known to have happened.
     pub(crate) fn has_happened(&self, event: u64) -> bool {
         let Some(known) = self.shard(event).get(&event).copied() else { return false };

@@ -10,7 +10,7 @@ use outboard_wire::messages as msg;
 use outboard_wire::platform::{KernelInfo, Platform};
 
 use super::shared::MOVER;
-use super::{INTERPROCESS, NON_BLOCKING, REMOTE, Remote, wire};
+use super::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING, REMOTE, Remote, wire};
 use crate::pager::Done;
 use crate::progress::Progress;
 use crate::session::Session;
@@ -233,6 +233,9 @@ impl Backend for Remote {
         if flags & INTERPROCESS != 0 {
             self.session()?.progress().share_event(id.0);
         }
+        if flags & DISABLE_TIMING == 0 {
+            self.session()?.times().made(id.0);
+        }
         self.post(ctx, &msg::EventCreate { event: id.0, flags })
     }
 
@@ -240,7 +243,9 @@ impl Backend for Remote {
         if self.pager.is_active() {
             self.pager.forget(id.0);
         }
-        self.session()?.progress().forget_event(id.0);
+        let session = self.session()?;
+        session.progress().forget_event(id.0);
+        session.times().forget(id.0);
         self.post(ctx, &msg::EventDestroy { event: id.0 })
     }
 
@@ -270,7 +275,7 @@ impl Backend for Remote {
     }
 
     fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
-        self.call_idle(ctx, &msg::EventElapsed { start: start.0, end: end.0 }, |reply| reply.milliseconds)
+        self.time_between(ctx, start, end)
     }
 
     fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {

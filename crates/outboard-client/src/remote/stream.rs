@@ -1,10 +1,12 @@
-//! Attributes of a server's streams, and operations on its memory in their order.
+//! Attributes of a server's streams, operations on its memory in their order, and times between events.
 
+use outboard_abi::CUresult;
 use outboard_abi::CUstreamBatchMemOpType as Kind;
-use outboard_front::backend::{ContextId, MemoryOperation, Result, Stream, Streams};
+use outboard_front::backend::{ContextId, MemoryOperation, ObjectId, Result, Stream, Streams};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::{Remote, succeed, wire};
+use crate::session::LOST;
 
 impl Streams for Remote {
     fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
@@ -22,6 +24,24 @@ impl Streams for Remote {
     fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
         let operations = operations.iter().map(numbers).collect();
         self.work(ctx, stream, || self.post_to(ctx, stream, &msg::StreamBatch { stream: wire(stream), operations }))
+    }
+}
+
+impl Remote {
+    /// Milliseconds between two events.
+    pub(super) fn time_between(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+        let session = self.session()?;
+        let question = match session.times().look((start.0, end.0), session.progress()) {
+            Ok(milliseconds) if session.link().is_alive() => return Ok(milliseconds),
+            Ok(_) => return Err(LOST),
+            Err(question) => question,
+        };
+        let message = msg::EventsElapsed { pairs: question.pairs.clone() };
+        let times = self.call_idle(ctx, &message, |reply| reply.times)?;
+        let (status, milliseconds) = times.first().copied().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        succeed(status)?;
+        session.times().answered(&question, &times);
+        Ok(milliseconds)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::link::{Expectation, Link, LinkError, Reply};
 use crate::progress::Progress;
 use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
+use crate::times::Times;
 
 use notices::Pending;
 pub(crate) use open::{explain, open_link};
@@ -44,6 +45,7 @@ pub(crate) struct Session {
     graphs_expected: OnceLock<Expectation>,
     upload: Mutex<()>,
     progress: Progress,
+    times: Times,
     reuse: Reuse,
     images: ImageCounters,
     kernels: Arc<KnownKernels>,
@@ -127,6 +129,11 @@ impl Session {
         }
         output::print_rest();
         self.pending.take()
+    }
+
+    /// Times between events.
+    pub(crate) fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.

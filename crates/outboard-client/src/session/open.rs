@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
 use crate::target::{Target, VARIABLE};
+use crate::times::Times;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +95,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
         graphs_expected: OnceLock::new(),
         upload,
         progress,
+        times: Times::default(),
         reuse,
         images,
         kernels,

@@ -89,6 +89,8 @@ pub(crate) trait EventCommands {
     fn event_record(&mut self, message: EventRecord) -> Outcome;
     /// Does `event_synchronize` and answers, at once or later.
     fn event_synchronize(&mut self, message: EventSynchronize, answer: Answer<EventSynchronize>);
+    /// Does `events_elapsed` and answers, at once or later.
+    fn events_elapsed(&mut self, message: EventsElapsed, answer: Answer<EventsElapsed>);
 }
 
 /// What a worker does for the messages of api/wire/graph.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1264,6 +1266,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.module_function_known(message)
+        }
+        150 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.events_elapsed(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

@@ -6938,6 +6938,54 @@ impl Message for ModuleFunctionKnown<'_> {
     const OP: u16 = 149;
 }
 
+/// The message `events_elapsed`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventsElapsed {
+    /// `pairs`, see `api/wire/`.
+    pub pairs: Vec<(u64, u64)>,
+}
+
+impl Encode for EventsElapsed {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.pairs);
+    }
+}
+
+impl<'a> Decode<'a> for EventsElapsed {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(EventsElapsed { pairs: reader.get()? })
+    }
+}
+
+impl Message for EventsElapsed {
+    const OP: u16 = 150;
+}
+
+/// The answer to [`EventsElapsed`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventsElapsedReply {
+    /// `times`, see `api/wire/`.
+    pub times: Vec<(u32, f32)>,
+}
+
+impl Encode for EventsElapsedReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.times);
+    }
+}
+
+impl<'a> Decode<'a> for EventsElapsedReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(EventsElapsedReply { times: reader.get()? })
+    }
+}
+
+impl Call for EventsElapsed {
+    type Reply<'a> = EventsElapsedReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7090,6 +7138,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         147 => "module_load_named",
         148 => "copy_staged",
         149 => "module_function_known",
+        150 => "events_elapsed",
         _ => return None,
     })
 }
@@ -7248,6 +7297,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         147 => writer.put(&reader.get::<ModuleLoadNamed>()?),
         148 => writer.put(&reader.get::<CopyStaged>()?),
         149 => writer.put(&reader.get::<ModuleFunctionKnown<'_>>()?),
+        150 => writer.put(&reader.get::<EventsElapsed>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -1,5 +1,6 @@
 //! Events.
 
+use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
@@ -53,10 +54,24 @@ impl EventCommands for Worker {
     }
 
     fn event_elapsed(&mut self, m: EventElapsed, answer: Answer<EventElapsed>) {
+        let outcome = self.enter().and_then(|_| self.time_between((m.start, m.end)));
+        answer.result(outcome.map(|milliseconds| EventElapsedReply { milliseconds }));
+    }
+
+    fn events_elapsed(&mut self, m: EventsElapsed, answer: Answer<EventsElapsed>) {
+        let outcome = self.enter().map(|_| {
+            let told = |pair| self.time_between(pair).map_or_else(|error| (error.0, 0.0), |time| (0, time));
+            m.pairs.into_iter().map(told).collect()
+        });
+        answer.result(outcome.map(|times| EventsElapsedReply { times }));
+    }
+}
+
+impl Worker {
+    /// Milliseconds between two events, start and end.
+    fn time_between(&self, (start, end): (u64, u64)) -> Result<f32, CUresult> {
+        let (start, end) = (self.objects.event(start)?, self.objects.event(end)?);
         let mut milliseconds = 0.0;
-        let events = self.enter().and_then(|_| Ok((self.objects.event(m.start)?, self.objects.event(m.end)?)));
-        let outcome =
-            events.and_then(|(start, end)| call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end)));
-        answer.result(outcome.map(|()| EventElapsedReply { milliseconds }));
+        call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end)).map(|()| milliseconds)
     }
 }
