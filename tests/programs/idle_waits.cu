@@ -44,6 +44,9 @@ static void expect_waits(const char* what, unsigned value, Wait wait) {
 }
 
 static void nothing_to_wait_for(unsigned rounds, CUstream stream, cudaEvent_t event) {
+    cudaEvent_t first, second;
+    CHECK(cudaEventCreate(&first));
+    CHECK(cudaEventCreate(&second));
     set<<<1, 1, 0, stream>>>(word->get(), 1);
     CHECK(cudaEventRecord(event, stream));
     CHECK(cudaDeviceSynchronize());
@@ -54,12 +57,23 @@ static void nothing_to_wait_for(unsigned rounds, CUstream stream, cudaEvent_t ev
         CHECK(cudaStreamQuery(stream));
         CHECK(cudaEventSynchronize(event));
         CHECK(cudaEventQuery(event));
+        // An event happens at once where nothing is left to do.
+        CHECK(cudaEventRecord(i % 2 ? first : second, stream));
+        CHECK(cudaEventSynchronize(i % 2 ? first : second));
         // Stream-ordered memory of a size comes again, and a copy to the host has waited for all before it.
         void* memory;
         CHECK(cudaMallocAsync(&memory, 4096, stream));
         CHECK(cudaFreeAsync(memory, stream));
     }
     CHECK(cudaStreamSynchronize(stream));
+    float time = -1;
+    CHECK(cudaEventRecord(first, stream));
+    CHECK(cudaEventRecord(second, stream));
+    CHECK(cudaEventSynchronize(second));
+    CHECK(cudaEventElapsedTime(&time, first, second));
+    EXPECT(time >= 0 && time < 1000);
+    CHECK(cudaEventDestroy(first));
+    CHECK(cudaEventDestroy(second));
     printf("nothing to wait for\n");
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Progress {
     /// How many such commands are being queued.
     recording_unnamed: AtomicU64,
     waits: Mutex<Waits>,
+    /// The last command before which anything is known to be done: what `waits` says of no stream is more.
+    latest_done: AtomicU64,
     events: [Mutex<FxHashMap<u64, Event>>; SHARDS],
 }
 
@@ -72,6 +74,7 @@ impl Default for Progress {
             recorded_unnamed: AtomicU64::new(0),
             recording_unnamed: AtomicU64::new(0),
             waits: Mutex::default(),
+            latest_done: AtomicU64::new(0),
             events: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -154,6 +157,7 @@ impl Progress {
         let mut waits = lock(&self.waits);
         let done = waits.contexts.entry(ctx.0).or_default();
         *done = seq.max(*done);
+        raise(&self.latest_done, seq);
     }
 
     /// All that was queued in a stream before command `seq` is done.
@@ -161,6 +165,7 @@ impl Progress {
         let mut waits = lock(&self.waits);
         let done = waits.streams.entry((ctx.0, stream)).or_default();
         *done = seq.max(*done);
+        raise(&self.latest_done, seq);
     }
 
     /// Whether nothing is left to do in a context.
@@ -191,19 +196,32 @@ impl Progress {
         lock(&self.events[spread(event) % SHARDS])
     }
 
-    /// Queues the record of an event; `post` returns the command's number.
+    /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is found out by two looks.
+    #[inline]
+    fn is_seldom_idle(&self, ctx: ContextId, stream: u64) -> bool {
+        let done = self.latest_done.load(Ordering::Acquire);
+        let before = |slot: usize| self.posted[slot].0.load(Ordering::Acquire) < done;
+        before(slot(stream)) && before(ANYWHERE) && self.is_stream_idle(ctx, stream)
+    }
+
+    /// Queues the record of an event; `post` returns the command's number. It is told whether the stream is idle: then the event happens at once, and its
+    /// record is no work that anybody had to wait for.
     pub(crate) fn record<E>(
         &self,
         event: u64,
         ctx: ContextId,
         stream: u64,
-        post: impl FnOnce() -> Result<u64, E>,
+        post: impl FnOnce(bool) -> Result<u64, E>,
     ) -> Result<(), E> {
+        let idle = self.is_seldom_idle(ctx, stream);
         // Held while the command is queued, so that who has waited behind it finds it noted.
         let mut events = self.shard(event);
-        let seq = post()?;
+        let seq = post(idle)?;
         let known = events.entry(event).or_insert(Event { shared: false, ctx: ctx.0, stream, recorded: 0, done: 0 });
         (known.ctx, known.stream, known.recorded) = (ctx.0, stream, seq);
+        if idle {
+            known.done = seq + 1;
+        }
         Ok(())
     }
 

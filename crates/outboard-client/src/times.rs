@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn record(progress: &Progress, event: u64, seq: u64) {
-        progress.record(event, ContextId(1), 0, || Ok::<u64, ()>(seq)).unwrap();
+        progress.record(event, ContextId(1), 0, |_| Ok::<u64, ()>(seq)).unwrap();
     }
 
     /// Pairs that were recorded, one behind the other, with an event of another kind between them.

@@ -99,10 +99,13 @@ proptest! {
                     progress.posted(seq);
                 }
                 Step::Record(event, stream) => {
-                    device.pending.push((seq, STREAMS[stream]));
-                    device.records.insert(EVENTS[event], seq);
-                    progress.posted_to(STREAMS[stream], seq);
-                    let _ = progress.record::<Infallible>(EVENTS[event], CTX, STREAMS[stream], || Ok(seq));
+                    let (event, stream) = (EVENTS[event], STREAMS[stream]);
+                    device.records.insert(event, seq);
+                    if record(&progress, event, stream, seq) {
+                        prop_assert!(!device.is_busy(stream), "stream {stream} is not idle");
+                    } else {
+                        device.pending.push((seq, stream));
+                    }
                 }
                 Step::RecordUnnamed(event, stream) => {
                     device.pending.push((seq, STREAMS[stream]));
@@ -140,9 +143,17 @@ proptest! {
     }
 }
 
-fn record(progress: &Progress, event: u64, stream: u64, seq: u64) {
-    progress.posted_to(stream, seq);
-    let _ = progress.record::<Infallible>(event, CTX, stream, || Ok(seq));
+/// Records an event, and says whether the stream was idle.
+fn record(progress: &Progress, event: u64, stream: u64, seq: u64) -> bool {
+    let mut was_idle = false;
+    let _ = progress.record::<Infallible>(event, CTX, stream, |idle| {
+        was_idle = idle;
+        if !idle {
+            progress.posted_to(stream, seq);
+        }
+        Ok(seq)
+    });
+    was_idle
 }
 
 #[test]
@@ -178,14 +189,30 @@ fn an_event_is_known_by_its_own_wait_and_by_those_around_it() {
     record(&progress, 21, 11, 1);
     progress.event_done(21, 2);
     assert!(progress.has_happened(21) && progress.is_stream_idle(CTX, 11));
-    record(&progress, 21, 11, 3);
+    progress.posted_to(11, 3);
+    record(&progress, 21, 11, 4);
     assert!(!progress.has_happened(21));
-    progress.stream_done(CTX, 11, 4);
+    progress.stream_done(CTX, 11, 5);
     assert!(progress.has_happened(21));
-    let _ = progress.record_unnamed::<Infallible>(|| Ok(5));
+    let _ = progress.record_unnamed::<Infallible>(|| Ok(6));
     assert!(!progress.has_happened(21), "a graph may have recorded it");
-    progress.event_done(21, 6);
+    progress.event_done(21, 7);
     assert!(progress.has_happened(21));
+}
+
+#[test]
+fn an_event_happens_at_once_in_an_idle_stream() {
+    let progress = Progress::default();
+    assert!(!record(&progress, 21, 11, 1), "nothing is known of the start");
+    progress.stream_done(CTX, 11, 2);
+    for seq in 3..6 {
+        assert!(record(&progress, 21, 11, seq));
+        assert!(progress.has_happened(21) && progress.is_stream_idle(CTX, 11), "nor is it work");
+    }
+    progress.posted_to(11, 6);
+    assert!(!record(&progress, 21, 11, 7) && !progress.has_happened(21));
+    let other = record(&progress, 22, 12, 8);
+    assert!(!other && !progress.has_happened(22));
 }
 
 #[test]

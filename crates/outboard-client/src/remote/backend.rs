@@ -252,7 +252,11 @@ impl Backend for Remote {
     fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()> {
         let (session, stream_name) = (self.session()?, wire(stream));
         let message = msg::EventRecord { event: id.0, stream: stream_name, flags };
-        session.progress().record(id.0, ctx, stream_name, || self.post_counted(ctx, stream, &message))?;
+        let post = |idle| match idle {
+            true => session.post_numbered(ctx, &message),
+            false => self.post_counted(ctx, stream, &message),
+        };
+        session.progress().record(id.0, ctx, stream_name, post)?;
         if self.pager.is_active() {
             self.pager.recorded(id.0, ctx, wire(stream));
         }
