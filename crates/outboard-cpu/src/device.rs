@@ -8,7 +8,7 @@ use std::fs;
 use outboard_abi::{CUdevice_attribute_enum as Attribute, CUresult};
 use outboard_front::backend::{Devices, Result};
 use outboard_wire::arrays::ArrayDescriptor;
-use outboard_wire::platform::{Device, Platform};
+use outboard_wire::platform::{Device, Platform, SOFTWARE_DEVICE};
 
 use crate::config::Config;
 use crate::cpu::Cpu;
@@ -41,7 +41,7 @@ fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
     attributes.sort_unstable();
     Device {
         ordinal,
-        name: format!("Outboard CPU ({threads} thread{plural})"),
+        name: format!("{SOFTWARE_DEVICE} ({threads} thread{plural})"),
         uuid: uuid(machine, ordinal),
         total_memory: config.memory,
         attributes,

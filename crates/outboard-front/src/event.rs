@@ -178,6 +178,7 @@ pub(crate) unsafe fn cuEventSynchronize<D: Driver>(event: CUevent) -> Result<()>
     let (here, event) = live(event)?;
     event.outside_capture()?;
     capture::refuse_unsafe()?;
+    here.pay()?;
     here.note(D::get().event_synchronize(here.id, event.id()))
 }
 

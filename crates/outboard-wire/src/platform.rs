@@ -45,7 +45,15 @@ pub struct KernelInfo {
     pub params: Vec<(u32, u32)>,
 }
 
+/// How the names of software devices begin.
+pub const SOFTWARE_DEVICE: &str = "Outboard CPU";
+
 impl Device {
+    /// Whether it runs kernels on processors: only such as there is PTX of.
+    pub fn is_software(&self) -> bool {
+        self.name.starts_with(SOFTWARE_DEVICE)
+    }
+
     /// The value of a `CUdevice_attribute`, if the driver has it.
     pub fn attribute(&self, attribute: u32) -> Option<i32> {
         let at = self.attributes.binary_search_by_key(&attribute, |(a, _)| *a).ok()?;

@@ -40,6 +40,8 @@ pub(crate) struct Context {
     flags: AtomicU32,
     cache_config: AtomicU32,
     limits: limits::Limits,
+    /// An error that a call has returned, and that the next wait returns as well; 0 for none.
+    owed: AtomicU32,
     destroyed: AtomicBool,
     /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
     users: Mutex<u32>,
@@ -91,6 +93,7 @@ fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users:
         flags: AtomicU32::new(flags),
         cache_config: AtomicU32::new(0),
         limits: limits::Limits::default(),
+        owed: AtomicU32::new(0),
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
     };
@@ -159,6 +162,7 @@ impl Context {
         B::get().context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
         self.fault.clear();
         self.limits.forget();
+        self.owed.store(0, Ordering::Relaxed);
         self.id.store(id, Ordering::Release);
         Ok(())
     }
@@ -217,6 +221,24 @@ impl Here {
             self.context.fault.set(*error);
         }
         outcome
+    }
+}
+
+impl Here {
+    /// Has the next wait in the context return an error, too: whoever made the call at hand may not look, and go on with wrong results.
+    pub(crate) fn owe(&self, error: CUresult) {
+        self.context.owed.store(error.0, Ordering::Relaxed);
+    }
+
+    /// To be called by what waits for the device.
+    pub(crate) fn pay(&self) -> Result<()> {
+        if self.context.owed.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match self.context.owed.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            error => Err(CUresult(error)),
+        }
     }
 }
 

@@ -122,11 +122,13 @@ pub(crate) unsafe fn cuCtxSetLimit<D: Driver>(limit: CUlimit, value: usize) -> R
 pub(crate) unsafe fn cuCtxSynchronize<D: Driver>() -> Result<()> {
     let here = current()?;
     crate::capture::refuse_context(&here)?;
+    here.pay()?;
     here.note(D::get().context_synchronize(here.id))
 }
 
 pub(crate) unsafe fn cuCtxSynchronize_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
     let here = named(ctx)?.live()?;
     crate::capture::refuse_context(&here)?;
+    here.pay()?;
     here.note(D::get().context_synchronize(here.id))
 }

@@ -120,6 +120,9 @@ impl Queue {
         if let Some(outcome) = capture::copy(&self.here, self.stream, &sides) {
             return outcome;
         }
+        if matches!(sides.dst.memory, Memory::Host(_)) {
+            self.here.pay()?;
+        }
         let bytes = sides.extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let in_pieces = |side: &Side| !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(copy.extent);
         if in_pieces(&sides.dst) && in_pieces(&sides.src) {

@@ -4,6 +4,7 @@ mod kernel;
 
 use core::ffi::{c_char, c_uint, c_void};
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -108,10 +109,24 @@ unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {
             LIBRARIES.remove(library.handle);
+            if error == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU && here.device()?.is_software() {
+                // Runtimes load when a kernel is launched, and libraries that launch do not always look.
+                here.owe(error);
+                say_once(&log.error);
+            }
             return Err(error);
         }
     }
     Ok(library.handle)
+}
+
+/// Says on standard error what a library lacks, once in a process.
+fn say_once(what: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !what.is_empty() && !SAID.swap(true, Ordering::Relaxed) {
+        // Standard error may be closed.
+        let _ = writeln!(std::io::stderr(), "outboard: {what}");
+    }
 }
 
 /// Whether the program keeps the image, from the options of a library.

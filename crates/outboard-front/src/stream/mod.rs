@@ -170,6 +170,7 @@ pub(crate) unsafe fn cuStreamDestroy<D: Driver>(stream: CUstream) -> Result<()> 
 pub(crate) unsafe fn cuStreamSynchronize<D: Driver>(stream: CUstream) -> Result<()> {
     let (here, stream) = resolve::<D>(stream)?;
     crate::capture::refuse_unsafe()?;
+    here.pay()?;
     here.note(D::get().stream_synchronize(here.id, stream))
 }
 
