@@ -1,6 +1,7 @@
 //! Flags by which a client recognises its server and shows who it is: each stands for a variable, which programs inherit.
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -24,6 +25,22 @@ pub(crate) struct Args {
     /// Whether to encrypt: `auto` does unless the server is on this machine and nothing is known to recognise it by. Also OUTBOARD_TLS.
     #[arg(long, value_name = "auto|on|off", value_parser = ["auto", "on", "off"], help_heading = "Who is who")]
     tls: Option<String>,
+}
+
+/// Says on standard error which of the files that show who this is others can read.
+pub(crate) fn warn_of_open_files() {
+    for (variable, what) in [("OUTBOARD_TOKEN_FILE", "token"), ("OUTBOARD_TLS_KEY", "key")] {
+        let Some(path) = std::env::var_os(variable).map(PathBuf::from) else { continue };
+        // A file that is not there is complained of by who reads it.
+        let Ok(file) = std::fs::metadata(&path) else { continue };
+        let mode = file.permissions().mode() & 0o777;
+        if file.is_file() && mode & 0o077 != 0 {
+            let path = path.display();
+            eprintln!(
+                "outboard: other users can read the {what} in {path} (mode {mode:o}); `chmod 600 {path}` keeps it yours"
+            );
+        }
+    }
 }
 
 /// A variable, and its value or that it is to be gone.

@@ -41,6 +41,12 @@ impl Failure {
         Failure::new(Code::FileUnusable, format!("cannot {what} {}: {error}", path.display()), help)
     }
 
+    /// Shows it, and ends with this status.
+    pub(crate) fn end_with(self, status: i32) -> ! {
+        eprintln!("Error: {:?}", miette::Report::new(self));
+        std::process::exit(status)
+    }
+
     /// Its code.
     pub(crate) fn code(&self) -> Code {
         self.code

@@ -1,5 +1,6 @@
 //! Asks a server what it offers, and explains what is wrong if it does not answer as it should.
 
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{Config, ConnectError, Opened, Turn, check_transport, open, unreachable};
@@ -71,6 +72,8 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
         process: Process::default(),
         more,
     };
+    crate::credentials::warn_of_open_files();
+    let _patient = Patient::new(&address);
     let deadline = Instant::now() + PATIENCE;
     let stream = Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
     let config = Config::from_env();
@@ -97,6 +100,32 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     }
     let encrypted = secured.is_some();
     Ok(Offer { software: welcome.software, transport: stream.transport(), encrypted, local: welcome.local, platform })
+}
+
+/// How long nobody is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Says who is waited for if that takes longer than a moment; until it is dropped.
+struct Patient(Option<Sender<()>>);
+
+impl Patient {
+    fn new(address: &str) -> Patient {
+        let (done, waits) = channel::<()>();
+        let address = address.to_owned();
+        // Without the thread nothing is said.
+        let _ = std::thread::Builder::new().spawn(move || {
+            if waits.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("outboard: waiting for {address} to answer, for {} seconds at most", PATIENCE.as_secs());
+            }
+        });
+        Patient(Some(done))
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        self.0 = None;
+    }
 }
 
 fn count(devices: usize) -> String {

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "local_cpu")]
     no_wait: bool,
     /// The program and its arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -57,11 +57,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         command.env(VARIABLE, server.to_string());
     }
     let error = if args.stats { watched::run(command)? } else { command.exec() };
-    let help = match error.kind() {
-        ErrorKind::NotFound => "check the path; a program in this folder is written ./program",
-        ErrorKind::PermissionDenied => "is it an executable file?",
-        _ => "it was built for another kind of machine, perhaps",
+    // The statuses are those of shells.
+    let (status, help) = match error.kind() {
+        ErrorKind::NotFound => (127, "check the path; a program in this folder is written ./program"),
+        ErrorKind::PermissionDenied => (126, "is it an executable file?"),
+        _ => (126, "it was built for another kind of machine, perhaps"),
     };
     let message = format!("cannot start {}: {error}", name.to_string_lossy());
-    Err(Failure::new(Code::CannotStartProgram, message, help).into())
+    Failure::new(Code::CannotStartProgram, message, help).end_with(status)
 }

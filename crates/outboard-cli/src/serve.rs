@@ -231,8 +231,15 @@ pub(crate) fn with_port(address: &str) -> String {
     with_port_or(address, DEFAULT_PORT)
 }
 
-/// Adds a port to an address that has none.
+/// Who names no address means this machine.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Adds a port to an address that has none, and an address to a port.
 fn with_port_or(address: &str, port: u16) -> String {
+    if address.parse::<u16>().is_ok() {
+        // A port alone: this machine's own programs, as without any address.
+        return format!("{LOOPBACK}:{address}");
+    }
     let after_brackets = address.rsplit(']').next().unwrap_or(address);
     let bare_ipv6 = !address.starts_with('[') && address.matches(':').count() > 1;
     if bare_ipv6 {

@@ -270,3 +270,73 @@ fn a_program_that_wants_to_know_is_told_the_code() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("[OB0101]"), "{text}");
 }
+
+#[test]
+fn a_flag_that_there_is_not_is_no_program() {
+    let output = outboard(&["run", "--sever", "gpu1", "--", "true"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("'--sever'") && text.contains("'--server'"), "{text}");
+    let output = outboard(&["run", "--local-cpu", "sh", "-c", "echo $0 $1", "--sever", "-x"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--sever -x\n", "what follows the program is the program's");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
+    let status = |program: &str| {
+        let output = outboard(&["run", "--local-cpu", "--", program]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("OB0702") && text.contains("cannot start"), "{text}");
+        output.status.code()
+    };
+    assert_eq!(status("no-such-program"), Some(127));
+    assert_eq!(status("/etc/passwd"), Some(126));
+}
+
+#[test]
+fn who_is_waited_for_is_said_after_a_moment() {
+    // It listens, and never says a word.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let mut waiting = command();
+    let waiting = waiting.args(["run", "--server", &address, "--", "true"]).stderr(std::process::Stdio::piped());
+    let mut child = waiting.spawn().expect("outboard starts");
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(child.stderr.take().expect("standard error is piped"));
+    std::io::BufRead::read_line(&mut said, &mut line).expect("text");
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(line.contains(&format!("waiting for {address} to answer")), "{line}");
+}
+
+#[test]
+fn a_token_that_others_can_read_is_told_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = Server::start();
+    let folder = std::env::temp_dir().join(format!("outboard-open-token-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("token");
+    std::fs::write(&file, "a token").expect("a file");
+    let configuration = folder.join("outboard.toml");
+    std::fs::write(&configuration, "[client]\ntoken-file = \"~/token\"\n").expect("a file");
+    let said = |mode: u32, args: &[&str]| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        let mut command = command();
+        let command = command.args(args).env("HOME", &folder).env("OUTBOARD_CONFIG", &configuration);
+        let output = command.output().expect("outboard starts");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let devices = ["devices", "--server", server.address()];
+    let text = said(0o644, &devices);
+    assert!(text.contains("other users can read the token") && text.contains("chmod 600"), "{text}");
+    assert!(!said(0o600, &devices).contains("other users"));
+    assert!(said(0o600, &["config", "check"]).contains("is right"), "the home folder is found");
+    std::fs::remove_file(&file).expect("it was there");
+    let text = outboard_e2e::outboard(&["config", "check", configuration.to_str().expect("a plain path")]);
+    let text = String::from_utf8_lossy(&text.stderr).into_owned();
+    assert!(text.contains("`token-file` in line 2 names") && text.contains("cannot be read"), "{text}");
+    let doctor = outboard(&["doctor", "--server", server.address(), "--token-file", file.to_str().expect("plain")]);
+    let text = String::from_utf8_lossy(&[doctor.stdout, doctor.stderr].concat()).into_owned();
+    assert!(!text.contains("unexpected argument"), "{text}");
+    let _ = std::fs::remove_dir_all(&folder);
+}

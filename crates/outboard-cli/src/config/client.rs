@@ -4,6 +4,7 @@
 //! environment variables only, and no files. So a key stands for a variable, and the commands set those that are not set yet.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use outboard_client::target::{Target, VARIABLE};
 use outboard_transport::tls::Fingerprint;
@@ -129,12 +130,42 @@ pub(crate) fn in_force<'a>(key: &Key, settings: &'a [Setting]) -> (Option<OsStri
     (std::env::var_os(key.variable), setting)
 }
 
+/// Keys that name files.
+const FILES: [&str; 4] = ["tls-ca", "tls-cert", "tls-key", "token-file"];
+
+/// A setting as the library reads it: it knows no home folder.
+fn value(setting: &Setting, home: Option<OsString>) -> OsString {
+    let text = setting.text();
+    let below = text.strip_prefix("~/").filter(|_| FILES.contains(&setting.name.as_str()));
+    match (below, home) {
+        (Some(below), Some(home)) => PathBuf::from(home).join(below).into_os_string(),
+        _ => text.into(),
+    }
+}
+
+/// What is wrong with the files that settings name, a sentence each.
+pub(crate) fn wrong_files(settings: &[Setting]) -> Vec<String> {
+    let files = settings.iter().filter(|setting| FILES.contains(&setting.name.as_str()));
+    let opened = files.map(|setting| (setting, PathBuf::from(value(setting, std::env::var_os("HOME")))));
+    opened
+        .filter_map(|(setting, path)| {
+            let error = std::fs::File::open(&path).err()?;
+            Some(format!(
+                "`{}` in line {} names {}, which cannot be read: {error}",
+                setting.name,
+                setting.line,
+                path.display()
+            ))
+        })
+        .collect()
+}
+
 /// Sets the variables for the settings of a file, except those that are set already. This process and the program that it becomes read them.
 pub(crate) fn set(settings: &[Setting]) {
     for key in KEYS {
         if let (None, Some(setting)) = in_force(key, settings) {
             // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
-            unsafe { std::env::set_var(key.variable, setting.text()) };
+            unsafe { std::env::set_var(key.variable, value(setting, std::env::var_os("HOME"))) };
         }
     }
 }
@@ -142,6 +173,18 @@ pub(crate) fn set(settings: &[Setting]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_may_lie_below_the_home_folder() {
+        let named = |name: &str, text: &str| {
+            let setting = Setting { name: name.to_owned(), values: vec![text.to_owned()], line: 1 };
+            value(&setting, Some("/home/me".into()))
+        };
+        assert_eq!(named("token-file", "~/.token"), "/home/me/.token");
+        assert_eq!(named("token-file", "/a/~/b"), "/a/~/b");
+        assert_eq!(named("profile", "~/p"), "~/p", "it is the program's folder that counts");
+        assert!(FILES.iter().all(|name| key(name).is_some()));
+    }
 
     #[test]
     fn every_key_is_there_once() {

@@ -13,7 +13,9 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
 use miette::Result;
+use outboard_wire::Code;
 
+use crate::failure::Failure;
 use crate::{failure, output};
 use file::File;
 
@@ -114,6 +116,12 @@ pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> 
 
 fn check(file: &File, command: &Command) -> Result<()> {
     let settings = file.check(command)?;
+    let wrong = client::wrong_files(&settings.client);
+    if !wrong.is_empty() {
+        let message = format!("the configuration {}: {}", file.path.display(), wrong.join("; "));
+        let help = "check the path and whose file it is; `~/` at its beginning is the home folder";
+        return Err(Failure::new(Code::FileUnusable, message, help).into());
+    }
     let count = settings.serve.len() + settings.client.len();
     let noun = if count == 1 { "setting" } else { "settings" };
     output::print(&format!("{} is right: {count} {noun}.\n", file.path.display()))

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::Target;
 
-use crate::output;
+use crate::{credentials, output};
 use finding::Level;
 
 #[derive(clap::Args)]
@@ -23,6 +23,8 @@ pub(crate) struct Args {
     /// The server to reach. Without it OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long)]
     server: Option<Target>,
+    #[command(flatten)]
+    credentials: credentials::Args,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -61,7 +63,10 @@ enum Trial {
 
 pub(crate) fn doctor(args: Args) -> Result<()> {
     let report = match args.role {
-        None => client::check(args.server)?,
+        None => {
+            args.credentials.set();
+            client::check(args.server)?
+        }
         Some(Role::Serve { flags }) => server::check(flags)?,
     };
     let text = if args.json { serde_json::to_string_pretty(&report).into_diagnostic()? + "\n" } else { report.text() };
