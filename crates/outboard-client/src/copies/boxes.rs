@@ -72,8 +72,8 @@ impl Session {
             let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
             if let Some(expected) = expected {
                 // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-                unsafe { self.send_late(ctx, upload, place.at(from), host.clone(), expected) };
-                self.post_to(ctx, stream, &message)?;
+                unsafe { self.send_late((ctx, stream), upload, place.at(from), host.clone(), expected) };
+                self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
                 continue;
             }
             self.post_to(ctx, stream, &message)?;

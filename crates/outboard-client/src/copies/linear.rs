@@ -77,8 +77,9 @@ impl Session {
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             let from = unsafe { src.add(at as usize) };
             // SAFETY: as above.
-            unsafe { self.send_late(ctx, upload, from.into(), range(from, len), expected) };
-            self.post_to(ctx, stream, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            unsafe { self.send_late((ctx, stream), upload, from.into(), range(from, len), expected) };
+            let message = msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk };
+            self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
         }
         Ok(())
     }

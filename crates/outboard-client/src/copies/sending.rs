@@ -62,13 +62,13 @@ impl Session {
         }
     }
 
-    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow.
+    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow, and then `late.queued`.
     ///
     /// # Safety
     /// The bytes are readable until the transfer has ended.
     pub(super) unsafe fn send_late(
         &self,
-        ctx: ContextId,
+        (ctx, stream): (ContextId, u64),
         upload: Upload<'_>,
         from: Place,
         host: Range<u64>,
@@ -77,6 +77,6 @@ impl Session {
         // SAFETY: by the contract above.
         let (ticket, later) = unsafe { upload.later(from) };
         self.copies.upload(host, ticket);
-        self.late.add(ctx, later, expected);
+        self.late.add(self.progress().outstanding().begin(ctx, stream), later, expected);
     }
 }

@@ -98,6 +98,13 @@ impl Answers {
     }
 }
 
+impl Answers {
+    /// The worker has broken the rules: the link ends.
+    pub(crate) fn lose(&self, reason: &str) {
+        self.shared.lose(reason);
+    }
+}
+
 fn run(shared: &Shared) {
     while !shared.is_lost() {
         if !shared.listening.is_on() {

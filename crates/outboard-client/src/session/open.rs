@@ -65,8 +65,9 @@ impl Session {
 
 fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
-    let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
-    let graphs = Arc::new(GraphHosts::default());
+    let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
+    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress)));
+    let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let config = Config::from_env();
@@ -82,7 +83,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
-    let (upload, progress, reuse, started) = (Mutex::new(()), Progress::default(), Reuse::default(), Instant::now());
+    let (upload, reuse, started) = (Mutex::new(()), Reuse::default(), Instant::now());
     let session = Session {
         link,
         pending,

@@ -167,6 +167,15 @@ impl Later {
     }
 }
 
+impl Later {
+    /// The worker asks for bytes that it cannot need any more: the link ends.
+    pub fn refuse(self) {
+        self.shared.lose("the server asks for bytes of a copy that it has said to be done");
+        // It ends with the link.
+        self.start();
+    }
+}
+
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
         if self.goes_on {
