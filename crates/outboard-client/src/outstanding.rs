@@ -14,8 +14,10 @@ const LEGACY: u64 = 0;
 /// Waits for events that are kept before those that say nothing of anything outstanding are looked for.
 const MANY_JOINS: usize = 256;
 
+/// Done when work is known to be over.
+pub(crate) type WhenOver = Box<dyn Fn() + Send + Sync>;
+
 /// Work that was queued by a command.
-#[derive(Debug)]
 pub(crate) struct Work {
     ctx: u32,
     stream: u64,
@@ -24,6 +26,17 @@ pub(crate) struct Work {
     over: AtomicBool,
     /// Held while something is done for it.
     using: Mutex<()>,
+    when_over: Option<WhenOver>,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work")
+            .field("ctx", &self.ctx)
+            .field("stream", &self.stream)
+            .field("seq", &self.seq)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A stream waits for an event: from command `seq` on it is behind what another stream had before command `until`.
@@ -71,12 +84,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Outstanding {
     /// Work that is about to be queued in a stream.
     pub(crate) fn begin(self: &Arc<Outstanding>, ctx: ContextId, stream: u64) -> Queued {
+        self.begin_with(ctx, stream, None)
+    }
+
+    /// The same; who learns that it is over, other than by the end of its context, calls `when_over`.
+    pub(crate) fn begin_with(
+        self: &Arc<Outstanding>,
+        ctx: ContextId,
+        stream: u64,
+        when_over: Option<WhenOver>,
+    ) -> Queued {
         let work = Arc::new(Work {
             ctx: ctx.0,
             stream,
             seq: AtomicU64::new(u64::MAX),
             over: AtomicBool::new(false),
             using: Mutex::new(()),
+            when_over,
         });
         let mut state = lock(&self.state);
         state.work.push(Arc::clone(&work));
@@ -106,44 +130,44 @@ impl Outstanding {
     /// What was queued before command `before` is done, as somebody who waited knows. When this returns, nothing is done for it any more.
     pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) {
         if self.is_any() {
-            self.end(known, before, apart);
+            for work in self.take(known, before, apart) {
+                work.end();
+                if let Some(when_over) = &work.when_over {
+                    when_over();
+                }
+            }
         }
     }
 
     #[cold]
-    fn end(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) {
-        let ended: Vec<Arc<Work>> = {
-            let mut state = lock(&self.state);
-            let mut all = vec![(known, before)];
-            let mut at = 0;
-            while let Some((known, before)) = all.get(at).copied() {
-                at += 1;
-                state.joins.retain(|join| {
-                    let shown = known.covers(join.ctx, join.stream, &apart) && join.seq < before;
-                    if shown {
-                        all.push((Known::Stream(join.behind.0, join.behind.1), join.until));
-                    }
-                    !shown
-                });
-            }
-            let is_over = |work: &Arc<Work>| {
-                all.iter().any(|(known, before)| known.covers(work.ctx, work.stream, &apart) && work.seq() < *before)
-            };
-            let ended = state.work.extract_if(.., |work| is_over(work)).collect();
-            self.count.store(state.work.len(), Ordering::Release);
-            if state.work.is_empty() {
-                state.joins.clear();
-            }
-            ended
-        };
-        for work in ended {
-            work.end();
+    fn take(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) -> Vec<Arc<Work>> {
+        let mut state = lock(&self.state);
+        let mut all = vec![(known, before)];
+        let mut at = 0;
+        while let Some((known, before)) = all.get(at).copied() {
+            at += 1;
+            state.joins.retain(|join| {
+                let shown = known.covers(join.ctx, join.stream, &apart) && join.seq < before;
+                if shown {
+                    all.push((Known::Stream(join.behind.0, join.behind.1), join.until));
+                }
+                !shown
+            });
         }
+        let is_over = |work: &Arc<Work>| {
+            all.iter().any(|(known, before)| known.covers(work.ctx, work.stream, &apart) && work.seq() < *before)
+        };
+        let ended = state.work.extract_if(.., |work| is_over(work)).collect();
+        self.count.store(state.work.len(), Ordering::Release);
+        if state.work.is_empty() {
+            state.joins.clear();
+        }
+        ended
     }
 
     /// A context has ended, and its work with it.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
-        self.learned(Known::Context(ctx.0), u64::MAX, |_| true);
+        self.take(Known::Context(ctx.0), u64::MAX, |_| true).iter().for_each(|work| work.end());
     }
 }
 

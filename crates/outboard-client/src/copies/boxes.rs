@@ -76,9 +76,9 @@ impl Session {
                 self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
                 continue;
             }
-            self.post_to(ctx, stream, &message)?;
+            let seq = self.post_counted(ctx, stream, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            last = unsafe { self.send(upload, place.at(from), host.clone(), mode)? };
+            last = unsafe { self.send((ctx, stream, seq), upload, place.at(from), host.clone(), mode)? };
         }
         self.taken(ctx, stream, last)
     }

@@ -2,7 +2,7 @@
 //! function of the program, or a copy to the same memory.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
@@ -19,7 +19,7 @@ pub(crate) struct LateCopies(Mutex<HashMap<u64, Late>>);
 
 #[derive(Debug)]
 struct Late {
-    queued: Queued,
+    queued: Arc<Queued>,
     upload: Later,
     /// Requests are heard while there is one.
     _expected: Expectation,
@@ -31,7 +31,7 @@ impl LateCopies {
     }
 
     /// Takes in a copy; the command that announces it must follow.
-    pub(crate) fn add(&self, queued: Queued, upload: Later, expected: Expectation) {
+    pub(crate) fn add(&self, queued: Arc<Queued>, upload: Later, expected: Expectation) {
         self.waiting().insert(upload.number(), Late { queued, upload, _expected: expected });
     }
 

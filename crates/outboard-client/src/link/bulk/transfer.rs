@@ -202,6 +202,28 @@ impl Ticket {
         self.cut.window()
     }
 
+    /// The program knows that the device has done the transfer, and its memory is its own again: what has not ended by now never will. A worker that
+    /// keeps to the rules has all bytes then, or has sent them.
+    pub fn is_known_to_be_done(&self) {
+        if self.has_ended() {
+            return;
+        }
+        let bulk = &self.shared.bulk;
+        let mut table = lock(&bulk.table);
+        let can_be = loop {
+            match table.known_to_be_done(self.transfer) {
+                Some(can_be) => break can_be,
+                None => table = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0,
+            }
+        };
+        drop(table);
+        bulk.changed.notify_all();
+        if !can_be {
+            self.shared.lose("the server says that a copy is done whose bytes it has not moved");
+            wait_for(&self.shared, &self.outcome);
+        }
+    }
+
     /// Whether the transfer has ended, well or not: the application's memory is its own again.
     pub fn has_ended(&self) -> bool {
         self.outcome.get().is_some()
