@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Hostile, Outcome, Program, Running, Server, within};
+use outboard_e2e::{Driver, Hostile, Outcome, Program, Running, Server, within};
 use outboard_wire::Writer;
 use outboard_wire::handshake::resume::{Point, RESUME};
 use outboard_wire::handshake::{Purpose, Welcome};
@@ -258,4 +258,84 @@ fn a_welcome_of_nonsense_is_none() {
         assert_eq!(outcome.status.code(), Some(i32::from(what != "lanes")), "{what}: {outcome:?}");
         assert!(hostile.connections() < 40, "{what}");
     }
+}
+
+/// Sends a process a signal.
+fn signal(process: u32, signal: &str) {
+    let status = std::process::Command::new("kill").args([signal, &process.to_string()]).status();
+    assert!(status.expect("kill starts").success());
+}
+
+/// Starts a program that waits for a function which the server keeps to itself.
+fn waits_for_ever(server: &Server, env: &[(&str, &str)]) -> (Hostile, Running, PathBuf) {
+    let hostile = Hostile::before(server.address());
+    hostile.keep_requests(HOST_CALL);
+    let file = std::env::temp_dir().join(format!("outboard-silent-{}", server.id()));
+    fs::write(&file, "").expect("a file for the program");
+    let mut program = Program::new("given_back").arg("function").arg(file.to_str().expect("a plain path"));
+    for (name, value) in [("OUTBOARD_KEEPALIVE", "3"), ("OUTBOARD_RECONNECT", "0")].iter().chain(env) {
+        program = program.env(name, value);
+    }
+    let program = program.start_through_list(hostile.address());
+    hostile.first_asked(HOST_CALL);
+    (hostile, program, file)
+}
+
+/// A server whose workers say often that they live.
+fn lively() -> Server {
+    Server::start_with(&["--driver", Driver::chosen().name(), "--keepalive", "3"], &[])
+}
+
+#[test]
+fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
+    let server = lively();
+    let (hostile, mut busy, file) = waits_for_ever(&server, &[]);
+    // Longer than a worker may be silent. Its stream waits for the function all the while.
+    std::thread::sleep(Duration::from_secs(7));
+    assert!(!busy.has_ended() && !hostile.is_left(), "a worker that is busy is waited for");
+    let asked = hostile.first_asked(HOST_CALL);
+    hostile.order(asked.number, HOST_CALL, asked.ctx, &asked.body);
+    let outcome = busy.finish();
+    assert!(outcome.stdout.contains("the wait succeeded") && outcome.stdout.contains(" 1 calls"), "{}", outcome.stdout);
+    drop(hostile);
+    for env in [&[][..], &[("OUTBOARD_RECONNECT", "2")]] {
+        let (hostile, mut program, file) = waits_for_ever(&server, env);
+        let worker = server.only_worker();
+        signal(worker, "-STOP");
+        let ended = within(SOON, || program.has_ended());
+        signal(worker, "-CONT");
+        assert!(ended, "the program waits for a worker that has stopped: {env:?}");
+        let outcome = program.finish();
+        assert!(outcome.stdout.contains("the wait failed"), "{env:?}: {}", outcome.stdout);
+        drop(hostile);
+        fs::remove_file(file).expect("the file can be removed");
+        assert!(within(SOON, || server.workers().is_empty()), "the worker ends with its client");
+    }
+    let _ = fs::remove_file(file);
+}
+
+#[test]
+fn a_worker_on_this_machine_that_has_stopped_is_not_waited_for() {
+    let server = lively();
+    let mut program = Program::new("endless").env("OUTBOARD_KEEPALIVE", "3").sharing_memory().start_through(&server);
+    program.wait_for_line("running");
+    let worker = server.only_worker();
+    signal(worker, "-STOP");
+    let ended = within(SOON, || program.has_ended());
+    signal(worker, "-CONT");
+    program.kill();
+    assert!(ended, "the program waits for a worker that has stopped");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_not_waited_for() {
+    let server = lively();
+    let (hostile, mut program, file) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "2")]);
+    // It goes on to take connections, and does not answer there either.
+    hostile.fall_silent();
+    assert!(within(SOON, || program.has_ended()), "the program waits for a server that says nothing");
+    let outcome = program.finish();
+    assert!(outcome.stdout.contains("the wait failed"), "{}", outcome.stdout);
+    assert!(hostile.connections() > 1, "it tried to go on");
+    fs::remove_file(file).expect("the file can be removed");
 }

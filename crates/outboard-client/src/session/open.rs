@@ -8,7 +8,7 @@ use outboard_front::backend::Result;
 use outboard_transport::{Any, Patience};
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
-use outboard_wire::{Code, Reader};
+use outboard_wire::{Code, Reader, plain_lines};
 
 use super::notices::{Notices, Pending};
 use super::{ImageCounters, Session};
@@ -155,6 +155,6 @@ pub(crate) fn explain(error: &OpenError) {
 
 pub(super) fn say(code: Code, sentence: &str) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {}", code.end(sentence));
+        eprintln!("outboard: {}", code.end(&plain_lines(sentence)));
     }
 }
