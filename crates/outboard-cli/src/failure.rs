@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use miette::{Diagnostic, MietteHandler, MietteHandlerOpts, ReportHandler};
-use outboard_wire::Code;
+use outboard_wire::{Code, plain_lines};
 
 /// Something went wrong for the user.
 #[derive(Debug, thiserror::Error)]
@@ -20,12 +20,13 @@ impl Failure {
     /// What happened, and what to do about it.
     pub(crate) fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Failure {
         // Reports show the code themselves.
-        let message = message.into();
+        // What a server or the system said of it may be part of it.
+        let message = plain_lines(&message.into());
         let ending = format!(" [{code}]");
         Failure {
             code,
             message: message.strip_suffix(&ending).map_or(message.clone(), str::to_owned),
-            help: help.into(),
+            help: plain_lines(&help.into()),
         }
     }
 

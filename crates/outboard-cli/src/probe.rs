@@ -185,6 +185,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             RefusalCode::Stopping => "start the server again, or use another one",
             _ => "the server's log says more",
         },
+        ConnectError::RefusedInTheClear { .. } => {
+            "nothing of this was believed; if it stays so, ask who runs the server, by another way, whether the server says it"
+        }
         ConnectError::Handshake { error: HandshakeError::NotOutboard, .. } | ConnectError::BrokenOff { .. } => {
             check_port = format!("check the port: is it `outboard serve` that listens at {address}?");
             &check_port

@@ -1,38 +1,60 @@
 //! What graphs on the server need of this process while they run: functions of the program, and bytes of its memory.
 //!
-//! The worker knows functions and memory by numbers only: it can have called and read what the program put into graphs, and nothing else. Graphs,
-//! executables and launches under way hold the numbers that they use; those that nobody holds are gone.
+//! The worker knows functions and memory by numbers only: it can have called and read what the program put into graphs, and nothing else, and that only
+//! while a launch is under way. Graphs, executables and launches under way hold the numbers that they use; those that nobody holds are gone.
 
 mod given;
 mod host_box;
+mod launches;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUgraphConditionalNodeType, CUresult};
 use outboard_front::backend::{ContextId, Result};
 use outboard_wire::Reader;
 use outboard_wire::graph::{CopyNode, HostNode, NodeParams, Place, Rows};
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
 
+use crate::outstanding::Outstanding;
 use crate::requests::Answerer;
 
 use given::{Given, Numbers, Thing};
 use host_box::HostBox;
+pub(crate) use launches::Launch;
+use launches::{ANY, Launches, Needs};
 
-/// What something holds, by number.
-type Held = HashMap<u64, Arc<Given>>;
+/// What each node of a graph needs, those of graphs inside it included: by graph and name, each thing and how often.
+type Held = HashMap<(u64, u64), Vec<(Arc<Given>, u64)>>;
 
-/// What an executable may ask for: kept by the executable and by launches of it that are under way.
-#[derive(Debug, Clone)]
-pub(crate) struct Uses(Arc<Mutex<Held>>);
+/// What an executable that was made of a graph needs.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Held);
 
 /// What a node of a graph needs.
 #[derive(Debug, Default)]
 struct Node {
-    held: Vec<Arc<Given>>,
+    held: Vec<(Arc<Given>, u64)>,
     /// Graphs inside it, themselves and not as copies.
     inside: Vec<u64>,
+    /// They are run until a condition ends that.
+    loops: bool,
+}
+
+/// A body that runs until a condition ends that.
+const WHILE: CUgraphConditionalNodeType = CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE;
+
+/// An executable that uses this process.
+#[derive(Debug, Default)]
+struct Exec {
+    /// The graph by whose names its nodes go.
+    graph: u64,
+    nodes: Held,
+    /// What it may need besides: after an update of which it is not known how far it went.
+    also: Vec<(Arc<Given>, u64)>,
+    /// All of it.
+    needs: Needs,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +62,7 @@ struct State {
     /// The nodes, by graph and name, that use this process or have graphs inside.
     graphs: HashMap<u64, HashMap<u64, Node>>,
     /// The executables that use this process.
-    execs: HashMap<u64, Uses>,
+    execs: HashMap<u64, Exec>,
 }
 
 /// All that graphs may ask for.
@@ -48,9 +70,15 @@ struct State {
 pub(crate) struct GraphHosts {
     numbers: Numbers,
     state: Mutex<State>,
+    launches: Launches,
 }
 
 impl GraphHosts {
+    /// The graphs of a session in which so much is outstanding.
+    pub(crate) fn new(outstanding: Arc<Outstanding>) -> GraphHosts {
+        GraphHosts { numbers: Numbers::default(), state: Mutex::default(), launches: Launches::new(outstanding) }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,12 +95,12 @@ impl GraphHosts {
         let (params, held) = self.translate(params, expect)?;
         let mut state = self.state();
         let new = match &params {
-            NodeParams::Child { graph: inner, moved: true } => Node { held, inside: vec![*inner] },
+            NodeParams::Child { graph: inner, moved: true } => Node { held, inside: vec![*inner], loops: false },
             NodeParams::Child { graph: inner, moved: false } => {
-                Node { held: state.held(*inner).into_values().collect(), inside: Vec::new() }
+                Node { held: state.held(*inner).into_values().flatten().collect(), ..Node::default() }
             }
-            NodeParams::Conditional(node) => Node { held, inside: node.bodies.clone() },
-            _ => Node { held, inside: Vec::new() },
+            NodeParams::Conditional(node) => Node { held, inside: node.bodies.clone(), loops: node.kind == WHILE.0 },
+            _ => Node { held, ..Node::default() },
         };
         if !new.held.is_empty() || !new.inside.is_empty() {
             state.graphs.entry(graph).or_default().insert(node, new);
@@ -89,57 +117,75 @@ impl GraphHosts {
         }
     }
 
-    /// A node of an executable has these parameters from now on; as [`GraphHosts::set_node`]. What it had before, launches may still use.
+    /// A node of an executable has these parameters from now on; as [`GraphHosts::set_node`]. Launches before that have what it had.
     pub(crate) fn set_exec_node(
         &self,
         exec: u64,
+        node: u64,
         params: NodeParams,
         expect: impl FnOnce() -> Result<()>,
     ) -> Result<NodeParams> {
-        let (params, held) = self.translate(params, expect)?;
+        let (params, mut held) = self.translate(params, expect)?;
         let mut state = self.state();
-        let mut held: Held = held.into_iter().map(|given| (given.number, given)).collect();
         if let NodeParams::Child { graph, .. } = &params {
-            held.extend(state.held(*graph));
+            held.extend(state.held(*graph).into_values().flatten());
         }
-        state.add(exec, held);
+        let gone = state.set(exec, node, held);
+        drop(state);
+        drop(gone);
         Ok(params)
     }
 
     /// What a graph uses, for an executable that is about to be made or updated from it.
     pub(crate) fn of_graph(&self, graph: u64) -> Uses {
-        Uses(Arc::new(Mutex::new(self.state().held(graph))))
+        Uses(self.state().held(graph))
     }
 
-    /// An executable was made, or updated, and uses this and nothing else.
-    pub(crate) fn made(&self, exec: u64, uses: Uses) {
+    /// An executable was made, or updated, from a graph, and uses this and nothing else.
+    pub(crate) fn made(&self, exec: u64, graph: u64, uses: Uses) {
         let mut state = self.state();
-        if uses.lock().is_empty() {
-            state.execs.remove(&exec);
+        let gone = if uses.0.is_empty() {
+            state.execs.remove(&exec)
         } else {
-            state.execs.insert(exec, uses);
-        }
+            let mut new = Exec { graph, nodes: uses.0, ..Exec::default() };
+            new.count();
+            state.execs.insert(exec, new)
+        };
+        drop(state);
+        drop(gone);
     }
 
     /// An executable was updated in part, perhaps: it may use this as well.
-    pub(crate) fn perhaps_made(&self, exec: u64, uses: &Uses) {
-        let more = uses.lock().clone();
-        self.state().add(exec, more);
+    pub(crate) fn perhaps_made(&self, exec: u64, uses: Uses) {
+        if !uses.0.is_empty() {
+            let mut state = self.state();
+            let known = state.execs.entry(exec).or_default();
+            known.also.extend(uses.0.into_values().flatten());
+            known.count();
+        }
     }
 
-    /// What a launch of an executable may ask for, to be kept while it is under way. `None` if that is nothing.
-    pub(crate) fn of_exec(&self, exec: u64) -> Option<Uses> {
-        self.state().execs.get(&exec).cloned()
+    /// An executable is about to be launched in a stream: what it needs may be asked for until the result is dropped, or the program can know that the
+    /// launch is over. `None` if it needs nothing.
+    pub(crate) fn launch(&self, exec: u64, ctx: ContextId, stream: u64) -> Option<Launch> {
+        let state = self.state();
+        let exec = state.execs.get(&exec)?;
+        Some(self.launches.begin(ctx, stream, &exec.needs))
+    }
+
+    /// The program gives memory up: it is not read or written any more.
+    pub(crate) fn gone(&self, range: &Range<u64>) {
+        self.launches.gone(range);
     }
 
     /// Forgets a graph.
     pub(crate) fn forget_graph(&self, graph: u64) {
-        self.state().graphs.remove(&graph);
+        let _gone = self.state().graphs.remove(&graph);
     }
 
     /// Forgets an executable.
     pub(crate) fn forget_exec(&self, exec: u64) {
-        self.state().execs.remove(&exec);
+        let _gone = self.state().execs.remove(&exec);
     }
 
     /// Puts numbers in place of the program's functions and addresses, and gives what they stand for.
@@ -147,86 +193,139 @@ impl GraphHosts {
         &self,
         params: NodeParams,
         expect: impl FnOnce() -> Result<()>,
-    ) -> Result<(NodeParams, Vec<Arc<Given>>)> {
+    ) -> Result<(NodeParams, Vec<(Arc<Given>, u64)>)> {
         let is_host = |place: &Place| matches!(place, Place::Host(_));
         match params {
             NodeParams::Host(HostNode { function, data }) => {
                 expect()?;
                 let call = self.numbers.call(function, data)?;
-                Ok((NodeParams::Host(HostNode { function: call.number, data: 0 }), vec![call]))
+                Ok((NodeParams::Host(HostNode { function: call.number, data: 0 }), vec![(call, 1)]))
             }
             NodeParams::Copy(copy) if is_host(&copy.dst) || is_host(&copy.src) => {
                 expect()?;
                 let CopyNode { ctx, dst, src, extent } = copy;
                 let mut held = Vec::new();
-                let (dst, src) = (self.place(dst, extent, &mut held), self.place(src, extent, &mut held));
+                let (dst, src) = (
+                    self.place(dst, extent, Numbers::destination, &mut held),
+                    self.place(src, extent, Numbers::source, &mut held),
+                );
                 Ok((NodeParams::Copy(CopyNode { ctx, dst, src, extent }), held))
             }
             params => Ok((params, Vec::new())),
         }
     }
 
-    fn place(&self, place: Place, extent: [u64; 3], held: &mut Vec<Arc<Given>>) -> Place {
+    fn place(
+        &self,
+        place: Place,
+        extent: [u64; 3],
+        number: fn(&Numbers, HostBox) -> Arc<Given>,
+        held: &mut Vec<(Arc<Given>, u64)>,
+    ) -> Place {
         let Place::Host(Rows { address, pitch, height }) = place else { return place };
-        let given = self.numbers.memory(HostBox { address, pitch, height, extent });
+        let given = number(&self.numbers, HostBox { address, pitch, height, extent });
         let address = given.number;
-        held.push(given);
+        held.push((given, 1));
         Place::Host(Rows { address, pitch: 0, height: 0 })
     }
 }
 
-impl Uses {
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Exec {
+    /// Adds up what it needs.
+    fn count(&mut self) {
+        self.needs = Needs::new();
+        for (given, times) in self.nodes.values().flatten().chain(&self.also) {
+            let need = self.needs.entry(given.number).or_insert_with(|| (Arc::clone(given), 0));
+            need.1 = need.1.saturating_add(*times);
+        }
     }
 }
 
 impl State {
     /// What a graph and those inside it use.
     fn held(&self, graph: u64) -> Held {
-        let (mut held, mut open) = (Held::new(), vec![graph]);
-        while let Some(graph) = open.pop() {
-            for node in self.graphs.get(&graph).into_iter().flat_map(HashMap::values) {
-                held.extend(node.held.iter().map(|given| (given.number, Arc::clone(given))));
-                open.extend(&node.inside);
+        let (mut held, mut open) = (Held::new(), vec![(graph, false)]);
+        while let Some((graph, looped)) = open.pop() {
+            for (name, node) in self.graphs.get(&graph).into_iter().flatten() {
+                let times = |times: u64| if looped { ANY } else { times };
+                let needs = node.held.iter().map(|(given, count)| (Arc::clone(given), times(*count)));
+                held.entry((graph, *name)).or_insert_with(Vec::new).extend(needs);
+                open.extend(node.inside.iter().map(|inner| (*inner, looped || node.loops)));
             }
         }
+        held.retain(|_, needs| !needs.is_empty());
         held
     }
 
-    /// An executable uses these, too.
-    fn add(&mut self, exec: u64, more: Held) {
-        if !more.is_empty() {
-            self.execs.entry(exec).or_insert_with(|| Uses(Arc::default())).lock().extend(more);
+    /// A node of an executable needs this, and what it needed before no more. Gives that back.
+    fn set(&mut self, exec: u64, node: u64, held: Vec<(Arc<Given>, u64)>) -> Vec<(Arc<Given>, u64)> {
+        if held.is_empty() && !self.execs.contains_key(&exec) {
+            return held;
         }
+        let known = self.execs.entry(exec).or_default();
+        let before = known.nodes.remove(&(known.graph, node)).unwrap_or_default();
+        if !held.is_empty() {
+            known.nodes.insert((known.graph, node), held);
+        }
+        known.count();
+        if known.needs.is_empty() {
+            self.execs.remove(&exec);
+        }
+        before
     }
 }
 
 impl Answerer for GraphHosts {
+    fn expects(&self, kind: u32, _ctx: ContextId) -> bool {
+        matches!(kind, GRAPH_CALL | GRAPH_READ | GRAPH_WRITE) && self.launches.are_any()
+    }
+
     fn answer(&self, kind: u32, _ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
         let broken = Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE));
-        let memory = |number| match self.numbers.find(number)?.thing {
-            Thing::Memory(memory) => Some(memory),
-            Thing::Call(_) => None,
-        };
+        let launches = &self.launches;
         let outcome = match kind {
             GRAPH_CALL => {
                 let Ok(number) = body.get::<u64>() else { return broken };
-                self.numbers.find(number).and_then(|given| {
-                    let Thing::Call(call) = &given.thing else { return None };
-                    call.lock().unwrap_or_else(PoisonError::into_inner).call(CUresult::CUDA_SUCCESS);
-                    Some(Vec::new())
-                })
+                launches.with(
+                    number,
+                    |thing| matches!(thing, Thing::Call(_)),
+                    1,
+                    |thing| {
+                        let Thing::Call(call) = thing else { return None };
+                        call.lock().unwrap_or_else(PoisonError::into_inner).call(CUresult::CUDA_SUCCESS);
+                        Some(Vec::new())
+                    },
+                )
             }
             GRAPH_READ => {
                 let (Ok(number), Ok(at), Ok(len)) = (body.get::<u64>(), body.get::<u64>(), body.get::<u32>()) else {
                     return broken;
                 };
-                memory(number).filter(|_| len as usize <= GRAPH_PIECE).and_then(|found| found.read(at, len as usize))
+                if len as usize > GRAPH_PIECE {
+                    return broken;
+                }
+                launches.with(
+                    number,
+                    |thing| matches!(thing, Thing::Source(_)),
+                    len.into(),
+                    |thing| {
+                        let Thing::Source(memory) = thing else { return None };
+                        memory.read(at, len as usize)
+                    },
+                )
             }
             GRAPH_WRITE => {
                 let (Ok(number), Ok(at)) = (body.get::<u64>(), body.get::<u64>()) else { return broken };
-                memory(number).and_then(|found| found.write(at, body.take_rest())).map(|()| Vec::new())
+                let bytes = body.take_rest();
+                launches.with(
+                    number,
+                    |thing| matches!(thing, Thing::Destination(_)),
+                    bytes.len() as u64,
+                    |thing| {
+                        let Thing::Destination(memory) = thing else { return None };
+                        memory.write(at, bytes).map(|()| Vec::new())
+                    },
+                )
             }
             _ => return None,
         };

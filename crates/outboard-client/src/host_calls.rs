@@ -9,27 +9,31 @@ use outboard_front::backend::{ContextId, HostCall, Result};
 use outboard_wire::Reader;
 use outboard_wire::request::HOST_CALL;
 
-use crate::graphs::Uses;
+use crate::graphs::Launch;
 use crate::link::Expectation;
+use crate::outstanding::Queued;
+use crate::progress::Progress;
 use crate::requests::Answerer;
 
 /// The functions that have not been called yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HostFunctions {
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, Waiting>>,
     unfinished: Arc<AtomicUsize>,
+    progress: Arc<Progress>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     ctx: ContextId,
     call: HostCall,
+    queued: Queued,
     /// Requests are heard while there is one.
     _expected: Expectation,
     _unfinished: Unfinished,
-    /// What a launch of a graph before it may ask for.
-    _uses: Option<Uses>,
+    /// The launch of a graph before it.
+    _launch: Option<Launch>,
 }
 
 /// Counts a function that has not returned yet.
@@ -47,14 +51,33 @@ impl HostFunctions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a function in; the number by which the worker asks for its call. Until then `uses` is kept.
-    pub(crate) fn add(&self, ctx: ContextId, call: HostCall, expected: Expectation, uses: Option<Uses>) -> u64 {
+    /// The functions of a session about whose streams so much is known.
+    pub(crate) fn new(progress: Arc<Progress>) -> HostFunctions {
+        HostFunctions { last: AtomicU64::new(0), waiting: Mutex::default(), unfinished: Arc::default(), progress }
+    }
+
+    /// Takes in a function that is about to be queued in a stream; the number by which the worker asks for its call. Until then `launch` is under way.
+    pub(crate) fn add(
+        &self,
+        (ctx, stream): (ContextId, u64),
+        call: HostCall,
+        expected: Expectation,
+        launch: Option<Launch>,
+    ) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.unfinished.fetch_add(1, Ordering::AcqRel);
         let unfinished = Unfinished(Arc::clone(&self.unfinished));
-        let waiting = Waiting { ctx, call, _expected: expected, _unfinished: unfinished, _uses: uses };
+        let queued = self.progress.outstanding().begin(ctx, stream);
+        let waiting = Waiting { ctx, call, queued, _expected: expected, _unfinished: unfinished, _launch: launch };
         self.waiting().insert(number, waiting);
         number
+    }
+
+    /// A function was queued by command `seq`.
+    pub(crate) fn queued(&self, number: u64, seq: u64) {
+        if let Some(waiting) = self.waiting().get(&number) {
+            waiting.queued.is(seq);
+        }
     }
 
     /// Whether any function has not been called yet, or runs.
@@ -74,18 +97,33 @@ impl HostFunctions {
 }
 
 impl Answerer for HostFunctions {
-    fn answer(&self, kind: u32, _ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
+    fn expects(&self, kind: u32, ctx: ContextId) -> bool {
+        kind == HOST_CALL && self.waiting().values().any(|waiting| waiting.ctx == ctx)
+    }
+
+    fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
         if kind != HOST_CALL {
             return None;
         }
         let (Ok(number), Ok(status)) = (body.get::<u64>(), body.get::<u32>()) else {
             return Some(Err(CUresult::CUDA_ERROR_UNKNOWN));
         };
-        let waiting = self.waiting().remove(&number);
+        let waiting = {
+            let mut all = self.waiting();
+            if all.get(&number).is_some_and(|waiting| waiting.ctx != ctx) { None } else { all.remove(&number) }
+        };
         // One that is not known was of a context that has ended.
-        if let Some(Waiting { call, _expected, _unfinished, .. }) = waiting {
+        let Some(Waiting { call, queued, _expected, _unfinished, _launch, .. }) = waiting else {
+            return Some(Ok(Vec::new()));
+        };
+        let (ctx, stream, seq) = queued.place();
+        let called = queued.work().use_it(|| {
+            // The function can know that what is before it has ended.
+            if seq < u64::MAX {
+                self.progress.stream_seen(ctx, stream, seq);
+            }
             crate::remote::with_shared_memory(|| call.run(CUresult(status)));
-        }
-        Some(Ok(Vec::new()))
+        });
+        Some(called.map(|()| Vec::new()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE))
     }
 }

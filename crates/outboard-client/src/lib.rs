@@ -6,6 +6,7 @@ mod host;
 mod host_calls;
 mod kernels;
 pub mod link;
+mod outstanding;
 mod pager;
 mod process;
 mod progress;

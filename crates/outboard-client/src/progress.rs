@@ -5,10 +5,12 @@
 //! stream is taken for busy when another one, or a command that names none, may have put work into it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::ContextId;
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::outstanding::{Known, Outstanding};
 
 /// The name of the legacy default stream.
 const LEGACY: u64 = 0;
@@ -32,6 +34,8 @@ pub(crate) struct Progress {
     /// The last command before which anything is known to be done: what `waits` says of no stream is more.
     latest_done: AtomicU64,
     events: [Mutex<FxHashMap<u64, Event>>; SHARDS],
+    /// What may use the program's memory until it is done.
+    outstanding: Arc<Outstanding>,
 }
 
 /// Alone in its cache line: threads that launch into streams of their own do not meet here.
@@ -76,6 +80,7 @@ impl Default for Progress {
             waits: Mutex::default(),
             latest_done: AtomicU64::new(0),
             events: std::array::from_fn(|_| Mutex::default()),
+            outstanding: Arc::default(),
         }
     }
 }
@@ -150,6 +155,7 @@ impl Progress {
         for events in &self.events {
             lock(events).retain(|_, event| event.ctx != ctx.0);
         }
+        self.outstanding.context_ended(ctx);
     }
 
     /// All that was queued in a context before command `seq` is done.
@@ -158,6 +164,8 @@ impl Progress {
         let done = waits.contexts.entry(ctx.0).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
+        drop(waits);
+        self.outstanding.learned(Known::Context(ctx.0), seq, |_| true);
     }
 
     /// All that was queued in a stream before command `seq` is done.
@@ -166,6 +174,22 @@ impl Progress {
         let done = waits.streams.entry((ctx.0, stream)).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
+        drop(waits);
+        self.stream_seen(ctx, stream, seq);
+    }
+
+    /// The program can know, though not by a wait of which more is known, that all that was queued in a stream before command `seq` is done.
+    #[inline]
+    pub(crate) fn stream_seen(&self, ctx: ContextId, stream: u64, seq: u64) {
+        if self.outstanding.is_any() {
+            let apart = |stream| lock(&self.waits).apart.contains(&stream);
+            self.outstanding.learned(Known::Stream(ctx.0, stream), seq, apart);
+        }
+    }
+
+    /// What may use the program's memory until it is done.
+    pub(crate) fn outstanding(&self) -> &Arc<Outstanding> {
+        &self.outstanding
     }
 
     /// Whether nothing is left to do in a context.
@@ -243,20 +267,46 @@ impl Progress {
             known.done = seq.max(known.done);
             *known
         };
-        // Not if something has recorded it after that: the wait was for the latest record before it.
-        let named = self.recording_unnamed.load(Ordering::Acquire) == 0
-            && self.recorded_unnamed.load(Ordering::Acquire) < found.recorded;
-        if named && found.recorded < seq {
+        if self.is_named(&found) && found.recorded < seq {
             self.stream_done(ContextId(found.ctx), found.stream, found.recorded + 1);
+        }
+    }
+
+    /// Whether nothing has recorded an event after the record that is known: a wait is for the latest one before it.
+    fn is_named(&self, event: &Event) -> bool {
+        self.recording_unnamed.load(Ordering::Acquire) == 0
+            && self.recorded_unnamed.load(Ordering::Acquire) < event.recorded
+    }
+
+    /// The last record of an event by a command that names it: context and stream, and the command. `None` if there may be a later one.
+    fn recorded(&self, event: u64) -> Option<((ContextId, u64), u64)> {
+        let known = self.shard(event).get(&event).copied().filter(|known| !known.shared && known.recorded > 0)?;
+        self.is_named(&known).then_some(((ContextId(known.ctx), known.stream), known.recorded))
+    }
+
+    /// A question, command `seq`, was answered: an event has happened.
+    pub(crate) fn event_seen(&self, event: u64, seq: u64) {
+        if self.outstanding.is_any()
+            && let Some(((ctx, stream), recorded)) = self.recorded(event)
+            && recorded < seq
+        {
+            self.stream_seen(ctx, stream, recorded + 1);
+        }
+    }
+
+    /// Command `seq` has a stream wait for an event.
+    pub(crate) fn joined(&self, ctx: ContextId, stream: u64, event: u64, seq: u64) {
+        if self.outstanding.is_any()
+            && let Some((of, recorded)) = self.recorded(event)
+            && recorded < seq
+        {
+            self.outstanding.joined(ctx, stream, seq, of, recorded);
         }
     }
 
     /// The command that has recorded an event last, as far as that is certain.
     pub(crate) fn record_of(&self, event: u64) -> Option<u64> {
-        let known = self.shard(event).get(&event).copied().filter(|known| !known.shared)?;
-        let unnamed = self.recorded_unnamed.load(Ordering::Acquire);
-        let certain = self.recording_unnamed.load(Ordering::Acquire) == 0 && unnamed < known.recorded;
-        certain.then_some(known.recorded)
+        self.recorded(event).map(|(_, recorded)| recorded)
     }
 
     /// Whether an event is known to have happened.

@@ -1,12 +1,13 @@
 //! What the worker asks of this process, and who does it.
 //!
 //! A request arrives as a notice, on whichever thread reads the link. That thread only queues it: it is done by a thread of ours, one for
-//! each kind and context, in order. No such thread exists before the first request, and none outlives its context.
+//! each kind and context, in order. No such thread exists before the first request that something of the program's expects, and none outlives its
+//! context. What nothing expects is refused, by one thread for all; a worker that asks for more at once than any work could need ends the session.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
@@ -20,6 +21,9 @@ use crate::link::{Answers, thread};
 
 /// Does the requests of some kinds.
 pub(crate) trait Answerer: Send + Sync {
+    /// Whether anything is under way in the program that could have a request of this kind be made in a context.
+    fn expects(&self, kind: u32, ctx: ContextId) -> bool;
+
     /// Does a request and returns what it is answered with; `None` if its kind is another's. Runs on a thread of ours, which it may block.
     fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>>;
 }
@@ -32,7 +36,19 @@ pub(crate) struct Requests {
     answers: OnceLock<Answers>,
     copies: Arc<Copies>,
     queues: Mutex<HashMap<(u32, u32), Arc<Queue>>>,
+    /// The contexts of the program.
+    contexts: Mutex<HashSet<u32>>,
+    /// Requests that wait for their threads, or are being done, and their bytes.
+    waiting: AtomicUsize,
+    waiting_bytes: AtomicUsize,
 }
+
+/// Most requests that wait at once: a worker has one for each function and copy that the program has queued, and its threads wait for most of them.
+const MOST: usize = 1 << 16;
+/// Most bytes that wait: with each piece of a copy to the program's memory the worker waits for the one before.
+const MOST_BYTES: usize = 256 << 20;
+/// The queue of what is refused.
+const REFUSED: (u32, u32) = (0, 0);
 
 impl std::fmt::Debug for Requests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -57,11 +73,36 @@ struct Asked {
     kind: u32,
     ctx: ContextId,
     body: Vec<u8>,
+    /// How many bytes count for it.
+    bytes: usize,
 }
 
 impl Requests {
     pub(crate) fn new(patience: Patience, copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
-        Arc::new(Requests { answerers, patience, answers: OnceLock::new(), copies, queues: Mutex::default() })
+        Arc::new(Requests {
+            answerers,
+            patience,
+            answers: OnceLock::new(),
+            copies,
+            queues: Mutex::default(),
+            contexts: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+        })
+    }
+
+    /// The program has a context, or is about to.
+    pub(crate) fn begin(&self, ctx: ContextId) {
+        self.contexts().insert(ctx.0);
+    }
+
+    fn contexts(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something of the program's may have such a request be made.
+    fn is_expected(&self, kind: u32, ctx: u32) -> bool {
+        self.contexts().contains(&ctx) && self.answerers.iter().any(|answerer| answerer.expects(kind, ContextId(ctx)))
     }
 
     /// The way back, once there is one. No request comes before.
@@ -76,14 +117,30 @@ impl Requests {
             kind: request.kind,
             ctx: ContextId(request.ctx),
             body: request.body.to_vec(),
+            bytes: request.body.len(),
         };
-        let key = (request.kind, request.ctx);
+        let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
+        let bytes = self.waiting_bytes.fetch_add(asked.body.len(), Ordering::AcqRel) + asked.body.len();
+        if waiting > MOST || bytes > MOST_BYTES {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.waiting_bytes.fetch_sub(asked.body.len(), Ordering::AcqRel);
+            if let Some(answers) = self.answers.get() {
+                answers.lose("the server asks for more at once than any work could need");
+            }
+            return;
+        }
+        let expected = self.is_expected(request.kind, request.ctx);
+        let key = if expected { (request.kind, request.ctx) } else { REFUSED };
+        let asked = if expected { asked } else { Asked { kind: 0, body: Vec::new(), ..asked } };
         let known = self.queues.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let queue = known.or_else(|| self.start(key));
         match queue {
             Some(queue) => queue.add(asked),
             // There is no thread to be had: an error is better than a stream that stands still.
-            None => self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
+            None => {
+                self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+                self.done(&asked);
+            }
         }
     }
 
@@ -94,6 +151,7 @@ impl Requests {
         let run = move || {
             while let Some(asked) = own.next(&requests.patience) {
                 requests.do_one(&asked);
+                requests.done(&asked);
             }
         };
         thread::start(format!("outboard-host{}", key.1), run).ok()?;
@@ -101,8 +159,14 @@ impl Requests {
         Some(queue)
     }
 
+    fn done(&self, asked: &Asked) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.waiting_bytes.fetch_sub(asked.bytes, Ordering::AcqRel);
+    }
+
     /// A context has ended, and its threads with it.
     pub(crate) fn end(&self, ctx: ContextId) {
+        self.contexts().remove(&ctx.0);
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, queue) in queues.extract_if(|(_, of), _| *of == ctx.0) {
             queue.close();
@@ -113,7 +177,7 @@ impl Requests {
         // The device had done these copies when it asked.
         self.copies.settle();
         let mut outcome = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        for answerer in &self.answerers {
+        for answerer in self.answerers.iter().filter(|_| asked.kind != 0) {
             // A panic of ours must not end the thread: somebody waits for what comes after.
             let done = catch_unwind(AssertUnwindSafe(|| {
                 answerer.answer(asked.kind, asked.ctx, &mut Reader::new(&asked.body))
@@ -189,6 +253,10 @@ mod tests {
     struct Says(Mutex<Sender<(u32, u8)>>);
 
     impl Answerer for Says {
+        fn expects(&self, kind: u32, _ctx: ContextId) -> bool {
+            kind == 1
+        }
+
         fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
             if kind != 1 {
                 return None;
@@ -216,6 +284,7 @@ mod tests {
             answerers,
         );
         assert_eq!(threads(71), 0);
+        [71, 72].into_iter().for_each(|ctx| requests.begin(ContextId(ctx)));
         for number in 0..20u8 {
             for ctx in [71, 72] {
                 requests.asked(&Request { number: 0, kind: 1, ctx, body: &[number] });
@@ -233,7 +302,7 @@ mod tests {
             assert_eq!(number, *next);
             *next += 1;
         }
-        assert_eq!((threads(71), threads(72)), (2, 1), "one for each kind and context");
+        assert_eq!((threads(71), threads(72)), (1, 1), "one for each kind that is expected, and context");
         requests.end(ContextId(71));
         let start = Instant::now();
         while threads(71) > 0 {
@@ -241,10 +310,29 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(threads(72), 1);
-        // It could be asked again.
+        // Of a context that the program has not, nothing is done; it could have it again.
+        requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[76] });
+        requests.begin(ContextId(71));
         requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[77] });
         assert_eq!(said.recv_timeout(PATIENCE).unwrap(), (71, 77));
         requests.end(ContextId(71));
         requests.end(ContextId(72));
+    }
+
+    #[test]
+    fn what_nothing_expects_takes_one_thread_however_often_it_comes() {
+        let (say, _said) = channel();
+        let answerers: Vec<Arc<dyn Answerer>> = vec![Arc::new(Says(Mutex::new(say)))];
+        let patience = Patience::new(Duration::from_micros(50), Duration::from_millis(1));
+        let requests = Requests::new(patience, Arc::default(), answerers);
+        let before = std::fs::read_dir("/proc/self/task").unwrap().count();
+        for ctx in 5_000..7_000 {
+            requests.asked(&Request { number: 0, kind: 1, ctx, body: &[1] });
+            requests.asked(&Request { number: 0, kind: ctx, ctx, body: &[1] });
+        }
+        let after = std::fs::read_dir("/proc/self/task").unwrap().count();
+        // Other tests of this process may start some at the same time.
+        assert!(after < before + 100, "{before} threads became {after}");
+        assert_eq!(requests.queues.lock().unwrap().len(), 1);
     }
 }

@@ -41,6 +41,11 @@ pub fn set_keepalive(time: Duration) {
     KEEPALIVE.store(time.as_secs().clamp(3, 3600) as u32, Ordering::Relaxed);
 }
 
+/// After how long a peer that does not answer is taken for gone.
+pub fn keepalive() -> Duration {
+    Duration::from_secs(KEEPALIVE.load(Ordering::Relaxed).into())
+}
+
 /// As [`set_keepalive`], if the environment says so.
 pub fn keepalive_from_env() {
     let set = std::env::var(KEEPALIVE_VARIABLE).ok().and_then(|text| text.trim().parse().ok());

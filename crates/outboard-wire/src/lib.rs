@@ -20,6 +20,7 @@ pub mod limits;
 #[path = "generated/messages.rs"]
 pub mod messages;
 pub mod notice;
+mod plain;
 pub mod platform;
 pub mod references;
 pub mod request;
@@ -28,3 +29,4 @@ pub mod types;
 
 pub use code::Code;
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
+pub use plain::{plain, plain_lines};

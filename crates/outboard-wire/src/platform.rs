@@ -81,7 +81,7 @@ impl KernelInfo {
 
     /// Bytes of the parameter buffer.
     pub fn param_bytes(&self) -> usize {
-        self.params.iter().map(|(offset, size)| (offset + size) as usize).max().unwrap_or(0)
+        self.params.iter().map(|(offset, size)| *offset as usize + *size as usize).max().unwrap_or(0)
     }
 }
 
@@ -129,6 +129,45 @@ macro_rules! record {
     };
 }
 
-record!(Platform { driver_version, driver_name, devices, lacks });
+impl Encode for Platform {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.driver_version);
+        writer.put(&self.driver_name);
+        writer.put(&self.devices);
+        writer.put(&self.lacks);
+    }
+}
+
+impl<'a> Decode<'a> for Platform {
+    /// Names of the driver and of devices are [`plain`](crate::plain).
+    fn decode(reader: &mut Reader<'a>) -> Result<Platform, DecodeError> {
+        let (driver_version, driver_name) = (reader.get()?, crate::plain(reader.get()?));
+        let mut devices: Vec<Device> = reader.get()?;
+        devices.iter_mut().for_each(|device| device.name = crate::plain(&device.name));
+        Ok(Platform { driver_version, driver_name, devices, lacks: reader.get()? })
+    }
+}
+
 record!(Device { ordinal, name, uuid, total_memory, attributes, stream_priorities, peers });
-record!(KernelInfo { attributes, params });
+
+/// Most bytes of parameters that any kernel of CUDA takes.
+const MOST_PARAMETERS: u32 = 32_764;
+
+impl Encode for KernelInfo {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.attributes);
+        writer.put(&self.params);
+    }
+}
+
+impl<'a> Decode<'a> for KernelInfo {
+    fn decode(reader: &mut Reader<'a>) -> Result<KernelInfo, DecodeError> {
+        let info = KernelInfo { attributes: reader.get()?, params: reader.get()? };
+        // So many bytes are read from the program's memory at each launch.
+        let ends = |(offset, size): &(u32, u32)| u64::from(*offset) + u64::from(*size);
+        if let Some(end) = info.params.iter().map(ends).find(|end| *end > MOST_PARAMETERS.into()) {
+            return Err(DecodeError::Invalid { what: "size of a kernel's parameters", value: end });
+        }
+        Ok(info)
+    }
+}

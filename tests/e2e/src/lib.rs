@@ -3,11 +3,13 @@
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
 
 mod footprint;
+mod hostile;
 mod program;
 mod recording;
 mod server;
 
 pub use footprint::{Footprint, Growth, History};
+pub use hostile::{Asked, Hostile, Rewrite};
 pub use program::{Case, Outcome, Program, Running, suite};
 pub use recording::Recording;
 pub use server::{Server, is_alive, processes_below};

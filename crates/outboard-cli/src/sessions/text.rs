@@ -3,9 +3,7 @@
 use outboard_server::admin::Session;
 
 /// Text of strangers as a terminal can take it: servers of older releases may pass on what clients call themselves.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
-}
+pub(crate) use outboard_wire::plain;
 
 /// The beginning of a session's number that people are shown.
 pub(crate) fn short(id: &str) -> &str {

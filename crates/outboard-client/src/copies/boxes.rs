@@ -72,13 +72,13 @@ impl Session {
             let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
             if let Some(expected) = expected {
                 // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-                unsafe { self.send_late(ctx, upload, place.at(from), host.clone(), expected) };
-                self.post_to(ctx, stream, &message)?;
+                unsafe { self.send_late((ctx, stream), upload, place.at(from), host.clone(), expected) };
+                self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
                 continue;
             }
-            self.post_to(ctx, stream, &message)?;
+            let seq = self.post_counted(ctx, stream, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
-            last = unsafe { self.send(upload, place.at(from), host.clone(), mode)? };
+            last = unsafe { self.send((ctx, stream, seq), upload, place.at(from), host.clone(), mode)? };
         }
         self.taken(ctx, stream, last)
     }

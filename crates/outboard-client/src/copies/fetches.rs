@@ -60,8 +60,10 @@ impl<'a> Fetches<'a> {
         let Fetch { ticket, host, aside } = fetch;
         if self.mode == CopyMode::Pinned {
             // Known before it is posted: another thread may read at once that the device has done it.
-            self.session.copies.download(host, ticket, aside);
-            return self.session.post_to(self.ctx, self.stream, message);
+            let order = (self.session.progress().outstanding(), self.ctx, self.stream);
+            let queued = self.session.copies.download(host, ticket, aside, order);
+            queued.is(self.session.post_counted(self.ctx, self.stream, message)?);
+            return Ok(());
         }
         self.session.post_to(self.ctx, self.stream, message)?;
         self.under_way.push_back(ticket);

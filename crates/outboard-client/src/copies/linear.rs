@@ -47,11 +47,12 @@ impl Session {
             let (at, len) = (piece.start, piece.end - piece.start);
             let upload = self.link().upload(len, self.link().chunk(Up, len))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
-            self.post_to(ctx, stream, &msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            let message = msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk };
+            let seq = self.post_counted(ctx, stream, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             unsafe {
                 let from = src.add(at as usize);
-                last = self.send(upload, from.into(), range(from, len), mode)?;
+                last = self.send((ctx, stream, seq), upload, from.into(), range(from, len), mode)?;
             }
         }
         self.taken(ctx, stream, last)
@@ -77,8 +78,9 @@ impl Session {
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             let from = unsafe { src.add(at as usize) };
             // SAFETY: as above.
-            unsafe { self.send_late(ctx, upload, from.into(), range(from, len), expected) };
-            self.post_to(ctx, stream, &msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk })?;
+            unsafe { self.send_late((ctx, stream), upload, from.into(), range(from, len), expected) };
+            let message = msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk };
+            self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
         }
         Ok(())
     }

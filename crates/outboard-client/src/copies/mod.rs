@@ -37,6 +37,12 @@ impl Session {
         });
     }
 
+    /// The program gives page-locked memory up: waits until no copy uses it, and lets no launch ask for it any more.
+    pub(crate) fn memory_goes(&self, memory: *const u8, bytes: usize) {
+        self.finish_copies(memory, bytes);
+        self.graphs().gone(&range(memory, bytes as u64));
+    }
+
     /// Whether bytes of copies may be on their way, which a wait must wait for.
     pub(crate) fn copies_under_way(&self) -> bool {
         self.copies.are_under_way()

@@ -26,20 +26,22 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the bytes of a transfer that has been announced. What is returned is to be waited for when all of the copy has been sent.
+    /// Sends the bytes of a transfer that has been announced by command `seq`. What is returned is to be waited for when all of the copy has been sent.
     ///
     /// # Safety
     /// The bytes are readable until this returns and what it returns is dropped, or until `finish_copies` if they are page-locked.
     pub(super) unsafe fn send(
         &self,
+        (ctx, stream, seq): (ContextId, u64, u64),
         upload: Upload<'_>,
         from: Place,
         host: Range<u64>,
         mode: CopyMode,
     ) -> Result<Option<Sent>> {
         if mode == CopyMode::Pinned {
+            let order = (self.progress().outstanding(), ctx, stream);
             // SAFETY: by the contract above.
-            self.copies.upload(host, unsafe { upload.send_in_background(from) });
+            self.copies.upload(host, unsafe { upload.send_in_background(from) }, order).is(seq);
             return Ok(None);
         }
         if mode == CopyMode::Synchronous {
@@ -62,13 +64,13 @@ impl Session {
         }
     }
 
-    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow.
+    /// Sends the bytes at `from` when the worker asks for them; the command that announces the transfer must follow, and then `late.queued`.
     ///
     /// # Safety
     /// The bytes are readable until the transfer has ended.
     pub(super) unsafe fn send_late(
         &self,
-        ctx: ContextId,
+        (ctx, stream): (ContextId, u64),
         upload: Upload<'_>,
         from: Place,
         host: Range<u64>,
@@ -76,7 +78,7 @@ impl Session {
     ) {
         // SAFETY: by the contract above.
         let (ticket, later) = unsafe { upload.later(from) };
-        self.copies.upload(host, ticket);
-        self.late.add(ctx, later, expected);
+        let queued = self.copies.upload(host, ticket, (self.progress().outstanding(), ctx, stream));
+        self.late.add(queued, later, expected);
     }
 }

@@ -5,8 +5,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use outboard_front::backend::ContextId;
+
 use crate::link::Ticket;
 use crate::link::bulk::Place;
+use crate::outstanding::{Outstanding, Queued};
 
 /// Asynchronous copies of the process.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ struct State {
 struct Copy {
     host: Range<u64>,
     ticket: Arc<Ticket>,
+    /// The program may know that it is done.
+    queued: Arc<Queued>,
     /// What remains to be done when its bytes are here.
     aside: Arc<Mutex<Option<Aside>>>,
 }
@@ -53,8 +58,17 @@ impl Aside {
 }
 
 impl Copy {
-    fn new(host: Range<u64>, ticket: Ticket, aside: Option<Aside>) -> Copy {
-        Copy { host, ticket: Arc::new(ticket), aside: Arc::new(Mutex::new(aside)) }
+    fn new(
+        host: Range<u64>,
+        ticket: Ticket,
+        aside: Option<Aside>,
+        (outstanding, ctx, stream): (&Arc<Outstanding>, ContextId, u64),
+    ) -> Copy {
+        let ticket = Arc::new(ticket);
+        let own = Arc::clone(&ticket);
+        // Once the program knows that the copy is done, its memory is left alone.
+        let queued = outstanding.begin_with(ctx, stream, Some(Box::new(move || own.is_known_to_be_done())));
+        Copy { host, ticket, queued: Arc::new(queued), aside: Arc::new(Mutex::new(aside)) }
     }
 
     fn overlaps(&self, host: &Range<u64>) -> bool {
@@ -88,19 +102,36 @@ impl Copies {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy to `host` goes on in the background.
-    pub(crate) fn download(&self, host: Range<u64>, ticket: Ticket, aside: Option<Aside>) {
-        add(&mut self.state().downloads, Copy::new(host, ticket, aside));
+    /// A copy to `host` goes on in the background, in this order. Its command's number is to be told.
+    pub(crate) fn download(
+        &self,
+        host: Range<u64>,
+        ticket: Ticket,
+        aside: Option<Aside>,
+        order: (&Arc<Outstanding>, ContextId, u64),
+    ) -> Arc<Queued> {
+        add(&mut self.state().downloads, Copy::new(host, ticket, aside, order))
     }
 
-    /// A copy from `host` goes on in the background.
-    pub(crate) fn upload(&self, host: Range<u64>, ticket: Ticket) {
-        add(&mut self.state().uploads, Copy::new(host, ticket, None));
+    /// A copy from `host` goes on in the background, likewise.
+    pub(crate) fn upload(
+        &self,
+        host: Range<u64>,
+        ticket: Ticket,
+        order: (&Arc<Outstanding>, ContextId, u64),
+    ) -> Arc<Queued> {
+        add(&mut self.state().uploads, Copy::new(host, ticket, None, order))
     }
 
     /// The device has done download `number`. Called by whichever thread reads the link: it must not wait.
     pub(crate) fn copied(&self, number: u64) {
-        self.state().done.insert(number);
+        let mut state = self.state();
+        // What is said of a copy that is not under way is of no use, however often it is said.
+        if !state.downloads.iter().any(|copy| copy.ticket.number() == number) {
+            return;
+        }
+        state.done.insert(number);
+        drop(state);
         self.owed.store(true, Ordering::Release);
     }
 
@@ -165,7 +196,9 @@ impl Copies {
 }
 
 /// Adds a copy to those under way, and forgets those that have ended.
-fn add(copies: &mut Vec<Copy>, copy: Copy) {
+fn add(copies: &mut Vec<Copy>, copy: Copy) -> Arc<Queued> {
     copies.retain(|copy| !copy.is_over());
+    let queued = Arc::clone(&copy.queued);
     copies.push(copy);
+    queued
 }

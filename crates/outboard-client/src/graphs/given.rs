@@ -14,14 +14,18 @@ use super::host_box::HostBox;
 pub(super) enum Thing {
     /// A function, called by one thread at a time.
     Call(Mutex<HostCall>),
-    Memory(HostBox),
+    /// Memory that copies read.
+    Source(HostBox),
+    /// Memory that copies write.
+    Destination(HostBox),
 }
 
 /// What makes two things the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Call { function: u64, data: u64 },
-    Memory(HostBox),
+    Source(HostBox),
+    Destination(HostBox),
 }
 
 /// A thing and its number, which goes with the last holder.
@@ -59,14 +63,14 @@ impl Numbers {
         Ok(self.number(Key::Call { function, data }, || Thing::Call(Mutex::new(call))))
     }
 
-    /// The number of a box of the program's memory.
-    pub(super) fn memory(&self, memory: HostBox) -> Arc<Given> {
-        self.number(Key::Memory(memory), || Thing::Memory(memory))
+    /// The number of a box of the program's memory that copies read.
+    pub(super) fn source(&self, memory: HostBox) -> Arc<Given> {
+        self.number(Key::Source(memory), || Thing::Source(memory))
     }
 
-    /// What has a number, while somebody holds it.
-    pub(super) fn find(&self, number: u64) -> Option<Arc<Given>> {
-        lock(&self.0).given.get(&number)?.upgrade()
+    /// The number of a box of the program's memory that copies write.
+    pub(super) fn destination(&self, memory: HostBox) -> Arc<Given> {
+        self.number(Key::Destination(memory), || Thing::Destination(memory))
     }
 
     fn number(&self, key: Key, thing: impl FnOnce() -> Thing) -> Arc<Given> {
@@ -89,6 +93,16 @@ impl Numbers {
         let known = lock(&self.0);
         assert_eq!(known.given.len(), known.numbers.len());
         known.given.len()
+    }
+}
+
+impl Given {
+    /// How much of it one run of a node needs: one call, or so many bytes.
+    pub(super) fn share(&self) -> u64 {
+        match &self.thing {
+            Thing::Call(_) => 1,
+            Thing::Source(memory) | Thing::Destination(memory) => memory.bytes(),
+        }
     }
 }
 

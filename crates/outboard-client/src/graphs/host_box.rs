@@ -12,6 +12,20 @@ pub(super) struct HostBox {
 }
 
 impl HostBox {
+    /// How many bytes it has, without what lies between its rows.
+    pub(super) fn bytes(&self) -> u64 {
+        let [width, rows, slices] = self.extent;
+        width.saturating_mul(rows).saturating_mul(slices)
+    }
+
+    /// Whether any of its bytes, or of those between its rows, lies in a range of addresses.
+    pub(super) fn meets(&self, range: &std::ops::Range<u64>) -> bool {
+        let [width, rows, slices] = self.extent;
+        let above = self.height.saturating_mul(slices.saturating_sub(1)).saturating_add(rows.saturating_sub(1));
+        let end = self.address.saturating_add(self.pitch.saturating_mul(above)).saturating_add(width);
+        self.address < range.end && range.start < end
+    }
+
     /// Calls with address and length of each stretch of memory that makes up bytes `at..at + len` of the box. `None` if there are not as many.
     fn stretches(&self, at: u64, len: usize, mut each: impl FnMut(u64, usize)) -> Option<()> {
         let [width, rows, slices] = self.extent;

@@ -28,6 +28,8 @@ pub struct Config {
     /// How long to try to take a session up again whose connection was lost, if the server keeps it that long; zero: not at all. Environment:
     /// `OUTBOARD_RECONNECT`, in seconds.
     pub reconnect: Duration,
+    /// A worker that says nothing for so long while somebody waits has stopped; none if it does not say that it lives.
+    pub silence: Option<Duration>,
     /// Whether to say on standard error what becomes of the connection. Environment: `OUTBOARD_LOG`, anything.
     pub talks: bool,
 }
@@ -61,6 +63,7 @@ impl Default for Config {
             transport: Choice::Auto,
             security: Security::default(),
             reconnect: RECONNECT,
+            silence: None,
             talks: false,
         }
     }

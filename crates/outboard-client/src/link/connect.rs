@@ -167,9 +167,12 @@ fn encrypt(
     tls::connect(below, config, host, first, deadline).map_err(|error| match tls::in_the_clear(&error) {
         // It declines, in the clear because it does not encrypt, or has no time to.
         Some(said) if said.starts_with(&MAGIC) => {
-            match answer(&*plain, address, deadline, Some(said), &mut Turn::without_end(&mut |_| ())) {
+            // Nobody waits for who is not known.
+            let mut turn = Turn { patience: Some(Duration::ZERO), waits: &mut |_| () };
+            match answer(&*plain, address, deadline, Some(said), &mut turn) {
+                Err(ConnectError::Refused { address, refusal }) => ConnectError::RefusedInTheClear { address, refusal },
+                Ok(_) | Err(ConnectError::Queued { .. }) => ConnectError::NotEncrypted { address: address.to_owned() },
                 Err(error) => error,
-                Ok(_) => ConnectError::NotEncrypted { address: address.to_owned() },
             }
         }
         Some(_) => ConnectError::NotEncrypted { address: address.to_owned() },

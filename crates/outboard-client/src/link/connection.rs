@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use outboard_transport::Stream;
 use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Point;
+use outboard_wire::plain_lines;
 
 use super::ConnectError;
 use super::shared::{Shared, lock};
@@ -58,6 +59,8 @@ struct Broken {
 
 /// The longest that one attempt may take to connect, and then to be answered.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
+/// The shortest, when there is little time left.
+const SHORTEST: Duration = Duration::from_millis(300);
 /// Pauses between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -143,15 +146,19 @@ impl Shared {
         let Some(broken) = lock(&self.connection.now).broken.clone() else { return };
         let deadline = broken.since + resume.grace;
         let (mut pause, longest) = PAUSES;
+        let mut refusals = Refusals::default();
         let received = self.stop_reading();
         self.say(&format_args!("{}; trying for up to {} seconds to go on", broken.reason, resume.grace.as_secs_f32()));
         while !self.is_lost() {
             let attempt = lock(&self.write).next_attempt();
-            let error = match (resume.again)(Point { lane: 0, attempt, received }, ATTEMPT) {
+            // Five times as long it may be until it is answered.
+            let left = deadline.saturating_duration_since(Instant::now()) / 5;
+            let timeout = ATTEMPT.min(left.max(SHORTEST));
+            let error = match (resume.again)(Point { lane: 0, attempt, received }, timeout) {
                 Ok((stream, point)) => return self.connected(&stream, point),
                 Err(error) => error,
             };
-            if is_final(&error) {
+            if refusals.is_final(&error) {
                 return self.lose(&format!("{}, and the session cannot go on: {error}", broken.reason));
             }
             if Instant::now() + pause >= deadline {
@@ -195,6 +202,7 @@ impl Shared {
         connection.descriptor.store(descriptor(&**stream), Ordering::Release);
         (writing.current, reading.current) = (now.current.clone(), now.current.clone());
         reading.up = true;
+        self.heard();
         drop(now);
         drop((reading, writing, old));
         connection.changed.notify_all();
@@ -209,15 +217,42 @@ impl Shared {
     /// Says what becomes of the connection, if the user wants to know.
     pub(super) fn say(&self, what: &dyn std::fmt::Display) {
         if self.config.talks {
+            let what = plain_lines(&what.to_string());
             eprintln!("outboard: connection to {}: {what}", self.connection.current().stream.peer());
         }
     }
 }
 
-/// Whether another attempt would end no better.
-pub(super) fn is_final(error: &ConnectError) -> bool {
+/// What attempts to connect were answered with.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// Since when nothing but refusals in the clear has come.
+    in_the_clear: Option<Instant>,
+}
+
+/// For so long a refusal in the clear is not believed where connections are encrypted: who is on the way for a moment does not end a session by it.
+const NOT_BELIEVED: Duration = Duration::from_secs(5);
+
+impl Refusals {
+    /// Whether another attempt would end no better than the one that has failed so.
+    pub(super) fn is_final(&mut self, error: &ConnectError) -> bool {
+        let ConnectError::RefusedInTheClear { refusal, .. } = error else {
+            self.in_the_clear = None;
+            return is_final(error);
+        };
+        let since = *self.in_the_clear.get_or_insert_with(Instant::now);
+        since.elapsed() >= NOT_BELIEVED && !may_pass(refusal.code)
+    }
+}
+
+/// Whether a refusal says nothing of later attempts.
+fn may_pass(code: RefusalCode) -> bool {
+    matches!(code, RefusalCode::Busy | RefusalCode::Stopping)
+}
+
+fn is_final(error: &ConnectError) -> bool {
     match error {
-        ConnectError::Refused { refusal, .. } => !matches!(refusal.code, RefusalCode::Busy | RefusalCode::Stopping),
+        ConnectError::Refused { refusal, .. } => !may_pass(refusal.code),
         other => matches!(other, ConnectError::Handshake { .. } | ConnectError::Address(_)),
     }
 }

@@ -45,6 +45,16 @@ pub enum ConnectError {
         /// Its reason.
         refusal: Refusal,
     },
+    /// Somebody declined in the clear, where the client wanted to encrypt.
+    #[error(
+        "nothing came about with {address}: before the connection was encrypted, the server, or somebody on the way (that is not known), said: {refusal}"
+    )]
+    RefusedInTheClear {
+        /// The address.
+        address: String,
+        /// What was said.
+        refusal: Refusal,
+    },
     /// The server has no room yet, and the program has waited for as long as it may.
     #[error("the server at {address} has no room yet: {sentence} (place {place} in the queue)")]
     Queued {
@@ -120,7 +130,7 @@ impl ConnectError {
             ConnectError::BrokenOff { .. } => Code::NotOutboard,
             ConnectError::Handshake { error, .. } => error.code(),
             ConnectError::Queued { .. } => Code::InQueue,
-            ConnectError::Refused { refusal, .. } => refusal.error(),
+            ConnectError::Refused { refusal, .. } | ConnectError::RefusedInTheClear { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
             ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => Code::NothingToTrust,

@@ -98,6 +98,13 @@ impl Answers {
     }
 }
 
+impl Answers {
+    /// The worker has broken the rules: the link ends.
+    pub(crate) fn lose(&self, reason: &str) {
+        self.shared.lose(reason);
+    }
+}
+
 fn run(shared: &Shared) {
     while !shared.is_lost() {
         if !shared.listening.is_on() {
@@ -121,7 +128,8 @@ impl Shared {
         let ready = stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
         if ready == Readiness::default() {
             self.bulk.check_lanes();
-            return stream.check_peer();
+            stream.check_peer()?;
+            return self.not_heard(PEER_CHECK);
         }
         match try_lock(&self.read) {
             Some(mut reading) => {

@@ -35,8 +35,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_front::profile;
-use outboard_transport::{Memory, Stream, Transport};
+use outboard_transport::{Memory, Stream, Transport, tcp};
 use outboard_wire::Writer;
+use outboard_wire::handshake::beats::{BEATS, Beats};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Hello, Welcome};
 
@@ -109,6 +110,10 @@ impl Link {
         let hello = &hello;
         let connect::Connected { stream, memory, welcome, secured } =
             connect::connect(transport, address, hello, &config)?;
+        let beats: Option<Beats> = welcome.more.get(BEATS).ok().flatten();
+        // Two of them may be late.
+        let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));
+        let config = Config { silence, ..config };
         let dial = again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
         let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some());
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize, resume.as_ref().map(|resume| resume.grace));

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use outboard_session::client::Event;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
-use outboard_wire::Reader;
 use outboard_wire::notice::ENDED;
+use outboard_wire::{Reader, plain};
 
 use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
@@ -140,6 +140,7 @@ impl Shared {
             if ready == Readiness::default() {
                 self.bulk.check_lanes();
                 reading.current.stream.check_peer()?;
+                self.not_heard(PEER_CHECK)?;
             }
         }
         Ok(())
@@ -157,6 +158,7 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
+        self.heard();
         self.counters.received.add(count as u64);
         incoming.buffer().filled(count);
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -167,7 +169,7 @@ impl Shared {
                     let _ = catch_unwind(AssertUnwindSafe(|| (self.notices)(code, payload)));
                     if code == ENDED {
                         let sentence: &str = Reader::new(payload).get().unwrap_or("the server ended it");
-                        self.lose(sentence);
+                        self.lose(&plain(sentence));
                         return Err(io::Error::other("the server ended it"));
                     }
                 }
@@ -191,6 +193,18 @@ impl Shared {
         drop(reading);
         self.pass_leadership();
         if let Err(error) = result {
+            self.broken(epoch, &error);
+        }
+    }
+
+    /// Somebody has waited for so long for what does not come over this connection: sees whether the worker has said anything here meanwhile.
+    pub(super) fn look_for_life(&self, waited: Duration) {
+        self.read_unasked();
+        if self.connection.is_broken() || self.is_lost() {
+            return;
+        }
+        let epoch = self.connection.current().epoch;
+        if let Err(error) = self.not_heard(waited) {
             self.broken(epoch, &error);
         }
     }

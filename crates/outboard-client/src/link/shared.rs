@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) memory: Option<Memory>,
     pub(super) listening: Listening,
     pub(super) counters: Counters,
+    /// Since when nothing has come though somebody waited for it: milliseconds since the start; 0 if something has come.
+    silent: AtomicU64,
 }
 
 /// Alone in its cache line (and the one that processors fetch along): the sender looks at it all the time.
@@ -168,6 +170,7 @@ impl Shared {
             memory,
             listening: Listening::default(),
             counters: Counters::default(),
+            silent: AtomicU64::new(0),
         })
     }
 
@@ -216,6 +219,32 @@ impl Shared {
         self.patience.waited(waited);
         self.counters.waited_ns.add(waited.as_nanos() as u64);
         reply
+    }
+
+    /// The worker has said something.
+    #[inline]
+    pub(super) fn heard(&self) {
+        if self.silent.load(Ordering::Relaxed) != 0 {
+            self.silent.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Somebody has waited for so long, and nothing has come. An error if a worker that lives would have said something: however busy its device is,
+    /// it says now and then that it is there.
+    pub(super) fn not_heard(&self, waited: Duration) -> io::Result<()> {
+        let Some(most) = self.config.silence else { return Ok(()) };
+        let now = self.start.elapsed();
+        let began = now.saturating_sub(waited).as_millis().max(1) as u64;
+        let since = match self.silent.compare_exchange(0, began, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => began,
+            Err(earlier) => earlier,
+        };
+        if now.saturating_sub(Duration::from_millis(since)) < most {
+            return Ok(());
+        }
+        self.heard();
+        let why = format!("the server's worker has said nothing for {} seconds", most.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     pub(super) fn last(&self) -> u64 {

@@ -170,6 +170,10 @@ impl Shared {
                 return Ok(());
             }
         };
-        if ready == Readiness::default() { stream.check_peer() } else { Ok(()) }
+        if ready != Readiness::default() {
+            return Ok(());
+        }
+        stream.check_peer()?;
+        self.not_heard(outboard_transport::PEER_CHECK)
     }
 }

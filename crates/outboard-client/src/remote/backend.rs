@@ -32,8 +32,10 @@ impl Backend for Remote {
     }
 
     fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+        let session = self.session()?;
         self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
-        self.session()?.reuse().context_opened(ctx, device);
+        session.context_opened(ctx);
+        session.reuse().context_opened(ctx, device);
         Ok(())
     }
 
@@ -103,7 +105,7 @@ impl Backend for Remote {
     }
 
     unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
-        self.session()?.finish_copies(memory, bytes);
+        self.session()?.memory_goes(memory, bytes);
         self.unmap_host(memory as u64, false);
         // SAFETY: by the contract of this method.
         unsafe { self.free_host(memory) }
@@ -116,7 +118,7 @@ impl Backend for Remote {
     }
 
     fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
-        self.session()?.finish_copies(memory, bytes);
+        self.session()?.memory_goes(memory, bytes);
         self.unmap_host(memory as u64, true);
         self.host.unregister(memory);
         Ok(())
@@ -195,12 +197,18 @@ impl Backend for Remote {
         let stream = wire(stream);
         self.waited(Done::Stream((ctx.0, stream)), || {
             let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
-            self.learn(ctx, &msg::StreamQuery { stream }, idle).map(drop)
+            if let Some(seq) = self.learn(ctx, &msg::StreamQuery { stream }, idle)? {
+                self.session()?.progress().stream_seen(ctx, stream, seq);
+            }
+            Ok(())
         })
     }
 
     fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
-        self.post_to(ctx, stream, &msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags })
+        let message = msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags };
+        let seq = self.post_counted(ctx, stream, &message)?;
+        self.session()?.progress().joined(ctx, wire(stream), event.0, seq);
+        Ok(())
     }
 
     fn stream_wait_value(
@@ -274,7 +282,10 @@ impl Backend for Remote {
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
         self.waited(Done::Event(id.0), || {
             let happened = |progress: &Progress| progress.has_happened(id.0);
-            self.learn(ctx, &msg::EventQuery { event: id.0 }, happened).map(drop)
+            if let Some(seq) = self.learn(ctx, &msg::EventQuery { event: id.0 }, happened)? {
+                self.session()?.progress().event_seen(id.0, seq);
+            }
+            Ok(())
         })
     }
 

@@ -54,10 +54,7 @@ impl Remote {
     /// As [`Remote::post_to`]; returns the command's number.
     #[inline]
     pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<u64> {
-        let session = self.session()?;
-        let seq = session.post_numbered(ctx, message)?;
-        session.progress().posted_to(wire(stream), seq);
-        Ok(seq)
+        self.session()?.post_counted(ctx, wire(stream), message)
     }
 
     /// Calls and decodes the answer.

@@ -111,7 +111,7 @@ impl Graphs for Remote {
             handle: reply.handle,
         })?;
         if made.status == CUresult::CUDA_SUCCESS {
-            graphs.made(exec.0, uses);
+            graphs.made(exec.0, graph.0, uses);
         }
         Ok(made)
     }
@@ -126,9 +126,9 @@ impl Graphs for Remote {
             from: reply.from,
         })?;
         if updated.status == CUresult::CUDA_SUCCESS {
-            graphs.made(exec.0, uses);
+            graphs.made(exec.0, graph.0, uses);
         } else {
-            graphs.perhaps_made(exec.0, &uses);
+            graphs.perhaps_made(exec.0, uses);
         }
         Ok(updated)
     }
@@ -136,7 +136,7 @@ impl Graphs for Remote {
     fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
         let (mut params, session) = (params, self.session()?);
         self.on_the_device(&mut params)?;
-        let params = session.graphs().set_exec_node(exec.0, params, || session.expect_graphs())?;
+        let params = session.graphs().set_exec_node(exec.0, node, params, || session.expect_graphs())?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 
@@ -151,14 +151,24 @@ impl Graphs for Remote {
     fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         let session = self.session()?;
         let message = msg::GraphLaunch { exec: exec.0, stream: wire(stream) };
+        // Known before it is posted: the worker may ask at once.
+        let launch = session.graphs().launch(exec.0, ctx, wire(stream));
         // Among its nodes may be records of events.
-        let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
+        let post = || {
+            session.progress().record_unnamed(|| {
+                let seq = self.post_counted(ctx, stream, &message)?;
+                if let Some(launch) = &launch {
+                    launch.is(seq);
+                }
+                Ok(seq)
+            })
+        };
         self.work(ctx, stream, post)?;
-        let Some(uses) = session.graphs().of_exec(exec.0) else { return Ok(()) };
+        let Some(launch) = launch else { return Ok(()) };
         // While it runs it may write the program's memory: copies from there must not be read ahead, as behind any function of the program.
         // SAFETY: it takes no notice of its argument.
         let after = unsafe { HostCall::plain(Some(nothing), core::ptr::null_mut()) }?;
-        session.host_call(ctx, wire(stream), after, Some(uses))
+        session.host_call(ctx, wire(stream), after, Some(launch))
     }
 
     fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {

@@ -190,8 +190,8 @@ impl Remote {
             return Ok(None);
         }
         self.seen.took(begun);
-        if session.reuse().needs_wait() {
-            // Another thread freed something meanwhile, perhaps before that number.
+        if session.reuse().needs_wait() || session.copies_under_way() {
+            // Another thread freed or copied something meanwhile, perhaps before that number.
             return Ok(None);
         }
         session.wait_for_nothing()?;

@@ -16,7 +16,7 @@ use outboard_wire::messages as msg;
 
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
-use crate::graphs::{GraphHosts, Uses};
+use crate::graphs::{GraphHosts, Launch};
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
 use crate::link::{Expectation, Link, LinkError, Reply};
@@ -44,7 +44,7 @@ pub(crate) struct Session {
     /// Requests are heard once there is anything to ask for.
     graphs_expected: OnceLock<Expectation>,
     upload: Mutex<()>,
-    progress: Progress,
+    progress: Arc<Progress>,
     times: Times,
     reuse: Reuse,
     images: ImageCounters,
@@ -79,6 +79,14 @@ impl Session {
     pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
         self.progress.posted_to(stream, self.post_numbered(ctx, message)?);
         Ok(())
+    }
+
+    /// As [`Session::post_to`]; returns the command's number.
+    #[inline]
+    pub(crate) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<u64> {
+        let seq = self.post_numbered(ctx, message)?;
+        self.progress.posted_to(stream, seq);
+        Ok(seq)
     }
 
     /// Queues a command; whoever calls this notes what work it is.
@@ -193,13 +201,20 @@ impl Session {
         &self.progress
     }
 
-    /// Queues a call of the program's function. `uses` is kept until then.
-    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall, uses: Option<Uses>) -> Result<()> {
+    /// Queues a call of the program's function. Until then `launch` is under way.
+    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall, launch: Option<Launch>) -> Result<()> {
         let expected = self.link.expect()?;
         let always = call.is_always_called();
-        let number = self.functions.add(ctx, call, expected, uses);
-        self.post_to(ctx, stream, &msg::HostCall { stream, call: number, always })
-            .inspect_err(|_| self.functions.remove(number))
+        let number = self.functions.add((ctx, stream), call, expected, launch);
+        let posted = self.post_counted(ctx, stream, &msg::HostCall { stream, call: number, always });
+        match posted {
+            Ok(seq) => self.functions.queued(number, seq),
+            Err(error) => {
+                self.functions.remove(number);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// What graphs need of this process.
@@ -213,6 +228,11 @@ impl Session {
             let _ = self.graphs_expected.set(self.link.expect()?);
         }
         Ok(())
+    }
+
+    /// There is a context from now on, about which the worker may ask.
+    pub(crate) fn context_opened(&self, ctx: ContextId) {
+        self.requests.begin(ctx);
     }
 
     /// A context has ended: what was queued in it will not be called.

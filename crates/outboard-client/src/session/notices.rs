@@ -8,7 +8,7 @@ use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault;
 use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
 use outboard_wire::request::Request;
-use outboard_wire::{Code, Reader};
+use outboard_wire::{Code, Reader, plain};
 
 use super::open;
 use super::output::{self, Output};
@@ -57,7 +57,7 @@ impl Notices {
             ERRORS => output::print(Output::error(), payload),
             ENDED => {
                 if let Ok(sentence) = reader.get::<&str>() {
-                    open::say(Code::SessionOver, &format!("the session was {sentence}"));
+                    open::say(Code::SessionOver, &format!("the session was {}", plain(sentence)));
                 }
             }
             COPIED => {

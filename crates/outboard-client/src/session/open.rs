@@ -8,7 +8,7 @@ use outboard_front::backend::Result;
 use outboard_transport::{Any, Patience};
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
-use outboard_wire::{Code, Reader};
+use outboard_wire::{Code, Reader, plain_lines};
 
 use super::notices::{Notices, Pending};
 use super::{ImageCounters, Session};
@@ -66,8 +66,9 @@ impl Session {
 
 fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
-    let (functions, late) = (Arc::new(HostFunctions::default()), Arc::new(LateCopies::default()));
-    let graphs = Arc::new(GraphHosts::default());
+    let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
+    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress)));
+    let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let config = Config::from_env();
@@ -83,7 +84,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
-    let (upload, progress, reuse, started) = (Mutex::new(()), Progress::default(), Reuse::default(), Instant::now());
+    let (upload, reuse, started) = (Mutex::new(()), Reuse::default(), Instant::now());
     let session = Session {
         link,
         pending,
@@ -156,6 +157,6 @@ pub(crate) fn explain(error: &OpenError) {
 
 pub(super) fn say(code: Code, sentence: &str) {
     if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {}", code.end(sentence));
+        eprintln!("outboard: {}", code.end(&plain_lines(sentence)));
     }
 }

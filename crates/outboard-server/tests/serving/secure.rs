@@ -62,7 +62,7 @@ fn served() {
 
 fn refused(outcome: Result<(), ConnectError>) -> RefusalCode {
     match outcome {
-        Err(ConnectError::Refused { refusal, .. }) => refusal.code,
+        Err(ConnectError::Refused { refusal, .. } | ConnectError::RefusedInTheClear { refusal, .. }) => refusal.code,
         other => panic!("not refused: {other:?}"),
     }
 }

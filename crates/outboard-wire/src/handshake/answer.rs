@@ -2,6 +2,7 @@
 
 use super::{Extensions, HandshakeError, Preamble, Refusal, RefusalCode, Version, auth, check_versions, message};
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::plain;
 
 /// Where clients on the server's own machine find it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,18 +90,18 @@ impl Welcome {
 }
 
 impl Answer {
-    /// Reads the body that follows `preamble`, on a client of version `own`. A refusal is understood from a server
+    /// Reads the body that follows `preamble`, on a client of version `own`. Sentences in it are [`plain`]. A refusal is understood from a server
     /// of any version.
     pub fn decode(preamble: &Preamble, body: &[u8], own: Version) -> Result<Answer, HandshakeError> {
         let mut reader = Reader::new(body);
         let kind = reader.u8()?;
         if kind == REFUSAL {
             let code = RefusalCode::from_number(reader.u16()?);
-            return Ok(Answer::Refusal(Refusal { code, sentence: reader.get()? }));
+            return Ok(Answer::Refusal(Refusal { code, sentence: plain(reader.get()?) }));
         }
         check_versions(own, preamble.version)?;
         if kind == WAITING {
-            return Ok(Answer::Waiting(Waiting { place: reader.u32()?, sentence: reader.get()? }));
+            return Ok(Answer::Waiting(Waiting { place: reader.u32()?, sentence: plain(reader.get()?) }));
         }
         if kind == auth::SECURE {
             return Ok(auth::Secure::decode(&mut reader)?);
@@ -110,7 +111,7 @@ impl Answer {
         }
         let mut welcome = Welcome {
             version: preamble.version,
-            software: reader.get()?,
+            software: plain(reader.get()?),
             session: reader.u64()?,
             key: reader.u128()?,
             lanes: reader.u32()?,

@@ -119,8 +119,8 @@ impl Hello {
     pub fn decode(preamble: &Preamble, body: &[u8], own: Version) -> Result<Hello, HandshakeError> {
         check_versions(preamble.version, own)?;
         let mut reader = Reader::new(body);
-        let software = plain(reader.get()?);
-        let client = plain(reader.get()?);
+        let software = name(reader.get()?);
+        let client = name(reader.get()?);
         let purpose = match reader.u8()? {
             0 => Purpose::Session { devices: reader.get()? },
             1 => Purpose::Lane { session: reader.u64()?, key: reader.u128()? },
@@ -140,13 +140,8 @@ impl Hello {
 const LONGEST_NAME: usize = 128;
 
 /// A name as logs and terminals can take it: no longer than need be, and without characters that control what shows it.
-fn plain(name: &str) -> String {
-    let shown = |letter: char| {
-        let turns =
-            matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        if letter.is_control() || turns { '?' } else { letter }
-    };
-    name.chars().take(LONGEST_NAME).map(shown).collect()
+fn name(name: &str) -> String {
+    crate::plain(name).chars().take(LONGEST_NAME).collect()
 }
 
 impl Encode for Process {

@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod auth;
+pub mod beats;
 mod extensions;
 mod hello;
 mod refusal;

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outboard_transport::Stream;
+use outboard_transport::{PEER_CHECK, Stream};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
-use super::super::connection::is_final;
+use super::super::connection::Refusals;
 use super::super::shared::{Shared, lock};
 use super::super::{ConnectError, LinkError, thread};
 use super::lane::{Body, Lane, Writing};
@@ -95,13 +95,14 @@ fn connect(
     let dial = bulk.dial.as_ref().ok_or_else(none)?;
     let deadline = Instant::now() + bulk.grace.unwrap_or_default();
     let (mut pause, longest) = PAUSES;
+    let mut refusals = Refusals::default();
     loop {
         let point = bulk.is_resumable().then(|| Point { lane: number as u32, ..point() });
         let error = match dial(point) {
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };
-        if is_final(&error) || shared.is_lost() || Instant::now() + pause >= deadline {
+        if refusals.is_final(&error) || shared.is_lost() || Instant::now() + pause >= deadline {
             return Err(error);
         }
         let opening = lock(&bulk.opening);
@@ -289,8 +290,12 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
             }
             None => {
                 // Every change is told under or after this lock, so none is missed.
-                table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+                let (table, waited) =
+                    bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
                 drop(table);
+                if waited.timed_out() {
+                    shared.look_for_life(PEER_CHECK);
+                }
             }
         }
     }

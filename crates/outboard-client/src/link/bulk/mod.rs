@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
-use outboard_transport::{Bell, Stream};
+use outboard_transport::{Bell, PEER_CHECK, Stream};
 use outboard_wire::handshake::resume::Point;
 
 use super::shared::{Shared, lock};
@@ -233,6 +233,12 @@ fn when_there_is_room(shared: &Shared, mut open: impl FnMut(&mut Table) -> Optio
             bulk.set_eager(&table);
             return Ok(transfer);
         }
-        table = bulk.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+        let (again, waited) = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
+        table = again;
+        if waited.timed_out() {
+            drop(table);
+            shared.look_for_life(PEER_CHECK);
+            table = lock(&bulk.table);
+        }
     }
 }

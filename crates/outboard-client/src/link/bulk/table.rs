@@ -259,6 +259,26 @@ impl Table {
         }
     }
 
+    /// The program knows that the device has done a transfer: whether the worker can have done it. `None` while a thread still writes its last chunk.
+    pub(super) fn known_to_be_done(&mut self, transfer: u64) -> Option<bool> {
+        if self.lost {
+            return Some(true);
+        }
+        if let Some(upload) = self.uploads.get_mut(&transfer) {
+            // One that has been given up goes on until its bytes have been sent.
+            if upload.from.is_none() || upload.next < upload.cut.count() {
+                return Some(false);
+            }
+            if upload.writing > 0 {
+                return None;
+            }
+            // All has come, whether or not every lane has said so.
+            upload.done = upload.cut.count();
+            self.settle_upload(transfer);
+        }
+        Some(!self.downloads.contains_key(&transfer))
+    }
+
     /// Ends an upload whose end has come.
     fn settle_upload(&mut self, transfer: u64) {
         let Some(upload) = self.uploads.get(&transfer) else { return };

@@ -167,6 +167,15 @@ impl Later {
     }
 }
 
+impl Later {
+    /// The worker asks for bytes that it cannot need any more: the link ends.
+    pub fn refuse(self) {
+        self.shared.lose("the server asks for bytes of a copy that it has said to be done");
+        // It ends with the link.
+        self.start();
+    }
+}
+
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
         if self.goes_on {
@@ -191,6 +200,28 @@ impl Ticket {
     /// How many chunks of staging memory the worker may take.
     pub fn window(&self) -> u32 {
         self.cut.window()
+    }
+
+    /// The program knows that the device has done the transfer, and its memory is its own again: what has not ended by now never will. A worker that
+    /// keeps to the rules has all bytes then, or has sent them.
+    pub fn is_known_to_be_done(&self) {
+        if self.has_ended() {
+            return;
+        }
+        let bulk = &self.shared.bulk;
+        let mut table = lock(&bulk.table);
+        let can_be = loop {
+            match table.known_to_be_done(self.transfer) {
+                Some(can_be) => break can_be,
+                None => table = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0,
+            }
+        };
+        drop(table);
+        bulk.changed.notify_all();
+        if !can_be {
+            self.shared.lose("the server says that a copy is done whose bytes it has not moved");
+            wait_for(&self.shared, &self.outcome);
+        }
     }
 
     /// Whether the transfer has ended, well or not: the application's memory is its own again.
@@ -228,6 +259,7 @@ fn wait_for(shared: &Shared, outcome: &Outcome) {
         if waited.timed_out() && outcome.get().is_none() {
             drop(table);
             bulk.check_lanes();
+            shared.look_for_life(PEER_CHECK);
             table = lock(&bulk.table);
         }
     }

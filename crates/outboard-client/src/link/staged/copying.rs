@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_session::groups::{self, Flag, Groups};
+use outboard_transport::PEER_CHECK;
 
 use super::super::LinkError;
 use super::super::bulk::{Direction, Place};
@@ -211,11 +212,13 @@ impl Copying {
 struct Wait<'a> {
     shared: &'a Shared,
     since: Option<Instant>,
+    /// How much of it has passed when the worker is next looked after.
+    look: Duration,
 }
 
 impl<'a> Wait<'a> {
     fn new(shared: &'a Shared) -> Wait<'a> {
-        Wait { shared, since: None }
+        Wait { shared, since: None, look: PEER_CHECK }
     }
 
     fn turn(&mut self) {
@@ -226,6 +229,10 @@ impl<'a> Wait<'a> {
             std::thread::yield_now();
         } else {
             std::thread::sleep(if waited < PATIENCE { PAUSE } else { LONG_PAUSE });
+            if waited >= self.look {
+                self.look = waited + PEER_CHECK;
+                self.shared.look_for_life(PEER_CHECK);
+            }
         }
     }
 

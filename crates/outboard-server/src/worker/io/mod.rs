@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_transport::{tcp, write_all};
+use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
@@ -172,6 +173,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let secure = Secure::new(&start)?;
     let grace = start.grace.filter(|_| on_this_machine.is_none());
     let mut more = Extensions::default();
+    more.set(BEATS, &watch::beats());
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });
     }
@@ -247,7 +249,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         connection.settle(stream);
         replier.share(memory);
     }
-    watch::client(Arc::clone(&connection), bulk)?;
+    watch::client(Arc::clone(&connection), replier.clone())?;
     ending.serve(&replier);
     let result = dispatch(&connection, &replier, &mut handler);
     super::spans::finish();

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use outboard_session::server::Outgoing;
 use outboard_session::{ProtocolError, TooLong};
@@ -246,6 +247,25 @@ impl Replier {
                 Ok(())
             }
             result => result,
+        }
+    }
+
+    /// Says that this process lives, if that takes no wait: who waits for the device cannot tell otherwise.
+    pub(super) fn beat(&self) {
+        let quiet = match self.replies.write.try_lock() {
+            Ok(writing) if !writing.lost && !self.pending() => {
+                let stream = &writing.current.stream;
+                // A client that is not there to hear it gets no more of it.
+                !stream.is_unanswered()
+                    && stream.wait(Interest::WRITE, None, Some(Duration::ZERO)).is_ok_and(|ready| ready.write)
+            }
+            _ => false,
+        };
+        if quiet {
+            self.outgoing().acknowledge(self.replies.taken.load(Ordering::Relaxed));
+            self.replies.pending.store(true, Ordering::Relaxed);
+            // Whoever writes next meets the same error.
+            let _ = self.flush();
         }
     }
 

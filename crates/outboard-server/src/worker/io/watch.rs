@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, write_all};
 use outboard_wire::handshake::Welcome;
+use outboard_wire::handshake::beats::Beats;
 use outboard_wire::handshake::resume::{Point, RESUME};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -20,6 +21,11 @@ use crate::control::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
 const GRACE: Duration = Duration::from_millis(300);
+
+/// How often a worker says that it lives: three times within the time after which a silent peer is gone.
+pub(super) fn beats() -> Beats {
+    Beats { period: (tcp::keepalive() / 3).clamp(Duration::from_secs(1), Duration::from_secs(5)) }
+}
 
 /// The kernel kills this process when the thread that started it ends: the supervisor has only one.
 pub(super) fn die_with_the_supervisor() -> io::Result<()> {
@@ -35,9 +41,9 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-/// Starts the thread that watches the client's connection.
-pub(super) fn client(connection: Arc<Connection>, bulk: Bulk) -> io::Result<()> {
-    spawn("watch-client", move || watch_client(&connection, &bulk))
+/// Starts the thread that watches the client's connection, and says over it that this process lives.
+pub(super) fn client(connection: Arc<Connection>, replier: Replier) -> io::Result<()> {
+    spawn("watch-client", move || watch_client(&connection, &replier))
 }
 
 /// What connections that come later are given to.
@@ -64,10 +70,10 @@ pub(super) fn supervisor(control: Arc<OwnedFd>, further: Arc<Further>) -> io::Re
 }
 
 /// Sees the connection end, and the session when no other has come in time.
-fn watch_client(connection: &Connection, bulk: &Bulk) {
+fn watch_client(connection: &Connection, replier: &Replier) {
     let mut current = connection.current();
     loop {
-        let end = watch(&current, bulk);
+        let end = watch(&current, replier);
         // The main thread may be about to find out, and with it what the client said last.
         connection.wait_for_loss(current.epoch, GRACE);
         connection.lose(current.epoch, end);
@@ -85,13 +91,20 @@ fn watch_client(connection: &Connection, bulk: &Bulk) {
 }
 
 /// Waits until a connection has ended. What is under way on lanes is looked at meanwhile.
-fn watch(current: &Current, bulk: &Bulk) -> End {
+fn watch(current: &Current, replier: &Replier) -> End {
     let stream = &*current.stream;
+    let beat = beats().period / 2;
+    let look = PEER_CHECK.min(beat);
+    let mut said = Instant::now();
     loop {
-        let seen = stream.wait(Interest::HANGUP, None, Some(PEER_CHECK)).and_then(|ready| {
+        let seen = stream.wait(Interest::HANGUP, None, Some(look)).and_then(|ready| {
             if ready == Readiness::default() {
-                bulk.check_lanes();
+                replier.bulk().check_lanes();
                 stream.check_peer()?;
+                if said.elapsed() >= beat {
+                    replier.beat();
+                    said = Instant::now();
+                }
             }
             Ok(ready.hangup)
         });

@@ -1,0 +1,306 @@
+//! What was queued and may still use the program's memory or call its functions, until the program can know that it is done.
+//!
+//! CUDA lets a program free what queued work uses as soon as a wait has told it that the work has ended. A worker that keeps to the rules has no
+//! request left by then; from one that does not, no request for such work is answered any more. Work is over when a wait, a question or a function
+//! of the program has shown the end of something behind it in its stream, or behind a wait of another stream for an event of its own.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outboard_front::backend::ContextId;
+
+/// The name of the legacy default stream.
+const LEGACY: u64 = 0;
+/// Waits for events that are kept before those that say nothing of anything outstanding are looked for.
+const MANY_JOINS: usize = 256;
+
+/// Done when work is known to be over.
+pub(crate) type WhenOver = Box<dyn Fn() + Send + Sync>;
+
+/// Work that was queued by a command.
+pub(crate) struct Work {
+    ctx: u32,
+    stream: u64,
+    /// The command; none yet while it is being queued.
+    seq: AtomicU64,
+    over: AtomicBool,
+    /// Held while something is done for it.
+    using: Mutex<()>,
+    when_over: Option<WhenOver>,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work")
+            .field("ctx", &self.ctx)
+            .field("stream", &self.stream)
+            .field("seq", &self.seq)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A stream waits for an event: from command `seq` on it is behind what another stream had before command `until`.
+#[derive(Debug, Clone, Copy)]
+struct Join {
+    ctx: u32,
+    stream: u64,
+    seq: u64,
+    behind: (u32, u64),
+    until: u64,
+}
+
+/// All such work of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Outstanding {
+    count: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: Vec<Arc<Work>>,
+    joins: Vec<Join>,
+}
+
+/// What has become known to be done: what a stream, or all of a context, had before a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Known {
+    Context(u32),
+    /// The legacy default stream stands for those that wait for it, too; `apart` says which do not.
+    Stream(u32, u64),
+}
+
+/// Work that counts as outstanding until this is dropped, or it is known to be over.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    work: Arc<Work>,
+    of: Arc<Outstanding>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outstanding {
+    /// Work that is about to be queued in a stream.
+    pub(crate) fn begin(self: &Arc<Outstanding>, ctx: ContextId, stream: u64) -> Queued {
+        self.begin_with(ctx, stream, None)
+    }
+
+    /// The same; who learns that it is over, other than by the end of its context, calls `when_over`.
+    pub(crate) fn begin_with(
+        self: &Arc<Outstanding>,
+        ctx: ContextId,
+        stream: u64,
+        when_over: Option<WhenOver>,
+    ) -> Queued {
+        let work = Arc::new(Work {
+            ctx: ctx.0,
+            stream,
+            seq: AtomicU64::new(u64::MAX),
+            over: AtomicBool::new(false),
+            using: Mutex::new(()),
+            when_over,
+        });
+        let mut state = lock(&self.state);
+        state.work.push(Arc::clone(&work));
+        self.count.store(state.work.len(), Ordering::Release);
+        Queued { work, of: Arc::clone(self) }
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Command `seq` has a stream wait for an event, which was recorded by command `recorded` in another.
+    pub(crate) fn joined(&self, ctx: ContextId, stream: u64, seq: u64, of: (ContextId, u64), recorded: u64) {
+        if !self.is_any() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.joins.len() >= MANY_JOINS && state.joins.len().is_power_of_two() {
+            let first = state.work.iter().map(|work| work.seq()).min().unwrap_or(u64::MAX);
+            state.joins.retain(|join| join.until > first);
+        }
+        state.joins.push(Join { ctx: ctx.0, stream, seq, behind: (of.0.0, of.1), until: recorded + 1 });
+    }
+
+    /// What was queued before command `before` is done, as somebody who waited knows. When this returns, nothing is done for it any more.
+    pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) {
+        if self.is_any() {
+            for work in self.take(known, before, apart) {
+                work.end();
+                if let Some(when_over) = &work.when_over {
+                    when_over();
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn take(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) -> Vec<Arc<Work>> {
+        let mut state = lock(&self.state);
+        let mut all = vec![(known, before)];
+        let mut at = 0;
+        while let Some((known, before)) = all.get(at).copied() {
+            at += 1;
+            state.joins.retain(|join| {
+                let shown = known.covers(join.ctx, join.stream, &apart) && join.seq < before;
+                if shown {
+                    all.push((Known::Stream(join.behind.0, join.behind.1), join.until));
+                }
+                !shown
+            });
+        }
+        let is_over = |work: &Arc<Work>| {
+            all.iter().any(|(known, before)| known.covers(work.ctx, work.stream, &apart) && work.seq() < *before)
+        };
+        let ended = state.work.extract_if(.., |work| is_over(work)).collect();
+        self.count.store(state.work.len(), Ordering::Release);
+        if state.work.is_empty() {
+            state.joins.clear();
+        }
+        ended
+    }
+
+    /// A context has ended, and its work with it.
+    pub(crate) fn context_ended(&self, ctx: ContextId) {
+        self.take(Known::Context(ctx.0), u64::MAX, |_| true).iter().for_each(|work| work.end());
+    }
+}
+
+impl Known {
+    fn covers(self, ctx: u32, stream: u64, apart: &impl Fn(u64) -> bool) -> bool {
+        match self {
+            Known::Context(of) => of == ctx,
+            Known::Stream(of, known) => of == ctx && (known == stream || known == LEGACY && !apart(stream)),
+        }
+    }
+}
+
+impl Work {
+    fn seq(&self) -> u64 {
+        self.seq.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        // Whoever does something for it has finished.
+        drop(lock(&self.using));
+    }
+
+    /// Whether the program can know that it is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Does something for it, unless it is over.
+    pub(crate) fn use_it<T>(&self, what: impl FnOnce() -> T) -> Option<T> {
+        let _using = lock(&self.using);
+        (!self.is_over()).then(what)
+    }
+}
+
+impl Queued {
+    /// The command that queues it has this number.
+    pub(crate) fn is(&self, seq: u64) {
+        self.work.seq.store(seq, Ordering::Release);
+    }
+
+    pub(crate) fn work(&self) -> &Arc<Work> {
+        &self.work
+    }
+
+    /// Whether the program can know that it is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.work.is_over()
+    }
+
+    /// Where it was queued, and by which command.
+    pub(crate) fn place(&self) -> (ContextId, u64, u64) {
+        (ContextId(self.work.ctx), self.work.stream, self.work.seq())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let mut state = lock(&self.of.state);
+        state.work.retain(|work| !Arc::ptr_eq(work, &self.work));
+        if state.work.is_empty() {
+            state.joins.clear();
+        }
+        self.of.count.store(state.work.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CTX: ContextId = ContextId(1);
+
+    fn queued(all: &Arc<Outstanding>, stream: u64, seq: u64) -> Queued {
+        let queued = all.begin(CTX, stream);
+        queued.is(seq);
+        queued
+    }
+
+    fn none(_: u64) -> bool {
+        false
+    }
+
+    #[test]
+    fn a_wait_ends_what_is_before_it_in_its_stream() {
+        let all = Arc::new(Outstanding::default());
+        let (first, second, other) = (queued(&all, 7, 10), queued(&all, 7, 20), queued(&all, 8, 11));
+        let unknown = all.begin(CTX, 7);
+        all.learned(Known::Stream(1, 7), 15, none);
+        assert!(first.is_over() && !second.is_over() && !other.is_over() && !unknown.is_over());
+        assert!(first.work().use_it(|| ()).is_none() && second.work().use_it(|| ()).is_some());
+        all.learned(Known::Stream(2, 7), 99, none);
+        assert!(!second.is_over(), "a stream of another context");
+        all.learned(Known::Context(1), 99, none);
+        assert!(second.is_over() && other.is_over() && !unknown.is_over());
+        all.context_ended(CTX);
+        assert!(!unknown.is_over(), "it is being queued");
+        drop(unknown);
+        assert!(!all.is_any());
+    }
+
+    #[test]
+    fn the_legacy_stream_stands_for_those_that_wait_for_it() {
+        let all = Arc::new(Outstanding::default());
+        let (blocking, apart) = (queued(&all, 7, 10), queued(&all, 8, 11));
+        all.learned(Known::Stream(1, LEGACY), 20, |stream| stream == 8);
+        assert!(blocking.is_over() && !apart.is_over());
+    }
+
+    #[test]
+    fn waits_for_events_are_followed() {
+        let all = Arc::new(Outstanding::default());
+        let (first, second) = (queued(&all, 7, 10), queued(&all, 7, 13));
+        // Recorded as 12; 8 waits as 14, and 9 for what 8 recorded as 15, as 16.
+        all.joined(CTX, 8, 14, (CTX, 7), 12);
+        all.joined(CTX, 9, 16, (CTX, 8), 15);
+        all.learned(Known::Stream(1, 9), 16, none);
+        assert!(!first.is_over(), "the wait was behind what is known");
+        all.learned(Known::Stream(1, 9), 17, none);
+        assert!(first.is_over() && !second.is_over());
+        drop((first, second));
+        assert!(lock(&all.state).joins.is_empty());
+    }
+
+    #[test]
+    fn days_of_joins_are_not_kept() {
+        let all = Arc::new(Outstanding::default());
+        let mut last = queued(&all, 7, 1);
+        for seq in (2..200_000).step_by(3) {
+            all.joined(CTX, 8, seq + 1, (CTX, 7), seq);
+            last = queued(&all, 7, seq + 2);
+        }
+        assert!(lock(&all.state).joins.len() <= 4 * MANY_JOINS);
+        drop(last);
+    }
+}
