@@ -1,13 +1,17 @@
 //! What one session may take of its worker and of the machine: each test plays a client that takes more, and looks at what it got.
 
+use std::net::TcpStream;
 use std::time::Duration;
 
-use outboard_e2e::raw_client::read_frame;
+use outboard_e2e::raw_client::{read_frame, write_chunk};
 use outboard_e2e::{Footprint, Program, RawClient, Server};
 use outboard_wire::lane::LaneKind;
 use outboard_wire::messages::*;
+use outboard_wire::types::JitOptions;
 
 const MIB: u64 = 1 << 20;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
 
 /// A session with its context open, and the process that serves it.
 fn attacker(server: &Server) -> (RawClient, u32) {
@@ -21,41 +25,103 @@ fn footprint(process: u32) -> Footprint {
     Footprint::of(process).expect("the worker runs")
 }
 
-/// 300 copies to the host of 64 MiB each, on lanes that are not read: the worker stages what it may for a session, and its streams stand still.
-/// Commands and uploads go on meanwhile, and when the client reads at last, all bytes come.
+/// Memory of the device with this in each byte.
+fn filled(client: &mut RawClient, bytes: u64, value: u8) -> u64 {
+    let address = client.alloc(bytes).expect("device memory");
+    client.post(&Fill { dst: address, pitch: 0, value: value.into(), element: 1, width: bytes, height: 1, stream: 0 });
+    client.call(&ContextSynchronize {}, |_| ()).expect("a wait");
+    address
+}
+
+fn copies_out(
+    src: u64,
+    stream: u64,
+    bytes: u64,
+    transfers: std::ops::RangeInclusive<u64>,
+) -> impl Iterator<Item = CopyOutBulk> {
+    transfers.map(move |transfer| CopyOutBulk { src, stream, bytes, transfer, chunk: MIB as u32 })
+}
+
+/// Reads so many chunks of a mebibyte, each with this in all its bytes: of which transfers they were.
+fn read_chunks(lane: &mut TcpStream, count: u64, value: u8) -> Vec<u64> {
+    let expected = vec![value; MIB as usize];
+    let mut transfers = Vec::new();
+    while (transfers.len() as u64) < count {
+        let (header, bytes) = read_frame(lane).expect("the lane goes on");
+        if header.kind == LaneKind::Chunk {
+            assert!(bytes == expected, "chunk {} of {} is not what was copied", header.index, header.transfer);
+            transfers.push(header.transfer);
+        }
+    }
+    transfers
+}
+
+/// 300 copies to the host on lanes that are not read: the worker stages what it may for a session, and the stream stands still. Commands, uploads and
+/// other streams go on meanwhile, and when the client reads at last, all bytes come.
 #[test]
 fn unread_downloads_stand_still() {
     const COPIES: u64 = 300;
-    const BYTES: u64 = 64 * MIB;
+    const BYTES: u64 = 4 * MIB;
     let server = Server::start();
     let (mut client, worker) = attacker(&server);
-    let src = client.alloc(BYTES).expect("device memory");
-    client.post(&Fill { dst: src, pitch: 0, value: 0x5a, element: 1, width: BYTES, height: 1, stream: 0 });
-    client.call(&ContextSynchronize {}, |_| ()).expect("a wait");
+    let src = filled(&mut client, BYTES, 0x5a);
+    let dst = client.alloc(MIB).expect("device memory");
     let mut lane = client.lane();
+    client.post(&StreamCreate { stream: 7, flags: 1, priority: 0 });
     let before = footprint(worker).memory;
-    client.post_all((1..=COPIES).map(|transfer| CopyOutBulk {
-        src,
-        stream: 0,
-        bytes: BYTES,
-        transfer,
-        chunk: 1 << 20,
-    }));
-    // The dispatcher has gone past all of them when it answers this.
-    client.call(&MemoryInfo {}, |_| ()).expect("commands go on");
-    std::thread::sleep(Duration::from_millis(500));
-    let grown = footprint(worker).memory.saturating_sub(before);
-    assert!(grown < 300 * MIB, "{} MiB for copies that nobody reads", grown / MIB);
+    client.post_all(copies_out(src, 0, BYTES, 1..=COPIES));
 
-    let (mut chunks, mut whole) = (0, true);
-    while chunks < COPIES * BYTES / MIB {
-        let (header, bytes) = read_frame(&mut lane).expect("the lane goes on");
-        assert_eq!(header.kind, LaneKind::Chunk);
-        whole &= bytes.iter().all(|byte| *byte == 0x5a);
-        chunks += 1;
-    }
-    assert!(whole, "what comes late is what was copied");
+    // An upload in another stream, whose bytes come back inside an answer.
+    client.post(&CopyInBulk { dst, stream: 7, bytes: MIB, transfer: 1000, chunk: MIB as u32 });
+    write_chunk(&mut lane, 1000, 0, &vec![0xa5; MIB as usize]);
+    let come = client.call(&CopyOut { src: dst, stream: 7, bytes: 4096 }, |reply| reply.data.to_vec());
+    assert!(come.expect("commands and other streams go on").iter().all(|byte| *byte == 0xa5));
+    std::thread::sleep(Duration::from_millis(300));
+    let grown = footprint(worker).memory.saturating_sub(before);
+    assert!(grown < 200 * MIB, "{} MiB for copies that nobody reads", grown / MIB);
+
+    read_chunks(&mut lane, COPIES * BYTES / MIB, 0x5a);
     client.call(&ContextSynchronize {}, |_| ()).expect("the stream went on");
     assert!(client.failures.is_empty(), "{:?}", client.failures);
     Program::new("vector_add").through(&server).expect_success("a neighbour");
+}
+
+/// A stream that stands still for a reason of its own keeps no other stream from copying.
+#[test]
+fn a_stream_that_waits_holds_up_only_itself() {
+    const HELD: u64 = 12;
+    const BYTES: u64 = 32 * MIB;
+    let server = Server::start();
+    let (mut client, _) = attacker(&server);
+    let src = filled(&mut client, BYTES, 0x11);
+    let flag = filled(&mut client, 4096, 0);
+    let mut lane = client.lane();
+    for stream in [1, 2, 3] {
+        client.post(&StreamCreate { stream, flags: 1, priority: 0 });
+    }
+    client.post(&StreamWaitValue { stream: 1, address: flag, value: 1, wide: false, flags: 0 });
+    client.post_all(copies_out(src, 1, BYTES, 1..=HELD));
+    client.post_all(copies_out(src, 2, BYTES, 100..=105));
+    let came = read_chunks(&mut lane, 6 * BYTES / MIB, 0x11);
+    assert!(came.iter().all(|transfer| *transfer >= 100), "those of the stream that moves");
+    client.call(&StreamSynchronize { stream: 2 }, |_| ()).expect("it has ended");
+    client.post(&StreamWriteValue { stream: 3, address: flag, value: 1, wide: false, flags: 0 });
+    read_chunks(&mut lane, HELD * BYTES / MIB, 0x11);
+    client.call(&ContextSynchronize {}, |_| ()).expect("all have ended");
+    assert!(client.failures.is_empty(), "{:?}", client.failures);
+}
+
+/// Each link has a thread of its own: a session has a few dozen, and is refused more as a device without memory would.
+#[test]
+fn links_are_bounded() {
+    let server = Server::start();
+    let (mut client, worker) = attacker(&server);
+    let before = footprint(worker).threads;
+    let last = client.ask_all((1..=2000).map(|link| LinkCreate { link, options: JitOptions::default() }));
+    assert_eq!(client.reply(last), Err(OUT_OF_MEMORY));
+    let threads = footprint(worker).threads - before;
+    assert!((8..=48).contains(&threads), "{threads} threads for 2,000 links");
+    client.post_all((1..=2000).map(|link| LinkDestroy { link }));
+    let again = client.call(&LinkCreate { link: 5000, options: JitOptions::default() }, |_| ());
+    again.expect("there is room again");
 }
