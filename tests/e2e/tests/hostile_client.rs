@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use outboard_e2e::raw_client::{read_frame, write_chunk};
-use outboard_e2e::{Footprint, Program, RawClient, Server};
+use outboard_e2e::{Driver, Footprint, Program, RawClient, Server, within};
 use outboard_wire::lane::LaneKind;
 use outboard_wire::messages::*;
 use outboard_wire::types::JitOptions;
@@ -111,6 +111,69 @@ fn a_stream_that_waits_holds_up_only_itself() {
     assert!(client.failures.is_empty(), "{:?}", client.failures);
 }
 
+/// A server whose sessions may have 256 MiB of a device.
+fn limited() -> Server {
+    Server::start_with(&["--driver", Driver::chosen().name(), "--session-memory", "256M"], &[])
+}
+
+/// Loads an image under a name; how it went.
+fn load(client: &mut RawClient, module: u64, image: &str) -> u32 {
+    client.post(&ImageData { data: image.as_bytes() });
+    let parts = vec![image.len() as u64];
+    let load = ModuleLoad { module, parts, options: JitOptions::default() };
+    client.call(&load, |reply| reply.status).expect("an answer")
+}
+
+const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+/// Variables of modules count from the first byte: 48 modules of 31 MiB each are not let pass under 256 MiB.
+#[test]
+fn modules_count_with_their_sum() {
+    let server = limited();
+    let (mut client, _) = attacker(&server);
+    let image = format!("{HEAD}.visible .global .align 8 .b8 large[{}];\0", 31 * MIB);
+    let load_all = |client: &mut RawClient| (1..=48).filter(|name| load(client, *name, &image) == 0).count();
+    let loaded = load_all(&mut client);
+    assert!((4..=8).contains(&loaded), "{loaded} modules of 31 MiB under 256 MiB");
+    for module in 1..=loaded as u64 {
+        client.call(&ModuleUnload { module }, |_| ()).expect("it is there");
+    }
+    assert_eq!(load_all(&mut client), loaded, "what was unloaded counts no longer");
+}
+
+/// A kernel's local memory counts for all threads that the device can have at once.
+#[test]
+fn local_memory_of_kernels_counts() {
+    let server = limited();
+    let (mut client, _) = attacker(&server);
+    let kernel = |name: &str, bytes: u64| {
+        format!(
+            ".visible .entry {name}(.param .u64 out)\n{{\n.local .align 8 .b8 depot[{bytes}];\n.reg .b64 %rd<4>;\n\
+             ld.param.u64 %rd1, [out];\nmov.u64 %rd2, depot;\nst.local.u64 [%rd2], %rd1;\nret;\n}}\n"
+        )
+    };
+    let image = format!("{HEAD}{}{}\0", kernel("small", 512), kernel("large", 256 << 10));
+    assert_eq!(load(&mut client, 1, &image), 0);
+    let mut find = |name, function| client.call(&ModuleFunction { module: 1, name, function }, |_| ());
+    assert_eq!(find("small", 1), Ok(()));
+    assert_eq!(find("large", 2), Err(OUT_OF_MEMORY));
+}
+
+/// Page-locked memory that kernels use is memory of the server's machine: it counts, whether it is opened or goes with copies of graphs.
+#[test]
+fn page_locked_memory_counts() {
+    const AT: u64 = 1 << 44;
+    let server = limited();
+    let (mut client, _) = attacker(&server);
+    let mut open = |address, bytes| client.call(&MappedOpen { address, bytes }, |_| ());
+    assert_eq!(open(AT, 4 << 30), Err(OUT_OF_MEMORY));
+    assert_eq!(open(AT, 128 * MIB), Ok(()));
+    assert_eq!(open(AT + (1 << 40), 192 * MIB), Err(OUT_OF_MEMORY));
+    client.call(&MappedClose { address: AT, bytes: 128 * MIB }, |_| ()).expect("it is open");
+    client.call(&MappedOpen { address: AT, bytes: 192 * MIB }, |_| ()).expect("what was closed counts no longer");
+    assert_eq!(client.alloc(128 * MIB), Err(OUT_OF_MEMORY));
+}
+
 /// Each link has a thread of its own: a session has a few dozen, and is refused more as a device without memory would.
 #[test]
 fn links_are_bounded() {
@@ -124,4 +187,50 @@ fn links_are_bounded() {
     client.post_all((1..=2000).map(|link| LinkDestroy { link }));
     let again = client.call(&LinkCreate { link: 5000, options: JitOptions::default() }, |_| ());
     again.expect("there is room again");
+}
+
+/// Objects of the driver's are bounded by kind; what has ended makes room.
+#[test]
+fn contexts_streams_and_graphs_are_bounded() {
+    let server = Server::start();
+    let (mut client, worker) = attacker(&server);
+    let descriptors = footprint(worker).descriptors;
+    client.post_all((1..=20_000).map(|stream| StreamCreate { stream, flags: 1, priority: 0 }));
+    client.post_all((1..=70_000).map(|graph| GraphCreate { graph }));
+    client.call(&MemoryInfo {}, |_| ()).expect("commands go on");
+    let refused = 20_000 - 16_384 + 70_000 - 65_536;
+    assert_eq!(client.failures, vec![OUT_OF_MEMORY; refused]);
+    client.post_all((1..=20_000).map(|stream| StreamDestroy { stream }));
+    client.failures.clear();
+    client.post(&StreamCreate { stream: 30_000, flags: 1, priority: 0 });
+    client.call(&MemoryInfo {}, |_| ()).expect("commands go on");
+    assert!(client.failures.iter().all(|status| *status != OUT_OF_MEMORY), "there is room again");
+    let opened = (2..=100).filter(|ctx| {
+        client.ctx = *ctx;
+        client.call(&ContextOpen { device: 0, flags: 0, primary: false }, |_| ()).is_ok()
+    });
+    assert_eq!(opened.count(), 63, "and the primary one");
+    assert!(footprint(worker).descriptors < descriptors + 100);
+}
+
+/// Calls that wait for a stream that stands still have a buffer each.
+#[test]
+fn waiting_calls_are_bounded() {
+    let server = Server::start();
+    let (mut client, worker) = attacker(&server);
+    let src = filled(&mut client, 1 << 16, 0);
+    for stream in [1, 2] {
+        client.post(&StreamCreate { stream, flags: 1, priority: 0 });
+    }
+    client.post(&StreamWaitValue { stream: 1, address: src, value: 1, wide: false, flags: 0 });
+    let before = footprint(worker);
+    let last = client.ask_all((0..6000).map(|_| CopyOut { src, stream: 1, bytes: 1 << 16 }));
+    assert_eq!(client.reply(last), Err(OUT_OF_MEMORY));
+    let now = footprint(worker);
+    assert!(now.memory < before.memory + 200 * MIB, "{} MiB", (now.memory - before.memory) / MIB);
+    assert!(now.threads < before.threads + 64, "{} threads", now.threads - before.threads);
+    client.post(&StreamWriteValue { stream: 2, address: src, value: 1, wide: false, flags: 0 });
+    // Until some of them have been answered, there is no room for one more.
+    let goes_on = || client.call(&StreamSynchronize { stream: 1 }, |_| ()).is_ok();
+    assert!(within(Duration::from_secs(20), goes_on), "the stream goes on");
 }

@@ -5,6 +5,7 @@
 //! device address is checked against what the session has allocated.
 
 pub(crate) mod answer;
+mod bounds;
 mod boxes;
 mod budget;
 mod chains;

@@ -162,6 +162,7 @@ impl Worker {
 
     /// Starts a small copy to the host, into a buffer that the answer is made from.
     fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
+        self.waits.check_room()?;
         let stream = self.stream(message.stream)?;
         if message.bytes as usize > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
