@@ -69,6 +69,7 @@ fn compile(context: &Context, image: Image<'_>) -> Outcome<Module> {
         let result = match error {
             LoadError::OutOfMemory(_) => CUresult::CUDA_ERROR_OUT_OF_MEMORY,
             LoadError::Undefined(_)
+            | LoadError::TooLarge { .. }
             | LoadError::Duplicate(_)
             | LoadError::Unsupported { .. }
             | LoadError::Codegen { .. } => CUresult::CUDA_ERROR_INVALID_PTX,

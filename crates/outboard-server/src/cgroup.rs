@@ -60,6 +60,16 @@ pub(crate) struct Member {
     folder: PathBuf,
 }
 
+/// Bytes of memory that this process may have: the machine's, or those of its control group.
+pub fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    // Version 2, then version 1; within a container, its own group is the root.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let own = limits.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    own.map_or(machine, |own: u64| own.min(machine))
+}
+
 const PREFIX: &str = "worker-";
 const SERVER: &str = "server";
 

@@ -20,6 +20,21 @@ pub enum LoadError {
         /// The instruction.
         what: String,
     },
+    /// A function whose code would take more time and memory than one may.
+    #[error(
+        "kernel or function {function}, PTX line {line}: with {registers} registers over {blocks} blocks it is too large for the software device; \
+         have the compiler unroll or inline less, or split the kernel"
+    )]
+    TooLarge {
+        /// Kernel or device function.
+        function: String,
+        /// Line in the PTX text.
+        line: u32,
+        /// Its registers.
+        registers: usize,
+        /// Blocks between branches.
+        blocks: usize,
+    },
     /// A symbol that no module defines.
     #[error("{0} is declared but not defined")]
     Undefined(String),

@@ -25,9 +25,14 @@ pub const MAX_LANES: usize = 16;
 /// Smallest and largest chunk of a bulk transfer, in bytes. The sender of the command chooses within them.
 pub const CHUNK_BYTES: core::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
 
-/// Staging memory that the transfers of one session may take in the worker at once, in bytes. The client keeps to it;
-/// the worker ends a session that does not.
+/// Staging memory that the transfers of one session may take in the worker at once, in bytes, both ways together.
 pub const STAGING: usize = 256 << 20;
+
+/// The part of it for transfers towards the worker. The client keeps to it; the worker ends a session that does not.
+pub const UPLOADS: usize = STAGING / 2;
+
+/// The part of it for transfers towards the client. The worker keeps to it: streams stand still until there is room.
+pub const DOWNLOADS: usize = STAGING - UPLOADS;
 
 /// Staging memory of one transfer, in bytes: its window of granted chunks is not larger.
 pub const WINDOW: usize = 32 << 20;

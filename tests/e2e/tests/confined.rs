@@ -1,6 +1,8 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
 
-use outboard_e2e::{Program, Server, command, within};
+use outboard_e2e::{Program, RawClient, Server, command, within};
+use outboard_wire::messages::LinkCreate;
+use outboard_wire::types::JitOptions;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,13 +94,13 @@ fn workers_can_have_a_user_of_their_own() {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// A group of this test's own below the root of version 2, if that is there and this process may make one.
-fn own_group() -> Option<PathBuf> {
+/// A group of a test's own below the root of version 2, if that is there and this process may make one.
+fn own_group(name: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4))?;
     // A group with processes has nothing to hand down, except for the system's root.
     let _ = fs::write(format!("{mount}/cgroup.subtree_control"), "+memory +pids");
-    let group = Path::new(mount).join(format!("outboard-e2e-{}", std::process::id()));
+    let group = Path::new(mount).join(format!("outboard-e2e-{name}-{}", std::process::id()));
     fs::create_dir(&group).ok()?;
     Some(group)
 }
@@ -107,7 +109,7 @@ fn own_group() -> Option<PathBuf> {
 /// to hold limits says so and does not serve.
 #[test]
 fn workers_have_control_groups_or_the_server_says_why_not() {
-    let group = own_group();
+    let group = own_group("limits");
     let named = group.as_deref().and_then(Path::to_str).unwrap_or("auto");
     let arguments = ["--driver", "cpu", "--worker-cgroup", named, "--worker-memory", "400M", "--worker-tasks", "200"];
     let Some(server) = Server::start_unless_refused(&arguments, "OB0308") else {
@@ -128,6 +130,31 @@ fn workers_have_control_groups_or_the_server_says_why_not() {
     assert!(!greedy.status.success(), "600 MiB are more than the worker may have");
     Program::new("vector_add").through(&server).expect_success("vector_add");
     drop(server);
+    let _ = fs::remove_dir(group.join("server"));
+    let _ = fs::remove_dir(group);
+}
+
+/// A worker has no more threads than its group lets it: what needs one fails in it, and others do not notice.
+#[test]
+fn workers_have_no_more_tasks_than_they_may() {
+    const LINKS: u64 = 32;
+    let Some(group) = own_group("tasks") else { return };
+    let named = group.to_str().expect("the folder's name is text");
+    let server = Server::start_with(&["--driver", "cpu", "--worker-cgroup", named, "--worker-tasks", "24"], &[]);
+    let mut client = RawClient::connect(&server);
+    client.open();
+    let worker = server.only_worker();
+    let said = |file: &str| fs::read_to_string(group.join(format!("worker-{worker}")).join(file)).expect("a limit");
+    assert_eq!(said("pids.max").trim(), "24");
+    assert_ne!(said("memory.max").trim(), "max", "what is not said is limited all the same");
+    let made = (1..=LINKS).filter(|link| {
+        let create = LinkCreate { link: *link, options: JitOptions::default() };
+        client.call(&create, |_| ()).is_ok()
+    });
+    let made = made.count();
+    assert!((1..LINKS as usize).contains(&made), "{made} threads for links within 24");
+    Program::new("vector_add").through(&server).expect_success("a neighbour");
+    drop((client, server));
     let _ = fs::remove_dir(group.join("server"));
     let _ = fs::remove_dir(group);
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use miette::Result;
-use outboard_server::cgroup::{Cgroup, CgroupError, Shares};
+use outboard_server::cgroup::{self, Cgroup, CgroupError, Shares};
 use outboard_server::sandbox::{Mode, User};
 use outboard_wire::Code;
 
@@ -22,16 +22,59 @@ pub(crate) struct Args {
     /// The user that workers run as, by name or number; needs a server that root starts. The user must be able to open the devices.
     #[arg(long, value_name = "USER")]
     worker_user: Option<String>,
-    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup; `auto` for the server's own, which must be
-    /// delegated to it, once a limit asks for one; `off` for none.
+    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup; `auto` for the server's own, if it is
+    /// delegated to it; `off` for none.
     #[arg(long, default_value = "auto", value_name = "auto|off|DIR")]
     worker_cgroup: PathBuf,
-    /// The most memory of this machine that a worker may have: its own, staging memory, and memory shared with its client. Needs a control group.
-    #[arg(long, value_name = "BYTES", value_parser = crate::images::bytes)]
-    worker_memory: Option<u64>,
-    /// The most threads and processes that a worker may have. Needs a control group.
-    #[arg(long, value_name = "N")]
-    worker_tasks: Option<u32>,
+    /// The most memory of this machine that a worker may have: its own, staging memory, and memory shared with its client; it ends when it takes
+    /// more. `auto` is three quarters of the machine's, or of the server's control group, where workers can have control groups; `off` for no limit.
+    /// A number needs a control group.
+    #[arg(long, default_value = "auto", value_name = "BYTES|auto|off", value_parser = memory)]
+    worker_memory: Limit<u64>,
+    /// The most threads and processes that a worker may have. `auto` is 4,096 where workers can have control groups; `off` for no limit. A number
+    /// needs a control group.
+    #[arg(long, default_value = "auto", value_name = "N|auto|off", value_parser = tasks)]
+    worker_tasks: Limit<u32>,
+}
+
+/// What `auto` gives a worker: threads and processes. Its session's own bounds keep it below a thousand.
+const TASKS: u32 = 4096;
+
+/// A limit as it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit<T> {
+    /// One that does, where there can be one.
+    Auto,
+    Off,
+    At(T),
+}
+
+impl<T: Copy> Limit<T> {
+    fn parse(text: &str, number: impl Fn(&str) -> Result<T, String>) -> Result<Limit<T>, String> {
+        match text {
+            "auto" => Ok(Limit::Auto),
+            "off" => Ok(Limit::Off),
+            other => number(other).map(Limit::At),
+        }
+    }
+
+    /// What was asked for by name.
+    fn asked(self) -> Option<T> {
+        if let Limit::At(value) = self { Some(value) } else { None }
+    }
+
+    /// The same, or `auto`.
+    fn wanted(self, auto: T) -> Option<T> {
+        if let Limit::Auto = self { Some(auto) } else { self.asked() }
+    }
+}
+
+fn memory(text: &str) -> Result<Limit<u64>, String> {
+    Limit::parse(text, crate::images::bytes)
+}
+
+fn tasks(text: &str) -> Result<Limit<u32>, String> {
+    Limit::parse(text, |text| text.parse().map_err(|_| format!("`{text}` is not a number of tasks, `auto` or `off`")))
 }
 
 /// How workers are kept.
@@ -51,19 +94,39 @@ impl Args {
         Ok(Confinement { mode: self.sandbox, user, cgroup: self.cgroup()? })
     }
 
-    /// The control group to use. One that was asked for, by name or by a limit, must be there.
+    /// The control group to use. One that was asked for, by name or by a limit, must be there; those that do without being asked for are set where
+    /// they can be.
     fn cgroup(&self) -> Result<Option<Cgroup>, Failure> {
-        let shares = Shares { memory: self.worker_memory, tasks: self.worker_tasks };
-        let limited = shares != Shares::default();
-        let found = match self.worker_cgroup.to_str() {
-            Some("off" | "auto") if !limited => return Ok(None),
+        let asked = Shares { memory: self.worker_memory.asked(), tasks: self.worker_tasks.asked() };
+        let memory = self.worker_memory.wanted(cgroup::memory() / 4 * 3);
+        let wanted = Shares { memory, tasks: self.worker_tasks.wanted(TASKS) };
+        let make = |shares| match self.worker_cgroup.to_str() {
             Some("off") => Err(CgroupError::None("--worker-cgroup is off".to_owned())),
             Some("auto") => Cgroup::own(shares),
             _ => Cgroup::at(&self.worker_cgroup, shares),
         };
-        let help = "run the server as a systemd service with Delegate=yes, name a group of its own with --worker-cgroup, or leave out \
-                    --worker-memory and --worker-tasks";
-        found.map(Some).map_err(|error| Failure::new(Code::CgroupUnusable, error.to_string(), help))
+        let named = !matches!(self.worker_cgroup.to_str(), Some("off" | "auto"));
+        let must = named || asked != Shares::default();
+        if !must && (wanted == Shares::default() || self.worker_cgroup.to_str() == Some("off")) {
+            return Ok(None);
+        }
+        let made = make(wanted).or_else(|error| match error {
+            // A controller that only `auto` has use for.
+            CgroupError::Controller { .. } if must && wanted != asked => make(asked),
+            error => Err(error),
+        });
+        match made {
+            Ok(cgroup) => Ok(Some(cgroup)),
+            Err(error) if !must => {
+                tracing::info!(%error, "workers have no control groups: only what a session may have bounds what they take of this machine");
+                Ok(None)
+            }
+            Err(error) => {
+                let help = "run the server as a systemd service with Delegate=yes, name a group of its own with --worker-cgroup, or leave out \
+                            --worker-memory and --worker-tasks";
+                Err(Failure::new(Code::CgroupUnusable, error.to_string(), help))
+            }
+        }
     }
 }
 
@@ -99,5 +162,21 @@ impl Confinement {
     /// Whether workers run as another user than the server.
     pub(crate) fn has_user(&self) -> bool {
         self.user.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_numbers_or_words() {
+        assert_eq!(
+            (memory("auto"), memory("off"), memory("2G")),
+            (Ok(Limit::Auto), Ok(Limit::Off), Ok(Limit::At(2 << 30)))
+        );
+        assert_eq!((tasks("100"), tasks("off")), (Ok(Limit::At(100)), Ok(Limit::Off)));
+        assert!(memory("much").is_err() && tasks("-1").is_err() && tasks("").is_err());
+        assert_eq!((Limit::Auto.wanted(7), Limit::Off.wanted(7), Limit::At(3).wanted(7)), (Some(7), None, Some(3)));
     }
 }

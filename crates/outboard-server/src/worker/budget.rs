@@ -27,6 +27,8 @@ pub(crate) enum What {
     Module(u64),
     /// What a context has for this limit of `cuCtxSetLimit`.
     Limit(u32),
+    /// Local memory of kernels.
+    Local,
 }
 
 /// Bytes that each device holds for the session, by ordinal.
@@ -69,10 +71,32 @@ impl Drop for Charge {
     }
 }
 
+/// Page-locked memory of this machine that counts while this lives.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+    _charge: Charge,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// Half of the machine's memory, for each session: locked pages are lost to everybody else.
+fn most_pinned() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) / 2
+}
+
 /// The account of a session.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: Option<u64>,
+    /// Page-locked memory of this machine, in bytes.
+    pinned: Arc<AtomicU64>,
     held: Arc<Held>,
     /// With the context that each goes with.
     charges: HashMap<(u32, What), Charge>,
@@ -102,7 +126,7 @@ impl Budget {
     /// For devices with ordinals below `devices`.
     pub(crate) fn new(limit: Option<u64>, devices: u32) -> Budget {
         let held = Held { devices: (0..devices).map(|_| AtomicU64::new(0)).collect(), changed: Default::default() };
-        Budget { limit, held: Arc::new(held), charges: HashMap::new() }
+        Budget { limit, pinned: Arc::default(), held: Arc::new(held), charges: HashMap::new() }
     }
 
     pub(crate) fn limit(&self) -> Option<u64> {
@@ -125,6 +149,14 @@ impl Budget {
         Ok(Charge { held: Arc::clone(&self.held), device, bytes })
     }
 
+    /// Counts page-locked memory from now on, for which `charge` has been made, if the machine has so much to spare.
+    pub(crate) fn pin(&self, bytes: u64, charge: Charge) -> Result<Pinned, CUresult> {
+        let add = |all: u64| all.checked_add(bytes).filter(|sum| *sum <= most_pinned());
+        let added = self.pinned.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        added.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(Pinned { all: Arc::clone(&self.pinned), bytes, _charge: charge })
+    }
+
     /// What pools hold has changed.
     pub(crate) fn changed(&self) {
         self.held.changed();
@@ -139,6 +171,11 @@ impl Budget {
     /// Keeps a charge for as long as the thing is there. What was kept for it before is free.
     pub(crate) fn keep(&mut self, ctx: u32, what: What, charge: Charge) {
         self.charges.insert((ctx, what), charge);
+    }
+
+    /// Bytes that count for a thing.
+    pub(crate) fn kept(&self, ctx: u32, what: What) -> u64 {
+        self.charges.get(&(ctx, what)).map_or(0, |charge| charge.bytes)
     }
 
     /// The charge of a thing that is about to go; it is to be dropped once the driver has taken the memory back.

@@ -1,28 +1,27 @@
 //! Copies to the host under way. Their bytes travel on lanes of their own, so that an answer on the command connection may overtake them:
 //! the client is told which copies the device had done by then, and waits for those.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::io::Replier;
-use super::staging::Out;
+use super::staging::Copied;
 
-/// The copies that the client has not been told of.
+/// The copies that the client has not been told of, by their numbers. One that is gone has ended: it must not keep its memory for this.
 #[derive(Clone, Default)]
-pub(crate) struct Copies(Arc<Mutex<Vec<Arc<Out>>>>);
+pub(crate) struct Copies(Arc<Mutex<Vec<(u64, Weak<dyn Copied>)>>>);
 
 impl Copies {
-    pub(crate) fn add(&self, copy: Arc<Out>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
+    pub(crate) fn add(&self, number: u64, copy: &Arc<dyn Copied>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, Arc::downgrade(copy)));
     }
 
     /// Tells of those that the device has done. Replies that follow arrive after it.
     pub(crate) fn tell(&self, replier: &Replier) {
         let mut copies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        copies.retain(|copy| {
-            let done = copy.is_copied();
+        copies.retain(|(number, copy)| {
+            let done = copy.upgrade().is_none_or(|copy| copy.is_copied());
             if done {
-                let number = copy.number();
-                let _ = replier.notice(outboard_wire::notice::COPIED, |writer| writer.u64(number));
+                let _ = replier.notice(outboard_wire::notice::COPIED, |writer| writer.u64(*number));
             }
             !done
         });

@@ -1,8 +1,11 @@
 //! Threads that wait for the device, so that the dispatcher need not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use super::bounds::Kind;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -10,10 +13,14 @@ type Job = Box<dyn FnOnce() + Send>;
 /// machine there is one more now and then.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often who must wait for a thread looks.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps for another job's end; and shrinks when they are idle.
 #[derive(Clone)]
 pub(crate) struct Helpers {
     idle: Arc<Mutex<Idle>>,
+    busy: Arc<AtomicUsize>,
     patience: Duration,
 }
 
@@ -30,12 +37,24 @@ fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
 
 impl Helpers {
     pub(crate) fn new() -> Helpers {
-        Helpers { idle: Arc::default(), patience: PATIENCE }
+        Helpers { idle: Arc::default(), busy: Arc::default(), patience: PATIENCE }
+    }
+
+    /// As [`Helpers::run`], for what a client asks for: once a session has as many such threads as it may, this one waits until a job is done.
+    pub(crate) fn run_in_turn(&self, job: impl FnOnce() + Send + 'static) {
+        while Kind::Helper.room(self.busy.load(Ordering::Acquire)).is_err() {
+            std::thread::sleep(PAUSE);
+        }
+        self.run(job);
     }
 
     /// Runs a job on a thread of its own, an idle one if there is one.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut job: Job = Box::new(job);
+        let busy = Busy::new(&self.busy);
+        let mut job: Job = Box::new(move || {
+            job();
+            drop(busy);
+        });
         let number = loop {
             let mut idle = lock(&self.idle);
             let Some((_, thread)) = idle.threads.pop() else {
@@ -56,6 +75,22 @@ impl Helpers {
             // The job's answer is dropped with it, which answers with an error.
             tracing::error!(%error, "no thread to wait for the device");
         }
+    }
+}
+
+/// A job that is not done.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn new(count: &Arc<AtomicUsize>) -> Busy {
+        count.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(count))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -5,7 +5,8 @@ use outboard_driver::{Table, call};
 
 use super::Worker;
 use super::answer::Outcome;
-use super::budget::{Charge, Looker, taken};
+use super::bounds::Kind;
+use super::budget::{Charge, Looker, Pinned, taken};
 use super::objects::Handle;
 
 type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
@@ -207,6 +208,7 @@ impl Worker {
         bytes: u64,
         mut allocate: impl FnMut(&mut Worker) -> Result<T, CUresult>,
     ) -> Result<(T, Charge), CUresult> {
+        Kind::Allocation.room(self.allocations.len())?;
         let bytes = taken(bytes);
         self.with_room(device, |worker| {
             let others = if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
@@ -215,6 +217,14 @@ impl Worker {
             let charge = worker.budget.charge(device, bytes, others)?;
             Ok((worker.allocate(device, 0, &mut allocate)?, charge))
         })
+    }
+
+    /// Page-locked memory of this machine. It counts with what the session holds of the device at hand: on the software device it is the same memory,
+    /// and beside a GPU the scarcer one.
+    pub(super) fn hold_pinned(&mut self, bytes: u64) -> Result<Pinned, CUresult> {
+        let device = self.device_here()?;
+        let ((), charge) = self.hold(device, bytes, |_| Ok(()))?;
+        self.budget.pin(bytes, charge)
     }
 
     /// Memory out of a pool of a device: `allocate` gives its address, which `undo` frees again.
@@ -226,6 +236,7 @@ impl Worker {
         mut undo: impl FnMut(&mut Worker, u64),
     ) -> Result<u64, CUresult> {
         self.budget.changed();
+        Kind::Allocation.room(self.allocations.len())?;
         let limit = self.budget.limit().unwrap_or(u64::MAX);
         if limit == u64::MAX && !self.lends() {
             return allocate(self);
@@ -271,19 +282,23 @@ impl Worker {
 
     /// What a device sets aside for a limit of a context, beyond what every context has.
     pub(super) fn limit_bytes(&self, device: u32, limit: u32, value: u64) -> u64 {
-        use outboard_abi::{CUdevice_attribute as A, CUlimit_enum as L};
+        use outboard_abi::CUlimit_enum as L;
+        match L(limit) {
+            L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => value.saturating_sub(USUAL),
+            L::CU_LIMIT_STACK_SIZE => self.stack_bytes(device, value),
+            _ => 0,
+        }
+    }
+
+    /// What a device sets aside if each thread has so much local memory, beyond what every context has.
+    pub(super) fn stack_bytes(&self, device: u32, each: u64) -> u64 {
+        use outboard_abi::CUdevice_attribute as A;
         let known = self.platform.devices.iter().find(|known| known.ordinal == device);
         let attribute =
             |attribute: A| known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64;
-        match L(limit) {
-            L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => value.saturating_sub(USUAL),
-            L::CU_LIMIT_STACK_SIZE => {
-                let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-                    * attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
-                value.saturating_sub(USUAL_STACK).saturating_mul(threads)
-            }
-            _ => 0,
-        }
+        let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+            * attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+        each.saturating_sub(USUAL_STACK).saturating_mul(threads)
     }
 
     /// Free and all memory of the device at hand, as the client is to see it.

@@ -1,6 +1,8 @@
 //! Links on their way: each has a thread of its own, since the driver's linker keeps what it works on by thread.
 
 use core::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -24,16 +26,26 @@ type Job = Box<dyn FnOnce(&mut State) + Send>;
 pub(crate) struct Link {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    failed: Arc<AtomicBool>,
 }
 
 impl Link {
     /// A thread with nothing to link yet.
     pub(crate) fn start(table: &'static Table, context: Context) -> Result<Link, CUresult> {
         let (jobs, received) = channel();
+        let failed = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&failed);
         let thread = std::thread::Builder::new().name("link".into()).stack_size(STACK);
-        let thread = thread.spawn(move || work(table, context, &received));
+        let thread = thread.spawn(move || {
+            work(State { table, link: None, output: None, failed: of_thread }, context, &received);
+        });
         let thread = thread.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok(Link { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Link { jobs: Some(jobs), thread: Some(thread), failed })
+    }
+
+    /// It could not be created: its client will never name it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Does a job behind those before it.
@@ -54,9 +66,8 @@ impl Drop for Link {
     }
 }
 
-fn work(table: &'static Table, context: Context, jobs: &Receiver<Job>) {
-    let mut state = State { table, link: None, output: None };
-    if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
+fn work(mut state: State, context: Context, jobs: &Receiver<Job>) {
+    if call!(state.table, cuCtxSetCurrent(current(&context))).is_ok() {
         while let Ok(job) = jobs.recv() {
             job(&mut state);
         }
@@ -69,6 +80,7 @@ pub(crate) struct State {
     /// The driver writes to the buffers until the link ends.
     link: Option<(CUlinkState, Options)>,
     output: Option<Vec<u8>>,
+    failed: Arc<AtomicBool>,
 }
 
 impl State {
@@ -77,6 +89,10 @@ impl State {
     }
 
     pub(crate) fn create(&mut self, options: &JitOptions) -> Result<(), CUresult> {
+        self.try_create(options).inspect_err(|_| self.failed.store(true, Ordering::Release))
+    }
+
+    fn try_create(&mut self, options: &JitOptions) -> Result<(), CUresult> {
         let mut options = Options::with_logs(options)?;
         let mut state: CUlinkState = core::ptr::null_mut();
         call!(self.table, cuLinkCreate_v2(options.count(), options.keys(), options.values(), &raw mut state))?;

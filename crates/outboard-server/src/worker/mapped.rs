@@ -7,11 +7,15 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::Memory;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::bounds::Kind;
+use super::budget::Pinned;
 
 const PAGE: u64 = 4096;
 const WORD: usize = 4;
@@ -26,6 +30,8 @@ pub(crate) struct Mapped {
     open: BTreeMap<u64, (u64, u32)>,
     /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
     runs: BTreeMap<u64, (u64, u32)>,
+    /// What runs count for, by first address, if their pages are this process's own.
+    pinned: BTreeMap<u64, Arc<Pinned>>,
     bytes: u64,
 }
 
@@ -39,7 +45,7 @@ enum Pages<'a> {
 }
 
 /// Pages that nobody uses any more.
-pub(crate) struct Unused(Vec<Range<u64>>);
+pub(crate) struct Unused(Vec<Range<u64>>, #[expect(dead_code, reason = "counts until they are gone")] Vec<Arc<Pinned>>);
 
 fn pages(address: u64, bytes: u64) -> Result<Range<u64>, CUresult> {
     let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(INVALID)?;
@@ -54,9 +60,23 @@ fn limit() -> u64 {
 }
 
 impl Mapped {
-    /// Gives the device pages under these addresses, zeroed. The context is current.
-    pub(crate) fn open(&mut self, table: &Table, ctx: u32, address: u64, bytes: u64) -> Result<(), CUresult> {
-        self.add(table, ctx, address, bytes, Pages::Own)
+    /// Bytes of pages that these addresses need and no others have.
+    pub(crate) fn more(&self, address: u64, bytes: u64) -> Result<u64, CUresult> {
+        Ok(self.missing(&pages(address, bytes)?).iter().map(|run| run.end - run.start).sum())
+    }
+
+    /// Gives the device pages under these addresses, zeroed, that count as `pinned`. The context is current.
+    pub(crate) fn open(
+        &mut self,
+        table: &Table,
+        ctx: u32,
+        (address, bytes): (u64, u64),
+        pinned: Pinned,
+    ) -> Result<(), CUresult> {
+        let made = self.add(table, ctx, address, bytes, Pages::Own)?;
+        let pinned = Arc::new(pinned);
+        self.pinned.extend(made.into_iter().map(|run| (run, Arc::clone(&pinned))));
+        Ok(())
     }
 
     /// Gives the device the client's own pages under these addresses: those of its file from `offset` on. The context is current.
@@ -75,7 +95,7 @@ impl Mapped {
         if !inside || !whole || self.missing(&range) != std::slice::from_ref(&range) {
             return Err(INVALID);
         }
-        self.add(table, ctx, address, bytes, Pages::Of(memory.pinned(), offset))
+        self.add(table, ctx, address, bytes, Pages::Of(memory.pinned(), offset)).map(drop)
     }
 
     /// Whether an address lies in memory that is open.
@@ -83,8 +103,17 @@ impl Mapped {
         self.check(address, 1).is_ok()
     }
 
-    fn add(&mut self, table: &Table, ctx: u32, address: u64, bytes: u64, source: Pages<'_>) -> Result<(), CUresult> {
+    /// Adds a range; the first addresses of the runs that were made for it.
+    fn add(
+        &mut self,
+        table: &Table,
+        ctx: u32,
+        address: u64,
+        bytes: u64,
+        source: Pages<'_>,
+    ) -> Result<Vec<u64>, CUresult> {
         let range = pages(address, bytes)?;
+        Kind::Mapped.room(self.open.len())?;
         let clash = self.open.range(..address + bytes).next_back().is_some_and(|(base, (len, _))| base + len > address);
         if clash {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
@@ -97,11 +126,12 @@ impl Mapped {
         let mut made = Vec::new();
         for run in missing {
             if let Err(error) = map(table, &run, source) {
-                unmap(table, &Unused(made));
+                unmap(table, &Unused(made, Vec::new()));
                 return Err(error);
             }
             made.push(run);
         }
+        let starts = made.iter().map(|run| run.start).collect();
         for run in made {
             self.runs.insert(run.start, (run.end - run.start, 0));
         }
@@ -110,7 +140,7 @@ impl Mapped {
         }
         self.bytes += more;
         self.open.insert(address, (bytes, ctx));
-        Ok(())
+        Ok(starts)
     }
 
     /// The pages of a range that no run has.
@@ -146,7 +176,8 @@ impl Mapped {
         let unused: Vec<_> =
             self.runs.extract_if(.., |_, (_, users)| *users == 0).map(|(base, (len, _))| base..base + len).collect();
         self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
-        Ok(Unused(unused))
+        let counted = unused.iter().filter_map(|run| self.pinned.remove(&run.start)).collect();
+        Ok(Unused(unused, counted))
     }
 
     /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.

@@ -7,6 +7,7 @@ use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::boxes::{Extent, Layout};
 
+use super::bounds::Kind;
 use super::objects::Handle;
 
 /// Device memory that the client may name in copies. With unified addressing the driver would take any address of this process, so that
@@ -25,6 +26,11 @@ impl Allocations {
     /// Notes a mapping that a device may use.
     pub(crate) fn insert_mapped(&mut self, base: u64, bytes: u64) {
         self.0.insert(base, (bytes, MAPPED));
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Takes out the allocation that starts at `base`.
@@ -151,6 +157,12 @@ impl Parcels {
                 // Its context may have a fault, or be gone: nobody reads the buffer any more.
                 _ => drop(call!(table, cuEventDestroy_v2(event.get()))),
             }
+        }
+        while Kind::Parcel.room(self.0.len()).is_err() {
+            // As a driver does that copies from pageable memory.
+            let Some((_slot, event)) = self.0.pop_front() else { break };
+            let _ = call!(table, cuEventSynchronize(event.get()));
+            let _ = call!(table, cuEventDestroy_v2(event.get()));
         }
         if data.len() > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

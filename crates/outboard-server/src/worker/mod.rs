@@ -5,6 +5,7 @@
 //! device address is checked against what the session has allocated.
 
 pub(crate) mod answer;
+mod bounds;
 mod boxes;
 mod budget;
 mod chains;
@@ -93,6 +94,8 @@ pub struct Worker {
     mapped: Mapped,
     slots: Slots,
     parcels: Parcels,
+    /// What copies may have of the pools below.
+    staging: Arc<staging::Account>,
     pools: HashMap<u32, Arc<Pool>>,
     shared_staging: SharedStaging,
     /// Whether shared staging memory has been made known to the device ahead.
@@ -171,6 +174,7 @@ impl Worker {
             mapped: Mapped::default(),
             slots: Slots::default(),
             parcels: Parcels::default(),
+            staging: Arc::default(),
             pools: HashMap::new(),
             shared_staging: SharedStaging::default(),
             shared_warm: false,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
 use rustc_hash::FxHashMap;
 
+use super::bounds::Kind;
 use super::links::Link;
 use super::modules::Module;
 use super::partitions::Green;
@@ -45,11 +46,11 @@ pub(crate) struct Context {
 }
 
 /// Objects of one kind, by the client's names. A client that chose them so that they collide would slow itself down.
-pub(crate) struct Named<T>(FxHashMap<u64, (u32, T)>);
+pub(crate) struct Named<T>(FxHashMap<u64, (u32, T)>, Kind);
 
 impl<T: Clone> Named<T> {
-    pub(crate) fn new() -> Named<T> {
-        Named(FxHashMap::default())
+    pub(crate) fn new(kind: Kind) -> Named<T> {
+        Named(FxHashMap::default(), kind)
     }
 
     /// Adds an object of context `ctx`. The name must be new.
@@ -57,9 +58,12 @@ impl<T: Clone> Named<T> {
         self.0.insert(name, (ctx, object));
     }
 
-    /// Whether the name is taken, or one that no client may give.
+    /// Whether the name is taken, or one that no client may give, or there are as many objects as a session may have.
     pub(crate) fn check_new(&self, name: u64) -> Result<(), CUresult> {
-        if name == 0 || self.0.contains_key(&name) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
+        if name == 0 || self.0.contains_key(&name) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        self.1.room(self.0.len())
     }
 
     pub(crate) fn get(&self, name: u64) -> Result<T, CUresult> {
@@ -118,17 +122,17 @@ impl Objects {
     pub(crate) fn new() -> Objects {
         Objects {
             contexts: FxHashMap::default(),
-            streams: Named::new(),
-            events: Named::new(),
-            modules: Named::new(),
-            pools: Named::new(),
-            functions: Named::new(),
-            greens: Named::new(),
-            links: Named::new(),
-            arrays: Named::new(),
-            mipmaps: Named::new(),
-            references: Named::new(),
-            surface_references: Named::new(),
+            streams: Named::new(Kind::Stream),
+            events: Named::new(Kind::Event),
+            modules: Named::new(Kind::Module),
+            pools: Named::new(Kind::Pool),
+            functions: Named::new(Kind::Function),
+            greens: Named::new(Kind::GreenContext),
+            links: Named::new(Kind::Link),
+            arrays: Named::new(Kind::Array),
+            mipmaps: Named::new(Kind::Mipmap),
+            references: Named::new(Kind::Reference),
+            surface_references: Named::new(Kind::Reference),
         }
     }
 

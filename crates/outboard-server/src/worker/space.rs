@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use outboard_abi::{CUmemGenericAllocationHandle, CUresult};
 
+use super::bounds::Kind as Bound;
 use super::budget::Charge;
 
 /// What the client has reserved, created and mapped. The driver checks too; but its answer to a mistaken range is not known to be an error for
@@ -39,6 +40,11 @@ pub(crate) struct Mapping {
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 impl Space {
+    /// Whether there may be one more reservation.
+    pub(crate) fn check_room(&self) -> Result<(), CUresult> {
+        Bound::Reservation.room(self.reservations.len())
+    }
+
     pub(crate) fn reserve(&mut self, address: u64, bytes: u64) {
         self.reservations.insert(address, bytes);
     }
@@ -55,7 +61,10 @@ impl Space {
 
     /// Whether physical memory may have this name.
     pub(crate) fn check_new(&self, memory: u64) -> Result<(), CUresult> {
-        if memory == 0 || self.memory.contains_key(&memory) { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) } else { Ok(()) }
+        if memory == 0 || self.memory.contains_key(&memory) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        Bound::Physical.room(self.memory.len())
     }
 
     pub(crate) fn add_memory(
@@ -95,6 +104,7 @@ impl Space {
 
     /// `Ok` if a range lies in one reservation and nothing is mapped there.
     pub(crate) fn check_free(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        Bound::Mapping.room(self.mappings.len())?;
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
         let (base, len) = self.reservations.range(..=address).next_back().ok_or(INVALID)?;
         let inside = end - base <= *len;

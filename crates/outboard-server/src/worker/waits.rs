@@ -15,6 +15,7 @@ use outboard_transport::{Patience, SpinLimits};
 use outboard_wire::messages::Call;
 
 use super::answer::{Answer, Outcome};
+use super::bounds::Kind;
 use super::objects::{Context, Handle, current};
 use super::output::Printed;
 use super::{Again, Worker, spans};
@@ -75,6 +76,11 @@ impl Waits {
     pub(crate) fn new(spin: SpinLimits) -> Waits {
         let patience = Patience::new(spin.least, spin.most);
         Waits { watched: Vec::new(), in_use: HashMap::new(), last: None, time: 0, patience }
+    }
+
+    /// Whether there may be one more.
+    pub(crate) fn check_room(&self) -> Outcome {
+        Kind::Wait.room(self.watched.len())
     }
 
     /// Work is about to be queued in a stream of the current context.
@@ -187,7 +193,7 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
-        let context = match self.enter() {
+        let context = match self.waits.check_room().and_then(|()| self.enter()) {
             Ok(context) => context,
             Err(error) => return answer.error(error),
         };
@@ -306,7 +312,7 @@ impl Worker {
         let Watched { context, wait, parts, passed, since, finish, .. } = watched;
         let (table, output, copies, replier) =
             (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
-        self.helpers.run(move || {
+        self.helpers.run_in_turn(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| {
                 if !passed {
                     return wait.block(table);

@@ -7,7 +7,7 @@ use outboard_client::link::{Link, LinkError, Ticket, handshake};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Transport, write_all};
 use outboard_wire::handshake::Purpose;
-use outboard_wire::limits::{STAGING, WINDOW};
+use outboard_wire::limits::{UPLOADS, WINDOW};
 
 use super::device::*;
 use super::parts::*;
@@ -183,7 +183,7 @@ fn staging_memory_is_waited_for() {
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     let chunk = 8 << 20;
     let source = vec![0; WINDOW];
-    let held: Vec<Ticket> = (0..STAGING / WINDOW)
+    let held: Vec<Ticket> = (0..UPLOADS / WINDOW)
         .map(|_| {
             let upload = link.upload(WINDOW as u64, chunk).unwrap();
             announce(&link, UPLOAD, upload.number(), WINDOW, chunk, HOLD);
@@ -214,14 +214,14 @@ fn refused_transfers_end_and_leave_no_trace() {
     let (len, chunk) = (WINDOW + (9 << 20), 1 << 20);
     let source = vec![1; len];
     // More than fit into the staging memory at once, if it were not given back.
-    for _ in 0..2 * STAGING / WINDOW {
+    for _ in 0..2 * UPLOADS / WINDOW {
         let upload = link.upload(len as u64, chunk).unwrap();
         announce(&link, UPLOAD, upload.number(), len, chunk, REFUSE);
         // SAFETY: the source outlives the call.
         let sent = unsafe { upload.send(source.as_ptr()) }.unwrap();
         assert_eq!(sent.wait(), Err(LinkError::Cancelled));
     }
-    for _ in 0..2 * STAGING / WINDOW {
+    for _ in 0..2 * UPLOADS / WINDOW {
         let mut to = vec![0; len];
         let ticket = start_download(&link, &mut to, chunk, REFUSE);
         assert_eq!(ticket.wait(), Err(LinkError::Cancelled));
@@ -276,7 +276,7 @@ fn nonsense_on_a_lane_ends_its_session_alone() {
 fn an_upload_not_started_gives_its_room_back() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
-    for _ in 0..3 * STAGING / WINDOW {
+    for _ in 0..3 * UPLOADS / WINDOW {
         drop(link.upload(WINDOW as u64, 8 << 20).unwrap());
     }
     upload(&link, 1 << 20, 1 << 20);

@@ -150,6 +150,9 @@ fn cycles(successors: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
+/// How often the instructions of a loop are gone through for what depends on a value: a chain of values against their order needs a round for each.
+const ROUNDS: u32 = 64;
+
 /// Whether leaving the loop depends on a value that another thread may write meanwhile.
 fn component_spins(
     body: &Body,
@@ -175,8 +178,14 @@ fn component_spins(
     if !any {
         return false;
     }
+    let mut rounds = 0;
     loop {
         let mut changed = false;
+        rounds += 1;
+        if rounds > ROUNDS {
+            // It may as well be taken for one: threads that wait let others run.
+            return true;
+        }
         for inst in insts() {
             let mut from = false;
             registers(inst, |how, reg| from |= how == Use::Read && tainted[reg.0 as usize]);
@@ -193,17 +202,25 @@ fn component_spins(
             break;
         }
     }
+    let mut inside = vec![false; body.blocks.len()];
+    component.iter().for_each(|&block| inside[block] = true);
     component.iter().any(|&block| {
         let last = body.blocks[block].insts.last();
-        let leaves = successors[block].iter().any(|next| !component.contains(next))
+        let leaves = successors[block].iter().any(|&next| !inside[next])
             || last.is_some_and(|inst| matches!(inst.op, Op::Ret | Op::Exit | Op::Trap));
         leaves && last.and_then(|inst| inst.guard).is_some_and(|guard| tainted[guard.reg.0 as usize])
     })
 }
 
+/// Words for what is alive in each block; of a larger body it is not found out.
+const MOST_WORDS: usize = 8 << 20;
+
 /// 32-bit registers that the values alive at the busiest point of a body would fill.
 pub(crate) fn register_pressure(body: &Body) -> u32 {
     let words = body.regs.len().div_ceil(64);
+    if words.saturating_mul(body.blocks.len()) > MOST_WORDS {
+        return u32::MAX;
+    }
     let size = |reg: usize| match body.regs[reg] {
         outboard_ptx::Type::Pred => 0,
         ty => ty.size().div_ceil(4),

@@ -9,6 +9,7 @@ mod bits;
 mod call;
 mod callgraph;
 mod convert;
+mod effort;
 mod float;
 mod func;
 mod integer;

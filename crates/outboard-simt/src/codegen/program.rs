@@ -2,6 +2,7 @@
 
 use crate::codegen::analysis::register_pressure;
 use crate::codegen::callgraph::{CallGraph, all_facts};
+use crate::codegen::effort;
 use crate::codegen::func::{FuncGen, Gen, Refusal, function_signature};
 use crate::codegen::link::{Variables, initialise, resolve_functions, shared_extents};
 use crate::exec::pool::Core;
@@ -145,6 +146,9 @@ pub(crate) fn load(
     let mut functions = Vec::new();
     for (module, ir) in modules.iter().enumerate() {
         for (id, function) in ir.functions.iter().enumerate().filter(|(_, f)| f.body.is_some()) {
+            if let Some(body) = &function.body {
+                effort::check(function, body)?;
+            }
             let clif = machine.declare_anonymous_function(&signature).map_err(|e| internal(&function.name, &e))?;
             functions.push(Compiled { clif, module, id: FuncId(id as u32) });
         }

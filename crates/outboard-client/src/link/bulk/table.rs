@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_session::chunks::{ChunkError, Cut, Expected};
-use outboard_wire::limits::STAGING;
+use outboard_wire::limits::UPLOADS;
 
 use super::Direction;
 use super::place::Place;
@@ -112,7 +112,7 @@ impl Table {
     /// A new transfer's number, if its staging memory is to be had now.
     fn reserve(&mut self, cut: Cut, taken: Option<&Arc<Outcome>>) -> Option<u64> {
         let staging = cut.staging();
-        if self.used + staging > STAGING {
+        if self.used + staging > UPLOADS {
             return None;
         }
         self.used += staging;

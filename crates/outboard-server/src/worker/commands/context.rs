@@ -7,6 +7,7 @@ use outboard_wire::messages::*;
 use super::{Context, Handle, Wait, Worker, current};
 use crate::generated::dispatch::ContextCommands;
 use crate::worker::answer::Answer;
+use crate::worker::bounds::Kind;
 use crate::worker::budget::{Charge, What};
 use crate::worker::portion::Portion;
 
@@ -15,6 +16,7 @@ impl Worker {
         if self.ctx == 0 || self.objects.contexts.contains_key(&self.ctx) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
+        Kind::Context.room(self.objects.contexts.len())?;
         let device = message.device as i32;
         if !self.platform.devices.iter().any(|offered| offered.ordinal == message.device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);

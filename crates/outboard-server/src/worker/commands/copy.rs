@@ -37,7 +37,7 @@ impl Worker {
             }
             return;
         }
-        let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
+        let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
         let Some(warming) = pool.warming() else { return };
         let table = self.table;
         self.helpers.run(move || {
@@ -50,7 +50,7 @@ impl Worker {
     /// Where a large copy of the command's context runs, in `stream`.
     pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
         let context = self.objects.context(self.ctx)?;
-        let pool = self.pools.entry(self.ctx).or_insert_with(staging::Pool::new);
+        let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
         let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
         let watcher = &self.watcher;
         Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk, watcher })
@@ -102,14 +102,14 @@ impl Worker {
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        // A program that only copies never waits for anything else: until they have been told of, copies keep their staging memory.
+        // A program that only copies never waits for anything else: what is to be told of would pile up.
         self.copies_told();
         let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
         let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
             let place = self.place(stream).map_err(Failed::NotStarted)?;
             staging::copy_out(&place, transfer, cut, &target)
         });
-        let started = started.map(|out| self.copies.add(out));
+        let started = started.map(|out| self.copies.add(transfer, &out));
         self.started(started, |worker| worker.cancel(transfer))
     }
 
@@ -162,6 +162,7 @@ impl Worker {
 
     /// Starts a small copy to the host, into a buffer that the answer is made from.
     fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
+        self.waits.check_room()?;
         let stream = self.stream(message.stream)?;
         if message.bytes as usize > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

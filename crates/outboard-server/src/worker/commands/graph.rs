@@ -12,6 +12,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Worker};
 use crate::generated::dispatch::GraphCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::bounds::{Kind, Nodes};
 use crate::worker::graphs::{Exec, Graph, Left};
 
 /// An update that did not work out: the driver's word for it, and the nodes to blame.
@@ -23,6 +24,7 @@ impl Worker {
         if name == 0 || self.graphs.all.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
+        Kind::Graph.room(self.graphs.all.len())?;
         let mut native = core::ptr::null_mut();
         call!(self.table, cuGraphCreate(&raw mut native, 0))?;
         self.graphs.all.insert(name, Graph::new(native, false));
@@ -36,6 +38,8 @@ impl Worker {
         if m.exec == 0 || self.graphs.execs.contains_key(&m.exec) {
             return Err(plain(CUresult::CUDA_ERROR_INVALID_HANDLE));
         }
+        Kind::Executable.room(self.graphs.execs.len()).map_err(plain)?;
+        let nodes = Nodes::take(self.count_nodes(m.graph).map_err(plain)?).map_err(plain)?;
         self.renew_host_parts(m.graph).map_err(plain)?;
         let graph = self.graph(m.graph).map_err(plain)?;
         if let Some((error, node)) = graph.error {
@@ -56,7 +60,8 @@ impl Worker {
         let (memory, exchanges) = (self.allocated_by(&inside), self.exchanges(m.graph));
         let (native_exec, off) = (Handle::new(native), HashSet::new());
         let (left, calls) = (Left::default(), HashMap::new());
-        let exec = Exec { native: native_exec, graph: m.graph, host, left, calls, exchanges, off, memory };
+        let graph = m.graph;
+        let exec = Exec { native: native_exec, graph, host, left, calls, exchanges, off, memory, _nodes: nodes };
         self.graphs.execs.insert(m.exec, exec);
         let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })

@@ -50,6 +50,7 @@ impl Worker {
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
         self.enter()?;
+        crate::worker::bounds::Kind::Opened.room(self.opened.len())?;
         let (payload, _) = self.find_shared(Kind::Memory, m.token)?;
         let (handle, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
         let device = self.device_here()?;

@@ -18,6 +18,7 @@ fn status(outcome: Result<(), CUresult>) -> u32 {
 impl Worker {
     fn start_link(&mut self, name: u64) -> Result<Arc<Link>, CUresult> {
         let context = self.enter()?;
+        self.objects.links.retain(|link| !link.has_failed());
         self.objects.links.check_new(name)?;
         let link = Arc::new(Link::start(self.table, context)?);
         self.objects.links.insert(name, self.ctx, link.clone());
@@ -28,7 +29,7 @@ impl Worker {
 impl LinkCommands for Worker {
     fn link_create(&mut self, m: LinkCreate, answer: Answer<LinkCreate>) {
         match self.start_link(m.link) {
-            // If it fails, the client destroys nothing: a link that is none ends with its context.
+            // If it fails, the client destroys nothing: the next link that is made sees to it.
             Ok(link) => link.run(move |state| {
                 answer.result(state.create(&m.options).map(|()| LinkCreateReply {}));
             }),

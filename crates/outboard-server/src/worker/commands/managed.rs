@@ -38,7 +38,9 @@ impl Worker {
 
     fn open_mapped(&mut self, m: &MappedOpen) -> Result<(), CUresult> {
         self.enter()?;
-        self.mapped.open(self.table, self.ctx, m.address, m.bytes)?;
+        let more = self.mapped.more(m.address, m.bytes)?;
+        let pinned = self.hold_pinned(more)?;
+        self.mapped.open(self.table, self.ctx, (m.address, m.bytes), pinned)?;
         self.allocations.insert(m.address, m.bytes, self.ctx);
         Ok(())
     }

@@ -46,7 +46,7 @@ impl Worker {
     {
         let (table, output, copies, replier) =
             (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
-        self.helpers.run(move || {
+        self.helpers.run_in_turn(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
             if let Some(replier) = &replier {
                 output.forward(replier, Printed::Perhaps);
@@ -66,7 +66,7 @@ impl Worker {
         M: Call + 'static,
     {
         let table = self.table;
-        self.helpers.run(move || finish(answer, work(table)));
+        self.helpers.run_in_turn(move || finish(answer, work(table)));
     }
 
     /// The stream of that name, for work that is about to be queued in it.

@@ -17,9 +17,6 @@ use crate::worker::layouts::Layouts;
 use crate::worker::modules;
 use crate::worker::part::Part;
 
-/// Modules that take less of the device count for nothing: their code does, for all there is to see.
-const LARGE_MODULE: u64 = 32 << 20;
-
 impl Worker {
     fn load<P: Borrow<Part>>(
         &mut self,
@@ -44,8 +41,8 @@ impl Worker {
         Ok(loaded)
     }
 
-    /// Loads an image. If the session has a limit, the variables in it count: only what the device has left tells how large they are, so that small
-    /// ones are let pass, and others that allocate in the same moment may be taken for them.
+    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: only what the device has left tells how much
+    /// that is, so that others that allocate in the same moment may be taken for it.
     fn load_counted<P: Borrow<Part>>(
         &mut self,
         name: u64,
@@ -60,7 +57,7 @@ impl Worker {
         let mut loaded = modules::load(self.table, parts, options);
         let taken = before.saturating_sub(self.left_on_device());
         if let Ok(module) = loaded.outcome
-            && taken >= LARGE_MODULE
+            && taken > 0
         {
             match self.hold(device, taken, |_| Ok(())) {
                 Ok(((), charge)) => self.budget.keep(self.ctx, What::Module(name), charge),
@@ -96,8 +93,41 @@ impl Worker {
         self.enter()?;
         self.objects.functions.check_new(function)?;
         let found = modules::function(self.table, self.objects.module(module)?, name)?;
+        self.hold_local(found)?;
         self.objects.functions.insert(function, self.ctx, (Handle::new(found), module));
         Ok(found)
+    }
+
+    /// A kernel is about to be used: if the session has a limit, its local memory counts. The driver sets aside as much as its most demanding kernel
+    /// needs, for all threads that the device can have at once, and keeps it as long as the context.
+    fn hold_local(&mut self, function: CUfunction) -> Outcome {
+        if self.budget.limit().is_none() {
+            return Ok(());
+        }
+        let (device, mut local) = (self.device_here()?, 0);
+        let attribute = outboard_abi::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+        call!(self.table, cuFuncGetAttribute(&raw mut local, attribute, function))?;
+        let bytes = self.stack_bytes(device, u64::try_from(local).unwrap_or(0));
+        let before = self.budget.kept(self.ctx, What::Local);
+        if bytes <= before {
+            return Ok(());
+        }
+        let known = self.budget.release(self.ctx, What::Local);
+        drop(known);
+        match self.hold(device, bytes, |_| Ok(())) {
+            Ok(((), charge)) => {
+                self.budget.keep(self.ctx, What::Local, charge);
+                Ok(())
+            }
+            Err(error) => {
+                if before > 0
+                    && let Ok(((), charge)) = self.hold(device, before, |_| Ok(()))
+                {
+                    self.budget.keep(self.ctx, What::Local, charge);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// The architecture of a device, such as 90.

@@ -11,6 +11,7 @@ use outboard_wire::types::{Resource, Sampler, View};
 use super::Worker;
 use crate::generated::dispatch::TextureCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::bounds::Kind;
 
 impl Worker {
     /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take resources that reach beyond their
@@ -58,6 +59,7 @@ impl Worker {
 
     fn create_texture(&mut self, m: &TextureCreate) -> Result<u64, CUresult> {
         self.enter()?;
+        Kind::Texture.room(self.textures.len())?;
         let (resource, sampler) = (self.resource(&m.resource)?, sampler(&m.sampler));
         let view = m.view.first().map(view);
         let view = view.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
@@ -69,6 +71,7 @@ impl Worker {
 
     fn create_surface(&mut self, m: &SurfaceCreate) -> Result<u64, CUresult> {
         self.enter()?;
+        Kind::Surface.room(self.surfaces.len())?;
         let resource = self.resource(&m.resource)?;
         let mut surface = 0;
         call!(self.table, cuSurfObjectCreate(&raw mut surface, &raw const resource))?;

@@ -118,7 +118,9 @@ impl VmmCommands for Worker {
     fn vmm_reserve(&mut self, m: VmmReserve, answer: Answer<VmmReserve>) {
         let mut address = 0;
         let (bytes, align) = (m.bytes as usize, m.align as usize);
-        let outcome = call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint, 0));
+        let outcome = self.space.check_room();
+        let reserve = |()| call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint, 0));
+        let outcome = outcome.and_then(reserve);
         answer.result(outcome.map(|()| {
             self.space.reserve(address, m.bytes);
             VmmReserveReply { address }

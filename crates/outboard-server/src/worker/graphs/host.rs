@@ -11,6 +11,7 @@ use outboard_wire::graph::HostNode;
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
 
 use crate::worker::Worker;
+use crate::worker::budget::Pinned;
 use crate::worker::copies::Copies;
 use crate::worker::io::Replier;
 use crate::worker::output::{Output, Printed};
@@ -23,6 +24,7 @@ pub(super) struct Memory {
     table: &'static Table,
     address: usize,
     bytes: u64,
+    _pinned: Pinned,
 }
 
 impl Drop for Memory {
@@ -180,12 +182,13 @@ impl Worker {
     }
 
     /// Memory for a copy of `bytes`, in the current context.
-    pub(super) fn exchange_memory(&self, bytes: u64) -> Result<Arc<Memory>, CUresult> {
+    pub(super) fn exchange_memory(&mut self, bytes: u64) -> Result<Arc<Memory>, CUresult> {
         if bytes == 0 || bytes > MOST {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        let pinned = self.hold_pinned(bytes)?;
         let mut address = core::ptr::null_mut();
         call!(self.table, cuMemHostAlloc(&raw mut address, bytes as usize, 1))?;
-        Ok(Arc::new(Memory { table: self.table, address: address as usize, bytes }))
+        Ok(Arc::new(Memory { table: self.table, address: address as usize, bytes, _pinned: pinned }))
     }
 }

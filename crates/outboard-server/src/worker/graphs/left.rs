@@ -51,7 +51,7 @@ impl Worker {
     pub(crate) fn let_go(&mut self, parts: Vec<Arc<HostPart>>) {
         let contexts: Vec<Context> = self.objects.contexts.values().copied().collect();
         let table = self.table;
-        self.helpers.run(move || {
+        self.helpers.run_in_turn(move || {
             for context in &contexts {
                 // In one that is gone, or has failed, nothing is under way.
                 let _ = call!(table, cuCtxSetCurrent(current(context))).and_then(|()| call!(table, cuCtxSynchronize()));

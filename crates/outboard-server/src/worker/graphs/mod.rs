@@ -16,6 +16,7 @@ use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::Worker;
 use super::answer::Outcome;
+use super::bounds::Nodes;
 use super::objects::Handle;
 pub(crate) use host::HostPart;
 pub(crate) use left::Left;
@@ -52,6 +53,7 @@ pub(super) struct Node {
     dependencies: Vec<Edge>,
     /// What the driver calls for it.
     host: Vec<Arc<HostPart>>,
+    _counted: Nodes,
 }
 
 /// An executable.
@@ -71,6 +73,7 @@ pub(crate) struct Exec {
     pub(super) off: HashSet<u64>,
     /// Bytes that a launch allocates on each device, if it does.
     pub(super) memory: Vec<(u32, u64)>,
+    pub(super) _nodes: Nodes,
 }
 
 impl Exec {
@@ -256,6 +259,12 @@ impl Worker {
             nodes.into_iter().try_for_each(|(name, params)| self.replace_node(graph, name, params))?;
         }
         Ok(())
+    }
+
+    /// Nodes of a graph and of those inside it.
+    pub(super) fn count_nodes(&self, graph: u64) -> Result<usize, CUresult> {
+        let inside = self.with_inside(graph)?;
+        Ok(inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).map(|graph| graph.nodes.len()).sum())
     }
 
     /// What the driver calls for the nodes of a graph and of those inside it.

@@ -15,6 +15,7 @@ use super::params::{INVALID, batch_params, zeroed};
 use super::{Graph, Node};
 use crate::worker::Worker;
 use crate::worker::answer::Outcome;
+use crate::worker::bounds::{Kind, Nodes};
 use crate::worker::launch::is_plain;
 use crate::worker::objects::Handle;
 
@@ -36,6 +37,7 @@ impl Built {
 impl Worker {
     /// Adds a node behind others.
     pub(super) fn add_node(&mut self, graph: u64, name: u64, dependencies: Vec<Edge>, params: NodeParams) -> Outcome {
+        let counted = Nodes::take(1)?;
         let built = {
             let found = self.graph(graph)?;
             if name == 0 || found.nodes.contains_key(&name) {
@@ -45,7 +47,7 @@ impl Worker {
             let before = found.before(&dependencies)?;
             self.build(&Spot { graph: native, before: &before }, &params)?
         };
-        self.note_node(graph, name, dependencies, params, built)
+        self.note_node(graph, name, dependencies, params, (built, counted))
     }
 
     /// Keeps a node that has been made, and adds the edges that say more than that one comes first.
@@ -55,11 +57,11 @@ impl Worker {
         name: u64,
         dependencies: Vec<Edge>,
         params: NodeParams,
-        Built([first, main, last], host): Built,
+        (Built([first, main, last], host), counted): (Built, Nodes),
     ) -> Outcome {
         let special: Vec<Edge> = dependencies.iter().filter(|edge| edge.ports != [0; 3]).copied().collect();
         let (first, main, last) = (Handle::new(first), Handle::new(main), Handle::new(last));
-        let node = Node { first, main, last, params, dependencies, host };
+        let node = Node { first, main, last, params, dependencies, host, _counted: counted };
         if let Some(graph) = self.graphs.all.get_mut(&graph) {
             graph.nodes.insert(name, node);
         }
@@ -78,6 +80,8 @@ impl Worker {
         if name == 0 || found.nodes.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
+        let counted = Nodes::take(1)?;
+        Kind::Allocation.room(self.allocations.len())?;
         let before = found.before(&dependencies)?;
         let access: Vec<CUmemAccessDesc> = params
             .access
@@ -102,7 +106,7 @@ impl Worker {
         let (before, count) = (before.as_ptr(), before.len());
         call!(self.table, cuGraphAddMemAllocNode(&raw mut node, graph_handle, before, count, &raw mut native))?;
         let (address, bytes) = (native.dptr, params.bytes);
-        self.note_node(graph, name, dependencies, NodeParams::Allocate(params), Built::one(node))?;
+        self.note_node(graph, name, dependencies, NodeParams::Allocate(params), (Built::one(node), counted))?;
         self.allocations.insert(address, bytes, self.ctx);
         self.graphs.memory.entry(address).or_default().insert(graph);
         self.graphs.has_allocated = true;
@@ -178,6 +182,7 @@ impl Worker {
         p.type_ = CUgraphNodeType_enum::CU_GRAPH_NODE_TYPE_CONDITIONAL;
         p.__bindgen_anon_1.conditional.handle = node.handle;
         p.__bindgen_anon_1.conditional.type_ = CUgraphConditionalNodeType_enum(node.kind);
+        Kind::Graph.room(self.graphs.all.len().saturating_add(node.bodies.len()))?;
         p.__bindgen_anon_1.conditional.size = node.bodies.len() as u32;
         p.__bindgen_anon_1.conditional.ctx = self.context_of(node.ctx)?;
         let (before, count) = (spot.before.as_ptr(), spot.before.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_session::chunks::Cut;
-use outboard_session::groups::Flag;
+use outboard_session::groups::{Flag, Groups};
 
 use super::watch::{Step, Watched, What};
 use super::{Failed, Place, Target, Transfer};
@@ -118,7 +118,7 @@ pub(crate) fn copy_in(
     dst: &Target,
     reached: Option<Reached>,
 ) -> Result<(), Failed> {
-    let transfer = place.transfer(number, cut).map_err(Failed::NotStarted)?;
+    let transfer = place.transfer(number, Groups::new(cut), None).map_err(Failed::NotStarted)?;
     let come = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
     let late = reached.is_some();
     let copy = Arc::new(In { transfer, come, broken: AtomicBool::new(false) });

@@ -6,12 +6,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
 use outboard_session::groups::FLAGS;
 use outboard_session::ranges::Ranges;
 use outboard_wire::limits::WINDOW;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::account::{Account, Counted};
+use crate::worker::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 pub(super) const REGISTER: u32 = 3;
@@ -19,7 +22,7 @@ pub(super) const REGISTER: u32 = 3;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes of a block: the largest transfer's piece, in huge pages.
-const BLOCK: usize = WINDOW + HUGE_PAGE;
+pub(super) const BLOCK: usize = WINDOW + HUGE_PAGE;
 
 /// Memory mapped here and registered with a context, so that it outlives the context.
 struct Block {
@@ -27,6 +30,7 @@ struct Block {
     /// By which the device knows `memory`.
     device: u64,
     free: Mutex<Ranges>,
+    _counted: Counted,
 }
 
 // SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by the flags.
@@ -36,13 +40,15 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// Maps and registers a block. The context is current.
-    fn new(table: &Table) -> Result<Arc<Block>, CUresult> {
+    fn new(table: &Table, account: &Arc<Account>) -> Result<Arc<Block>, CUresult> {
+        let counted = account.block(table).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe {
             mmap_anonymous(core::ptr::null_mut(), BLOCK, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
         let memory = memory.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let mut block = Block { memory: memory.cast(), device: 0, free: Mutex::new(Ranges::new(BLOCK)) };
+        let mut block =
+            Block { memory: memory.cast(), device: 0, free: Mutex::new(Ranges::new(BLOCK)), _counted: counted };
         populate(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
         call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device, memory, 0))?;
@@ -153,6 +159,7 @@ impl Drop for Piece {
 
 /// The staging memory of one context.
 pub(crate) struct Pool {
+    account: Arc<Account>,
     state: Mutex<State>,
     /// Told when a block that was made ahead is there, or will not be.
     warmed: Condvar,
@@ -167,7 +174,7 @@ impl Warming {
     /// Makes the block. The context is current.
     pub(crate) fn run(self, table: &Table) {
         // If that fails, the first copy tries again and says so.
-        if let Ok(block) = Block::new(table) {
+        if let Ok(block) = Block::new(table, &self.0.account) {
             self.0.state().blocks.push(block);
         }
     }
@@ -184,11 +191,46 @@ impl Drop for Warming {
 struct State {
     blocks: Vec<Arc<Block>>,
     warming: bool,
+    /// For copies that waited for memory.
+    own: Option<Handle<outboard_abi::CUstream_st>>,
 }
 
 impl Pool {
-    pub(crate) fn new() -> Arc<Pool> {
-        Arc::new(Pool { state: Mutex::default(), warmed: Condvar::new(), closed: AtomicBool::new(false) })
+    pub(crate) fn new(account: &Arc<Account>) -> Arc<Pool> {
+        let (state, warmed, closed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        let pool = Arc::new(Pool { account: Arc::clone(account), state, warmed, closed });
+        account.knows(&pool);
+        pool
+    }
+
+    /// The session's account.
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// A stream that copies to the host and nothing else uses, before others: what they wait for must not be behind them. It ends with the context,
+    /// which is current.
+    pub(super) fn own_stream(&self, table: &Table) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+        let mut state = self.state();
+        if let Some(own) = state.own {
+            return Ok(own);
+        }
+        let (mut least, mut greatest) = (0, 0);
+        call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+        let (mut stream, flags): (CUstream, _) = (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
+        call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
+        Ok(*state.own.insert(Handle::new(stream)))
+    }
+
+    /// Gives blocks back that nobody uses. A context is current.
+    pub(super) fn give_back(&self, table: &Table) {
+        let unused: Vec<_> = self.state().blocks.extract_if(.., |block| Arc::strong_count(block) == 1).collect();
+        for block in unused {
+            if call!(table, cuMemHostUnregister(block.memory.cast())).is_err() {
+                // The device may still know it.
+                std::mem::forget(block);
+            }
+        }
     }
 
     /// The context is about to go.
@@ -230,13 +272,15 @@ impl Pool {
         if bytes > BLOCK {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let mut state = self.when_warm();
-        let piece = match state.blocks.iter().find_map(|block| block.piece(bytes)) {
+        let found = self.when_warm().blocks.iter().find_map(|block| block.piece(bytes));
+        let piece = match found {
             Some(piece) => piece,
             None => {
-                let block = Block::new(table)?;
-                state.blocks.push(Arc::clone(&block));
-                block.piece(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?
+                // Not under the lock: others may have to give blocks back.
+                let block = Block::new(table, &self.account)?;
+                let piece = block.piece(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+                self.state().blocks.push(block);
+                piece
             }
         };
         for index in 0..FLAGS / 4 {

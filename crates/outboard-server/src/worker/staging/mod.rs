@@ -4,7 +4,9 @@
 //! copy, mark the slot free (or full). What the application queues behind the copy is ordered behind it by the device; nothing is held back here,
 //! and a stream that does not move holds up no other. Lane threads and a watcher move the bytes meanwhile.
 
+mod account;
 mod incoming;
+mod later;
 mod memory;
 mod outgoing;
 mod shared;
@@ -15,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUcontext, CUresult, CUstream};
 use outboard_driver::{Table, call};
-use outboard_session::chunks::{ChunkError, Cut};
+use outboard_session::chunks::ChunkError;
 use outboard_session::groups::{Flag, Groups};
 use outboard_wire::boxes::Extent;
 
@@ -23,10 +25,12 @@ use super::boxes::{self, Placed};
 use super::io::Bulk;
 use super::memops::{self, Operation};
 use super::objects::Handle;
+pub(crate) use account::Account;
+use account::Share;
 pub(crate) use incoming::{Reached, copy_in};
 pub(crate) use memory::Pool;
 use memory::{Piece, View};
-pub(crate) use outgoing::{Out, copy_out};
+pub(crate) use outgoing::{Copied, copy_out};
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use watch::Watcher;
 
@@ -71,6 +75,8 @@ struct Transfer {
     watcher: Arc<Watcher>,
     pool: Arc<Pool>,
     piece: Piece,
+    /// What a copy to the host has of the account; given back behind the piece.
+    _share: Option<Share>,
 }
 
 impl std::ops::Deref for Transfer {
@@ -82,8 +88,7 @@ impl std::ops::Deref for Transfer {
 }
 
 impl Place<'_> {
-    fn transfer(&self, number: u64, cut: Cut) -> Result<Transfer, CUresult> {
-        let groups = Groups::new(cut);
+    fn transfer(&self, number: u64, groups: Groups, share: Option<Share>) -> Result<Transfer, CUresult> {
         if !groups.fit() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -95,6 +100,7 @@ impl Place<'_> {
             watcher: Arc::clone(self.watcher),
             pool: Arc::clone(self.pool),
             piece,
+            _share: share,
         })
     }
 
@@ -204,6 +210,7 @@ impl Queue {
 }
 
 /// What a transfer's bytes go to or come from on the device.
+#[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// Memory in one piece.
     Linear(u64),

@@ -3,14 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use outboard_abi::CUresult;
 use outboard_session::chunks::Cut;
-use outboard_session::groups::Flag;
+use outboard_session::groups::{Flag, Groups};
 
+use super::later::copy_later;
 use super::watch::{Step, Watched, What};
 use super::{Failed, Place, Target, Transfer};
 
+/// A copy to the host, for who wants to know whether the device is done with it.
+pub(crate) trait Copied: Send + Sync {
+    /// Whether it is.
+    fn is_copied(&self) -> bool;
+}
+
 /// A copy to the host that has been queued.
-pub(crate) struct Out {
+pub(super) struct Out {
     transfer: Transfer,
     /// For each slot, how many chunks of the group that has it have been sent.
     sent: Vec<AtomicU32>,
@@ -19,14 +27,18 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// The transfer's number.
-    pub(crate) fn number(&self) -> u64 {
-        self.transfer.number
+    pub(super) fn new(transfer: Transfer) -> Arc<Out> {
+        let sent = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
+        Arc::new(Out { transfer, sent, broken: AtomicBool::new(false) })
     }
 
-    /// Whether the device is done with it.
-    pub(crate) fn is_copied(&self) -> bool {
-        self.is_full(self.transfer.groups.count() - 1)
+    /// Queues it, while its bytes may be on their way already.
+    pub(super) fn queue(&self, src: &Target) -> Result<(), CUresult> {
+        self.transfer.copy_out(src).inspect_err(|_| {
+            self.broken.store(true, Ordering::Release);
+            self.transfer.let_pass();
+            self.transfer.watcher.nudge();
+        })
     }
 
     fn is_full(&self, group: u32) -> bool {
@@ -51,12 +63,29 @@ impl Out {
     }
 }
 
+impl Copied for Out {
+    fn is_copied(&self) -> bool {
+        self.is_full(self.transfer.groups.count() - 1)
+    }
+}
+
 /// The watcher's part of it.
-struct Filling {
+pub(super) struct Filling {
     copy: Arc<Out>,
     /// Groups that were given to the lanes.
     given: u32,
     gave_up: bool,
+}
+
+impl Filling {
+    pub(super) fn new(copy: Arc<Out>) -> Filling {
+        Filling { copy, given: 0, gave_up: false }
+    }
+
+    /// Whether the device is done with it.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copy.is_copied()
+    }
 }
 
 impl Watched for Filling {
@@ -101,20 +130,17 @@ impl Watched for Filling {
     }
 }
 
-/// Queues a copy to the host and starts to send its bytes.
-pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<Out>, Failed> {
-    let transfer = place.transfer(number, cut).map_err(Failed::NotStarted)?;
-    let sent = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
-    let copy = Arc::new(Out { transfer, sent, broken: AtomicBool::new(false) });
+/// Queues a copy to the host and starts to send its bytes; later, if there is no memory for them now.
+pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<dyn Copied>, Failed> {
+    let groups = Groups::new(cut);
+    let Some(share) = place.pool.account().at_once(groups.staging(), place.watcher) else {
+        return copy_later(place, number, cut, src);
+    };
+    let transfer = place.transfer(number, groups, Some(share)).map_err(Failed::NotStarted)?;
+    let copy = Out::new(transfer);
     // Bytes may go while the copy is being queued.
-    let watched = Filling { copy: Arc::clone(&copy), given: 0, gave_up: false };
     let what = What { to_device: false, way: "lanes", bytes: cut.len() };
-    place.watcher.add(Box::new(watched), what);
-    if let Err(error) = copy.transfer.copy_out(src) {
-        copy.broken.store(true, Ordering::Release);
-        copy.transfer.let_pass();
-        place.watcher.nudge();
-        return Err(Failed::BrokeOff(error));
-    }
+    place.watcher.add(Box::new(Filling::new(Arc::clone(&copy))), what);
+    copy.queue(src).map_err(Failed::BrokeOff)?;
     Ok(copy)
 }

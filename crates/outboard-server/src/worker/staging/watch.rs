@@ -4,7 +4,7 @@
 //! make progress this thread looks at all copies in turn, without a pause at first, then ever more rarely, since a stream may stand still for
 //! hours. While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(20);
 /// One that has not moved for this long is looked at more rarely still.
 const LONG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Streams that are asked at once: each takes a helper thread.
+const ASKED: usize = 8;
 
 /// What has become of a copy since it was looked at last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,8 @@ pub(crate) struct Watcher {
     wake: Condvar,
     helpers: Helpers,
     started: Once,
+    /// Streams that are being asked.
+    asking: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -118,7 +123,8 @@ const DEAD: u8 = 2;
 
 impl Watcher {
     pub(crate) fn new(helpers: Helpers) -> Arc<Watcher> {
-        Arc::new(Watcher { state: Mutex::default(), wake: Condvar::new(), helpers, started: Once::new() })
+        let (state, wake) = (Mutex::default(), Condvar::new());
+        Arc::new(Watcher { state, wake, helpers, started: Once::new(), asking: Arc::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,9 +184,9 @@ impl Watcher {
                     Step::Moved => entry.progressed(),
                     Step::ForDevice => {
                         for_device = true;
-                        entry.ask(&self.helpers);
+                        entry.ask(self);
                     }
-                    Step::ForBytes => entry.ask(&self.helpers),
+                    Step::ForBytes => entry.ask(self),
                     Step::Ended => {}
                 }
                 any |= matches!(step, Step::Moved | Step::Ended);
@@ -227,7 +233,7 @@ impl Entry {
     }
 
     /// Asks a stream that has not moved for long whether it ever will, and takes its answer.
-    fn ask(&mut self, helpers: &Helpers) {
+    fn ask(&mut self, watcher: &Watcher) {
         match &self.asked {
             Some((_, answer)) if answer.load(Ordering::Acquire) == DEAD => {
                 if self.dead {
@@ -237,11 +243,16 @@ impl Entry {
             }
             Some((when, answer)) if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < PATIENCE => {}
             _ if self.moved.elapsed() < PATIENCE => {}
+            _ if watcher.asking.load(Ordering::Acquire) >= ASKED => {}
             _ => {
                 let answer = Arc::new(AtomicU8::new(UNKNOWN));
                 self.asked = Some((Instant::now(), Arc::clone(&answer)));
-                let alive = self.copy.alive();
-                helpers.run(move || answer.store(if alive() { ALIVE } else { DEAD }, Ordering::Release));
+                let (alive, asking) = (self.copy.alive(), Arc::clone(&watcher.asking));
+                asking.fetch_add(1, Ordering::AcqRel);
+                watcher.helpers.run(move || {
+                    answer.store(if alive() { ALIVE } else { DEAD }, Ordering::Release);
+                    asking.fetch_sub(1, Ordering::AcqRel);
+                });
             }
         }
     }

@@ -38,7 +38,7 @@ fn transfers_take_turns_and_wait_for_grants_alone() {
 #[test]
 fn staging_memory_is_bounded_until_released() {
     let mut table = Table::default();
-    let large: Vec<u64> = (0..STAGING / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
+    let large: Vec<u64> = (0..UPLOADS / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
     let outcome = Arc::default();
     let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
     let taken = Arc::default();
@@ -46,7 +46,7 @@ fn staging_memory_is_bounded_until_released() {
     table.release(large[0], true);
     let last = table.open_upload(cut, &outcome, &taken).unwrap();
     table.release(large[0], true);
-    assert!(table.used <= STAGING, "releasing twice counts once");
+    assert!(table.used <= UPLOADS, "releasing twice counts once");
     assert_eq!(taken.get(), None);
     table.release(last, false);
     assert_eq!(taken.get(), Some(End::Cancelled), "it came to nothing");

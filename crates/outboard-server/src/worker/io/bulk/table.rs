@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_session::chunks::{ChunkError, Cut, Expected};
-use outboard_wire::limits::STAGING;
+use outboard_wire::limits::UPLOADS;
 
 use super::Sink;
 
@@ -58,8 +58,8 @@ impl Table {
         sink: Option<Arc<dyn Sink>>,
     ) -> Result<Vec<Parked>, ChunkError> {
         self.release(transfer);
-        if self.staging_bytes + cut.staging() > STAGING {
-            return Err(ChunkError::Staging { limit: STAGING });
+        if self.staging_bytes + cut.staging() > UPLOADS {
+            return Err(ChunkError::Staging { limit: UPLOADS });
         }
         self.staging_bytes += cut.staging();
         self.staging.insert(transfer, cut.staging());
@@ -112,7 +112,7 @@ impl Table {
 
     /// Makes room to park a chunk, unless the client sends more than it may.
     pub(super) fn reserve_parking(&mut self, len: usize) -> bool {
-        if self.parked_bytes + len > STAGING {
+        if self.parked_bytes + len > UPLOADS {
             return false;
         }
         self.parked_bytes += len;

@@ -1,0 +1,185 @@
+//! What the session's copies may have of staging memory, whichever context they are of.
+//!
+//! Uploads are the client's to keep within [`UPLOADS`]; the table of transfers ends a session that does not. Downloads are this side's: a part of
+//! [`DOWNLOADS`] is for those that are queued whole at once, the rest for those whose stream has come to them. So no stream that stands still keeps
+//! memory from one that moves. Those that have come to their turn get memory in that order.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use outboard_driver::Table;
+use outboard_wire::limits::{DOWNLOADS, WINDOW};
+
+use super::memory::{BLOCK, Pool};
+use super::watch::Watcher;
+
+/// Downloads that are queued before their stream has come to them leave room for the largest of those to which it has come.
+const AT_ONCE: usize = DOWNLOADS - BLOCK;
+/// Blocks of page-locked memory: pieces of unlike sizes do not fill them.
+const BLOCKS: usize = 16;
+/// Downloads that wait for their stream and for memory. The driver, too, has a caller wait when a stream holds too much.
+const WAITING: usize = 4096;
+/// How often a dispatcher that must wait looks.
+const PAUSE: Duration = Duration::from_millis(1);
+
+const _: () = assert!(AT_ONCE >= WINDOW && BLOCKS * BLOCK <= 3 * outboard_wire::limits::STAGING);
+
+/// The account of a session.
+#[derive(Default)]
+pub(crate) struct Account(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    downloads: usize,
+    blocks: usize,
+    waiting: usize,
+    tickets: u64,
+    /// Downloads whose streams have come to them, and that have no memory yet.
+    queue: VecDeque<u64>,
+    pools: Vec<Weak<Pool>>,
+}
+
+/// What a download has of the account while this lives.
+pub(super) struct Share {
+    account: Arc<Account>,
+    bytes: usize,
+    watcher: Arc<Watcher>,
+}
+
+/// A download that waits.
+pub(super) struct Ticket {
+    account: Arc<Account>,
+    number: u64,
+}
+
+/// A block of page-locked memory that counts while this lives.
+pub(super) struct Counted(Arc<Account>);
+
+impl Account {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A further context's pool.
+    pub(super) fn knows(&self, pool: &Arc<Pool>) {
+        let mut state = self.state();
+        state.pools.retain(|pool| pool.strong_count() > 0);
+        state.pools.push(Arc::downgrade(pool));
+    }
+
+    /// Memory for a download to be queued whole, unless others wait or have it.
+    pub(super) fn at_once(self: &Arc<Account>, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
+        let mut state = self.state();
+        if state.downloads + bytes > AT_ONCE {
+            return None;
+        }
+        state.downloads += bytes;
+        Some(self.share(bytes, watcher))
+    }
+
+    fn share(self: &Arc<Account>, bytes: usize, watcher: &Arc<Watcher>) -> Share {
+        Share { account: Arc::clone(self), bytes, watcher: Arc::clone(watcher) }
+    }
+
+    /// A ticket for a download that waits; the dispatcher waits while there are too many.
+    pub(super) fn ticket(self: &Arc<Account>) -> Ticket {
+        loop {
+            let mut state = self.state();
+            if state.waiting < WAITING {
+                state.waiting += 1;
+                state.tickets += 1;
+                return Ticket { account: Arc::clone(self), number: state.tickets };
+            }
+            drop(state);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Room for one more block. If there is none, what other contexts do not use is given back first, so that who asks may ask again.
+    pub(super) fn block(self: &Arc<Account>, table: &Table) -> Option<Counted> {
+        let mut state = self.state();
+        if state.blocks >= BLOCKS {
+            let pools: Vec<_> = state.pools.iter().filter_map(Weak::upgrade).collect();
+            drop(state);
+            pools.iter().for_each(|pool| pool.give_back(table));
+            state = self.state();
+        }
+        if state.blocks >= BLOCKS {
+            return None;
+        }
+        state.blocks += 1;
+        Some(Counted(Arc::clone(self)))
+    }
+}
+
+impl Ticket {
+    /// The stream has come to the download: memory for it, when it is its turn.
+    pub(super) fn turn(&self, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
+        let mut state = self.account.state();
+        if !state.queue.contains(&self.number) {
+            state.queue.push_back(self.number);
+        }
+        if state.queue.front() != Some(&self.number) || state.downloads + bytes > DOWNLOADS {
+            return None;
+        }
+        state.queue.pop_front();
+        state.downloads += bytes;
+        Some(self.account.share(bytes, watcher))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.account.state();
+        state.downloads -= self.bytes;
+        let awaited = !state.queue.is_empty();
+        drop(state);
+        if awaited {
+            self.watcher.nudge();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.account.state();
+        state.waiting -= 1;
+        state.queue.retain(|number| *number != self.number);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.state().blocks -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::helpers::Helpers;
+
+    #[test]
+    fn downloads_whose_turn_it_is_get_memory_in_that_order() {
+        let (account, watcher) = (Arc::new(Account::default()), Watcher::new(Helpers::new()));
+        let first = account.at_once(WINDOW, &watcher).expect("room for a window");
+        let mut more = Vec::new();
+        while let Some(share) = account.at_once(WINDOW, &watcher) {
+            more.push(share);
+        }
+        assert!(account.at_once(1 << 20, &watcher).is_some(), "small ones find room beside large ones");
+        let (one, two) = (account.ticket(), account.ticket());
+        let share =
+            one.turn(BLOCK, &watcher).expect("what is queued whole leaves room for those that have come to their turn");
+        assert!(two.turn(WINDOW, &watcher).is_none());
+        let three = account.ticket();
+        drop(share);
+        assert!(three.turn(1, &watcher).is_none(), "it is behind another");
+        let share = two.turn(WINDOW, &watcher).expect("its turn");
+        assert!(three.turn(1, &watcher).is_some());
+        drop((share, first, more, one, two, three));
+        let state = account.state();
+        assert_eq!((state.downloads, state.waiting, state.queue.len()), (0, 0, 0));
+    }
+}
