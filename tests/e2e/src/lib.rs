@@ -4,11 +4,13 @@
 
 mod footprint;
 mod program;
+pub mod raw_client;
 mod recording;
 mod server;
 
 pub use footprint::{Footprint, Growth, History};
 pub use program::{Case, Outcome, Program, Running, suite};
+pub use raw_client::RawClient;
 pub use recording::Recording;
 pub use server::{Server, is_alive, processes_below};
 
