@@ -181,7 +181,62 @@ static int parent() {
     return 0;
 }
 
+// Many tensors in few pieces of memory, as PyTorch's expandable segments have them: each is exported anew, and its piece mapped by the other process.
+static const unsigned PIECES = 100, TENSORS = 1000;
+
+static int many_child() {
+    for (unsigned i = 0; i < TENSORS; i++) {
+        int file = receive_descriptor(CHILD_SOCKET);
+        CUmemGenericAllocationHandle handle = import_physical(file);
+        close(file);
+        CUdeviceptr address = map(handle);
+        CHECK_DRIVER(DRIVER(cuMemRelease)(handle));
+        unsigned value;
+        CHECK_DRIVER(DRIVER(cuMemcpyDtoH)(&value, address + i * sizeof value, sizeof value));
+        EXPECT(value == i * 7 + 1);
+        unmap(address);
+        send_value(CHILD_SOCKET, 'd');
+    }
+    return 0;
+}
+
+static int thousand() {
+    int socket;
+    pid_t other = start_child("many", &socket);
+    std::vector<CUmemGenericAllocationHandle> pieces(PIECES);
+    std::vector<CUdeviceptr> addresses(PIECES);
+    for (unsigned i = 0; i < PIECES; i++) {
+        CHECK_DRIVER(DRIVER(cuMemCreate)(&pieces[i], granule, &prop, 0));
+        addresses[i] = map(pieces[i]);
+    }
+    std::vector<int> files(TENSORS);
+    for (unsigned i = 0; i < TENSORS; i++) {
+        CHECK_DRIVER(DRIVER(cuMemsetD32)(addresses[i % PIECES] + i * sizeof(unsigned), i * 7 + 1, 1));
+        files[i] = export_physical(pieces[i % PIECES]);
+    }
+    CHECK_DRIVER(DRIVER(cuCtxSynchronize)());
+    printf("all are exported\n");
+    // Those that are closed leave the others of the same memory as they are.
+    for (unsigned i = 0; i < TENSORS; i++) {
+        send_descriptor(socket, files[i]);
+        close(files[i]);
+        EXPECT(receive_value<char>(socket) == 'd');
+    }
+    expect_good_end(other);
+    // All descriptors are gone, and the memory can be exported again.
+    close(export_physical(pieces[0]));
+    for (unsigned i = 0; i < PIECES; i++) {
+        unmap(addresses[i]);
+        CHECK_DRIVER(DRIVER(cuMemRelease)(pieces[i]));
+    }
+    printf("shareable_handles: done\n");
+    return 0;
+}
+
 int main(int count, char** arguments) {
     prepare();
-    return count > 1 && strcmp(arguments[1], "child") == 0 ? child() : parent();
+    const char* role = count > 1 ? arguments[1] : "parent";
+    if (strcmp(role, "child") == 0) return child();
+    if (strcmp(role, "many") == 0) return many_child();
+    return strcmp(role, "thousand") == 0 ? thousand() : parent();
 }

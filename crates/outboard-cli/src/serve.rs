@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// `outboard/images` in the user's folder for caches.
     #[arg(long, value_name = "DIR|off")]
     pub(crate) image_cache: Option<PathBuf>,
-    /// The most bytes that kept images may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
+    /// The most bytes of the disk that the kept images of each owner may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     pub(crate) image_cache_limit: u64,
     #[command(flatten)]

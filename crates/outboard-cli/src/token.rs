@@ -57,7 +57,7 @@ struct Create {
     /// Whose it is: sessions are counted and shown by owner.
     #[arg(long, value_name = "NAME")]
     owner: String,
-    /// When it expires: after 12h, 30d or 8w, at a date such as 2027-01-31, or never.
+    /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.
     #[arg(long, default_value = "90d", value_name = "WHEN", value_parser = Expiry::parse)]
     expires: Expiry,
     /// The most device memory of a session, on each device.
@@ -99,9 +99,12 @@ impl Expiry {
         if text == "never" {
             return Ok(Expiry::Never);
         }
-        let wrong = || format!("`{text}` is no time; write 12h, 30d, 8w, a date such as 2027-01-31, or never");
+        let wrong =
+            || format!("`{text}` is no time; write 90s, 30m, 12h, 30d, 8w, a date such as 2027-01-31, or never");
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let unit = match &text[digits.len()..] {
+            "s" => Some(1),
+            "m" => Some(60),
             "h" => Some(3600),
             "d" => Some(24 * 3600),
             "w" => Some(7 * 24 * 3600),

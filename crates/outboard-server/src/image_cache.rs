@@ -40,7 +40,7 @@ pub struct ImageCache {
 }
 
 impl ImageCache {
-    /// The cache in a folder, of at most `limit` bytes for each owner. What is missing is made.
+    /// The cache in a folder, of at most `limit` bytes of the disk for each owner. What is missing is made.
     ///
     /// # Errors
     /// If nothing can be read or written there.

@@ -14,6 +14,7 @@ pub mod logs;
 mod meter;
 mod number;
 pub mod sandbox;
+mod sparing;
 pub mod supervisor;
 pub mod suspend;
 mod trace;

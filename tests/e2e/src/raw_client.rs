@@ -39,7 +39,11 @@ pub struct RawClient {
 
 /// Says hello; the stream, once the server has welcomed it.
 pub fn hello(address: &str, purpose: Purpose) -> Result<(TcpStream, Welcome), Refusal> {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
+    hello_over(TcpStream::connect(address).expect("the server listens"), purpose)
+}
+
+/// The same over a connection that is there already.
+pub fn hello_over(mut stream: TcpStream, purpose: Purpose) -> Result<(TcpStream, Welcome), Refusal> {
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
     let hello = Hello {

@@ -52,8 +52,9 @@ pub(crate) struct Args {
     queue_time: Option<u64>,
 }
 
-/// Workers beyond the sessions: those that only answer questions.
+/// Workers beyond the sessions, which only answer questions: one for each session, some for people who look, and never more than these.
 const FOR_QUESTIONS: usize = 256;
+const FOR_LOOKING: usize = 16;
 
 /// The length of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +99,7 @@ impl Args {
             // The software device lets itself be suspended only then.
             config.worker.env.push(("OUTBOARD_CPU_CHECKPOINT".into(), "1".into()));
         }
-        config.max_sessions = self.max_sessions as usize + FOR_QUESTIONS;
+        config.max_questions = (self.max_sessions as usize + FOR_LOOKING).min(FOR_QUESTIONS);
+        config.max_sessions = self.max_sessions as usize + config.max_questions;
     }
 }

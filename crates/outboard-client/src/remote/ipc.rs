@@ -17,7 +17,9 @@ impl Remote {
     /// A descriptor for what the server calls `number`. Those that nobody holds any more are told of at this occasion.
     fn give(&self, kind: Kind, number: Number) -> Result<OwnedFd> {
         self.unshare_closed();
-        DESCRIPTORS.give(kind, number)
+        DESCRIPTORS.give(kind, number).inspect_err(|_| {
+            let _ = self.post(NONE, &msg::Unshare { token: number });
+        })
     }
 
     /// Tells the server which descriptors nobody holds any more: what they named is kept for them.

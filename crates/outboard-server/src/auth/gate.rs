@@ -15,6 +15,7 @@ use super::certificate::{self, read_chain};
 use super::tokens::{Known, Unaccepted};
 use super::{AuthError, Config, Tls, clients};
 use crate::identity::Identity;
+use crate::sparing::STRANGERS;
 
 /// How a client has come, and what it has shown by that.
 #[derive(Debug, Clone)]
@@ -130,9 +131,14 @@ impl Gate {
             None => Err(Unaccepted::Unknown),
         };
         checked.map_err(|reason| {
-            match reason {
-                Unaccepted::Unknown => tracing::warn!("a token that is not known was shown"),
-                Unaccepted::NoLonger(token, state) => tracing::warn!(token, %state, "a token was shown in vain"),
+            match (STRANGERS.admits("token"), reason) {
+                (None, _) => {}
+                (Some(left_out), Unaccepted::Unknown) => {
+                    tracing::warn!(left_out, "a token that is not known was shown");
+                }
+                (Some(left_out), Unaccepted::NoLonger(token, state)) => {
+                    tracing::warn!(token, %state, left_out, "a token was shown in vain");
+                }
             }
             not_accepted()
         })

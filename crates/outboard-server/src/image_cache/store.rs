@@ -1,8 +1,8 @@
 //! Writing images, on a thread of its own, and removing the oldest.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,6 +12,8 @@ use crate::worker::part::Part;
 
 /// Bytes that may wait to be written; images beyond them are not kept, this time.
 const MOST_WAITING: u64 = 1 << 30;
+/// A file takes a block, a name and an inode, however few bytes are in it.
+const LEAST: u64 = 4096;
 /// How files that are being written begin.
 const UNFINISHED: &str = "unfinished-";
 /// An unfinished file of this age was left by a worker that has been killed.
@@ -22,6 +24,16 @@ const TOLERATED: Duration = Duration::from_secs(3600);
 const SHARE: u64 = 16;
 
 type Job = (String, Arc<Part>);
+
+/// What a file of so many bytes takes of the disk.
+fn taken(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(LEAST).unwrap_or(u64::MAX).max(LEAST)
+}
+
+/// What a file takes that is there: its blocks, which are more than its bytes, or fewer where the file system compresses.
+fn taken_by(metadata: &Metadata) -> u64 {
+    taken(metadata.len()).max(metadata.blocks().saturating_mul(512))
+}
 
 /// The way to the thread that writes.
 pub(super) struct Store {
@@ -54,7 +66,7 @@ impl Store {
 
     /// Has an image written.
     pub(super) fn add(&self, name: String, image: Arc<Part>) {
-        let bytes = image.len() as u64;
+        let bytes = taken(image.len() as u64);
         {
             let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
             if state.off || bytes > self.limit || state.waiting.saturating_add(bytes) > MOST_WAITING {
@@ -127,7 +139,7 @@ struct Writer {
 impl Writer {
     fn run(&mut self, jobs: &Receiver<Job>) {
         for (name, image) in jobs {
-            let bytes = image.len() as u64;
+            let bytes = taken(image.len() as u64);
             if !self.shared.is_off()
                 && let Err(error) = self.write(&name, image.bytes()).and_then(|()| self.make_room(bytes))
             {
@@ -177,6 +189,8 @@ impl Writer {
 fn trim(folder: &Path, limit: u64) -> io::Result<()> {
     let mut files = Vec::new();
     let now = SystemTime::now();
+    // Those that are being written are not removed, but they take their room.
+    let mut unfinished = 0;
     for entry in fs::read_dir(folder)?.flatten() {
         // Another session may remove it meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
@@ -186,13 +200,15 @@ fn trim(folder: &Path, limit: u64) -> io::Result<()> {
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
             if of_the_future || now.duration_since(used).is_ok_and(|age| age > ABANDONED) {
                 let _ = fs::remove_file(entry.path());
+            } else {
+                unfinished += taken_by(&metadata);
             }
             continue;
         }
         let used = if of_the_future { SystemTime::UNIX_EPOCH } else { used };
-        files.push((used, metadata.len(), entry.path()));
+        files.push((used, taken_by(&metadata), entry.path()));
     }
-    let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+    let mut total: u64 = unfinished + files.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
     if total <= limit {
         return Ok(());
     }

@@ -103,17 +103,36 @@ fn the_least_recently_used_go_first() {
     let abandoned = folder.0.join(ONE_OWNER).join("unfinished-1-1");
     fs::write(&abandoned, b"half").unwrap();
     File::options().write(true).open(&abandoned).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    let cache = folder.open(8000);
+    let cache = folder.open(8 * 4096);
     keep(&folder, &cache, &image(99, 1000), 0);
     let left: Vec<usize> = (0..16).filter(|index| folder.file(&images[*index].0).exists()).collect();
-    // With the new one 7000 bytes, which leaves some room below the limit.
+    // With the new one seven blocks, which leaves some room below the limit.
     assert_eq!(left, [0, 11, 12, 13, 14, 15]);
     assert!(!abandoned.exists());
     // What is larger than all is not kept.
-    let (name, part) = image(50, 8001);
+    let (name, part) = image(50, 8 * 4096 + 1);
     cache.keep(&name, part);
     cache.flush(PATIENCE);
     assert!(cache.find(&name).is_none() && cache.find(&images[15].0).is_some());
+}
+
+/// A file of a few bytes takes a block: many small images take no more of the disk than few large ones.
+#[test]
+fn small_images_count_as_what_they_take() {
+    use std::os::unix::fs::MetadataExt;
+    const LIMIT: u64 = 1 << 20;
+    let folder = Folder::new("small");
+    let cache = folder.open(LIMIT);
+    for number in 0..2000_u32 {
+        let content = [b"abc".as_slice(), &number.to_le_bytes()].concat();
+        let name = ImageName { hash: ImageHash::of(&content).0, bytes: content.len() as u64 };
+        cache.keep(&name, Arc::new(Part::new(&content)));
+    }
+    cache.flush(PATIENCE);
+    let files: Vec<_> = fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().flatten().collect();
+    let blocks: u64 = files.iter().map(|file| file.metadata().unwrap().blocks() * 512).sum();
+    assert!(blocks <= LIMIT && files.len() as u64 <= LIMIT / 4096, "{} files, {blocks} bytes", files.len());
+    assert!(files.len() > 100, "{} files", files.len());
 }
 
 #[test]
@@ -178,7 +197,7 @@ fn files_of_the_future_are_used_and_go_first() {
         // One of them is used again, which gives it a time that is right.
         assert!(cache.find(&images[7].0).is_some());
     }
-    let cache = folder.open(8000);
+    let cache = folder.open(8 * 4096);
     keep(&folder, &cache, &image(99, 1000), 0);
     let left: Vec<usize> = (0..8).filter(|index| folder.file(&images[*index].0).exists()).collect();
     assert_eq!(left, [1, 2, 3, 4, 5, 7]);

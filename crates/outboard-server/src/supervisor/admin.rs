@@ -25,8 +25,6 @@ use crate::admin::{
 use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
 use crate::number::Number;
 
-/// Administrators at once.
-const MOST: usize = 16;
 /// The shortest beginning of a session's number that names it, in digits.
 const SHORTEST: usize = 4;
 /// What a client is told whose session is ended this way.
@@ -68,7 +66,7 @@ impl Desk {
 
     /// Serves administrators. Never ends.
     pub(super) async fn serve(self, supervisor: Rc<Supervisor>) {
-        let places = Arc::new(Semaphore::new(MOST));
+        let places = Arc::new(Semaphore::new(supervisor.parts.administrators));
         loop {
             let stream = match self.door.accept().await {
                 Ok(stream) => stream,
@@ -168,7 +166,7 @@ fn listing(supervisor: &Supervisor) -> Listing {
         process: std::process::id(),
         age_seconds: supervisor.started.elapsed().as_secs_f64(),
         socket: supervisor.local.as_ref().map(|local| local.path.clone()),
-        most_sessions: supervisor.config.max_sessions,
+        most_sessions: supervisor.parts.sessions,
         warm_workers: supervisor.warm.ready(),
         waiting: supervisor.queue.waiting(),
         unanswered: supervisor.unanswered.get(),

@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::Supervisor;
 use super::hellos::Seat;
 use super::peer::{Connection, Peer, too_many};
-use super::tally::Outcome;
+use super::tally::{self, Outcome};
+use crate::sparing::STRANGERS;
 
 /// Why a connection came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +100,9 @@ pub(super) async fn admit(
 /// Notes that a client is refused.
 fn note(supervisor: &Supervisor, peer: Peer, refusal: &Refusal) {
     supervisor.tally.refused(refusal.code);
-    tracing::info!(%peer, code = %refusal.error(), reason = refusal.sentence, "refused");
+    if let Some(left_out) = STRANGERS.admits(tally::name(refusal.code)) {
+        tracing::info!(%peer, code = %refusal.error(), reason = refusal.sentence, left_out, "refused");
+    }
 }
 
 /// Tells a client whose hello was heard then that it is refused. Only as many as have seats are waited for, so that those who do not go are no more

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::records::{Record, Records};
 use super::sessions::{Heritage, Sessions};
+use super::shares::Descriptors;
 use super::workers::Worker;
 use super::{Config, ServeError, Supervisor, sharing, traces};
 use crate::board::Board;
@@ -69,6 +70,7 @@ pub(super) async fn sessions(
     address: SocketAddr,
     queue: &sharing::Queue,
     traces: &Rc<traces::Traces>,
+    shared: Descriptors,
 ) -> Result<(Sessions, usize), ServeError> {
     let standing = &config.standing;
     let records = Records::open(&standing.records, address)
@@ -86,7 +88,7 @@ pub(super) async fn sessions(
         let lending = sharing::Lending::new(&config.sharing);
         Sessions::new(
             config.max_sessions,
-            Heritage { records, outlive: standing.outlive, board },
+            Heritage { records, outlive: standing.outlive, board, shared },
             Rc::clone(traces),
             lending,
         )?

@@ -34,8 +34,10 @@ pub struct Config {
     pub start_timeout: Duration,
     /// Clients that may be at their hello at once, over TCP and by the socket each; those that have been silent the longest make room for more.
     pub max_hellos: usize,
-    /// Sessions at once; more are refused.
+    /// Workers at once, for sessions and for those who only ask; more are refused.
     pub max_sessions: usize,
+    /// Those among them that may only ask about the devices.
+    pub max_questions: usize,
     /// Bulk lanes that clients are advised to open.
     pub lanes: u32,
     /// Workers that wait for a client with the driver started.
@@ -83,6 +85,7 @@ impl Config {
             start_timeout: Duration::from_secs(60),
             max_hellos: 256,
             max_sessions: 1024,
+            max_questions: 256,
             lanes: usual_lanes(),
             warm: 0,
             warm_contexts: vec![0],

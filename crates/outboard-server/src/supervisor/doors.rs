@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixStream};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::local::{Door, Socket};
@@ -38,6 +39,7 @@ impl Doors {
             None => TcpListener::bind(&config.listen).await.map_err(cannot_listen)?,
         };
         let port = listener.local_addr()?.port();
+        widen(&listener);
         let door = match inherited.unix {
             Some(socket) => Door::go_on(socket, config.access)?,
             None => Door::open(&config.socket, config.access, port).map_err(|error| ServeError::Listen {
@@ -104,7 +106,19 @@ impl Doors {
                 },
                 outcome = &mut until => break outcome,
             }
+            // Who has to make room for this one goes before the next one comes: a seat is a descriptor.
+            yield_now().await;
         }
+    }
+}
+
+/// Connections that may wait to be accepted: a client that finds no room there tries again after a second only.
+const BACKLOG: i32 = 4096;
+
+/// Lets more connections wait than is usual.
+pub(super) fn widen(listener: &TcpListener) {
+    if let Err(error) = rustix::net::listen(listener, BACKLOG) {
+        tracing::debug!(%error, "few connections may wait to be accepted");
     }
 }
 

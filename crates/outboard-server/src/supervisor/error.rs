@@ -45,6 +45,12 @@ pub enum ServeError {
         /// Where they would be looked for.
         place: Option<PathBuf>,
     },
+    /// Hardly anything could be opened.
+    #[error("with a limit of {limit} open files the server can serve nobody; it needs 64 at least")]
+    FewDescriptors {
+        /// The limit.
+        limit: usize,
+    },
     /// The runtime or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -61,7 +67,10 @@ impl ServeError {
             ServeError::Listen { .. } => Code::CannotListen,
             ServeError::Auth(error) => error.code(),
             ServeError::Metrics(error) => error.code(),
-            ServeError::Start(_) | ServeError::Records { .. } | ServeError::OtherRecords { .. } => Code::ServerStart,
+            ServeError::Start(_)
+            | ServeError::FewDescriptors { .. }
+            | ServeError::Records { .. }
+            | ServeError::OtherRecords { .. } => Code::ServerStart,
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Clients that are at their hello: only so many at once, and who has been silent the longest makes room for who comes.
+//! Seats for clients that are at their hello, and for others that are waited for: only so many at once, and who has been silent the longest makes room for
+//! who comes.
 //!
-//! Those on this machine have seats of their own, so that strangers do not keep them out. Who takes most of the seats is the first to make room: one
-//! machine that opens thousands of connections stands in its own way.
+//! Those on this machine have seats of their own, so that strangers do not keep them out. Where most of the seats are taken from, the first has to make
+//! room: one machine that opens thousands of connections stands in its own way. Where each comes from another address, every newcomer gets a seat, and those
+//! who came first have had the longest time to speak.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,10 +16,18 @@ use tokio::sync::Notify;
 /// Where a client comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
-    /// A machine, over TCP.
+    /// A [machine], over TCP.
     Machine(IpAddr),
     /// A user of this machine, by the Unix socket.
     User(u32),
+}
+
+/// What stands for the machine with this address: whoever has one address of IPv6 has all of its network.
+pub(super) fn machine(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
 }
 
 /// The seats for those at their hello.
@@ -26,10 +36,21 @@ pub(super) struct Hellos {
     local: Rc<Seats>,
 }
 
-struct Seats {
+/// Seats of one kind.
+pub(super) struct Seats {
     most: usize,
-    /// Those taken, the longest first.
-    taken: RefCell<VecDeque<Rc<Taken>>>,
+    /// Who has had this long can be sent away.
+    fair: Duration,
+    taken: RefCell<AllTaken>,
+}
+
+/// The seats that are taken. Strangers come by the thousand, so that none of them is looked at in vain.
+#[derive(Default)]
+struct AllTaken {
+    /// The longest first.
+    order: VecDeque<Rc<Taken>>,
+    /// How many there are from each place.
+    counts: HashMap<Origin, usize>,
 }
 
 struct Taken {
@@ -46,42 +67,70 @@ pub(super) struct Seat {
 
 /// A client that means to speak does so with its first bytes; who has had this long can be sent away.
 const FAIR: Duration = Duration::from_millis(100);
+/// One of so many seats is few for one place: several clients of a machine come at once.
+const FEW: usize = 32;
 
 impl Hellos {
-    /// So many seats for clients over TCP, and as many for those by the socket.
-    pub(super) fn new(most: usize) -> Hellos {
-        let seats = || Rc::new(Seats { most, taken: RefCell::default() });
-        Hellos { remote: seats(), local: seats() }
+    /// So many seats for clients over TCP, and so many for those by the socket.
+    pub(super) fn new(remote: usize, local: usize) -> Hellos {
+        Hellos { remote: Seats::new(remote, FAIR), local: Seats::new(local, FAIR) }
     }
 
     /// A seat, if there is one or can be made.
     pub(super) fn enter(&self, from: Origin) -> Option<Seat> {
-        let seats = match from {
-            Origin::Machine(_) => &self.remote,
-            Origin::User(_) => &self.local,
-        };
-        let mut all = seats.taken.borrow_mut();
-        if all.len() >= seats.most {
-            let next = next_to_go(&all, from)?;
-            all.remove(next)?.leave.notify_one();
+        match from {
+            Origin::Machine(_) => self.remote.enter(from),
+            Origin::User(_) => self.local.enter(from),
         }
-        let taken = Rc::new(Taken { from, since: Cell::new(Instant::now()), leave: Notify::new() });
-        all.push_back(Rc::clone(&taken));
-        Some(Seat { seats: Rc::clone(seats), taken })
     }
 }
 
-/// Which of those that are there makes room for one from there, if any is to: the longest of those from where most come.
-fn next_to_go(all: &VecDeque<Rc<Taken>>, newcomer: Origin) -> Option<usize> {
-    let mut counts: HashMap<Origin, usize> = HashMap::new();
-    for taken in all {
-        *counts.entry(taken.from).or_default() += 1;
+impl Seats {
+    /// So many, of which each can be had for so long.
+    pub(super) fn new(most: usize, fair: Duration) -> Rc<Seats> {
+        Rc::new(Seats { most, fair, taken: RefCell::default() })
     }
-    let (crowd, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    let at = all.iter().position(|taken| taken.from == crowd)?;
-    // Where more than half come from one place, others need not wait for these to have had their time.
-    let crowded_out = crowd != newcomer && count > all.len() / 2;
-    (crowded_out || all[at].since.get().elapsed() >= FAIR).then_some(at)
+
+    /// A seat, if there is one or can be made.
+    pub(super) fn enter(self: &Rc<Self>, from: Origin) -> Option<Seat> {
+        let mut all = self.taken.borrow_mut();
+        if all.order.len() >= self.most {
+            let next = all.next_to_go(from, self.fair, self.most / FEW)?;
+            all.remove(next)?.leave.notify_one();
+        }
+        let taken = Rc::new(Taken { from, since: Cell::new(Instant::now()), leave: Notify::new() });
+        all.order.push_back(Rc::clone(&taken));
+        *all.counts.entry(from).or_default() += 1;
+        Some(Seat { seats: Rc::clone(self), taken })
+    }
+}
+
+impl AllTaken {
+    /// Which of those that are there makes room for one from there, if any is to: the longest of those from where most come, or of all if nowhere more than
+    /// a `few` come from.
+    fn next_to_go(&self, newcomer: Origin, fair: Duration, few: usize) -> Option<usize> {
+        let most = *self.counts.values().max()?;
+        let is_crowd = |taken: &Rc<Taken>| most <= few || self.counts.get(&taken.from) == Some(&most);
+        let at = self.order.iter().position(is_crowd)?;
+        // Who comes from where there are fewer need not wait for the others to have had their time.
+        let is_rarer = self.counts.get(&newcomer).is_none_or(|own| *own < most.max(few));
+        (is_rarer || self.order[at].since.get().elapsed() >= fair).then_some(at)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Rc<Taken>> {
+        let taken = self.order.remove(at)?;
+        if let Some(count) = self.counts.get_mut(&taken.from) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&taken.from);
+            }
+        }
+        Some(taken)
+    }
+
+    fn find(&self, taken: &Rc<Taken>) -> Option<usize> {
+        self.order.iter().position(|other| Rc::ptr_eq(other, taken))
+    }
 }
 
 impl Seat {
@@ -94,15 +143,18 @@ impl Seat {
     pub(super) fn has_spoken(&self) {
         self.taken.since.set(Instant::now());
         let mut all = self.seats.taken.borrow_mut();
-        if let Some(own) = all.iter().position(|taken| Rc::ptr_eq(taken, &self.taken)).and_then(|at| all.remove(at)) {
-            all.push_back(own);
+        if let Some(own) = all.find(&self.taken).and_then(|at| all.order.remove(at)) {
+            all.order.push_back(own);
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.taken.borrow_mut().retain(|taken| !Rc::ptr_eq(taken, &self.taken));
+        let mut all = self.seats.taken.borrow_mut();
+        if let Some(at) = all.find(&self.taken) {
+            all.remove(at);
+        }
     }
 }
 
@@ -126,7 +178,7 @@ mod tests {
 
     #[test]
     fn who_has_been_silent_the_longest_makes_room() {
-        let hellos = Hellos::new(2);
+        let hellos = Hellos::new(2, 2);
         let seat = || hellos.enter(machine(1));
         let (first, second) = (seat().unwrap(), seat().unwrap());
         assert!(seat().is_none(), "neither has had its time");
@@ -139,12 +191,15 @@ mod tests {
         drop(first);
         drop((second, third));
         assert!(seat().is_some());
-        assert!(hellos.remote.taken.borrow().is_empty(), "seats are given back");
+        assert!(
+            hellos.remote.taken.borrow().order.is_empty() && hellos.remote.taken.borrow().counts.is_empty(),
+            "seats are given back"
+        );
     }
 
     #[test]
     fn those_on_this_machine_have_seats_of_their_own() {
-        let hellos = Hellos::new(1);
+        let hellos = Hellos::new(1, 1);
         let stranger = hellos.enter(machine(1)).unwrap();
         assert!(hellos.enter(machine(1)).is_none());
         let user = hellos.enter(Origin::User(0)).unwrap();
@@ -154,12 +209,33 @@ mod tests {
 
     #[test]
     fn one_machine_does_not_keep_others_out() {
-        let hellos = Hellos::new(8);
+        let hellos = Hellos::new(8, 8);
         let crowd: Vec<Seat> = (0..7).map(|_| hellos.enter(machine(1)).unwrap()).collect();
         let lone = hellos.enter(machine(2)).unwrap();
         assert!(hellos.enter(machine(1)).is_none(), "its own have not had their time");
         age(&lone);
         let other = hellos.enter(machine(3)).unwrap();
         assert!(is_wanted(&crowd[0]) && !is_wanted(&lone) && !is_wanted(&other));
+    }
+
+    #[test]
+    fn of_many_machines_the_first_makes_room_at_once() {
+        let hellos = Hellos::new(4, 4);
+        let seats: Vec<Seat> = (0..4).map(|number| hellos.enter(machine(number)).unwrap()).collect();
+        for (number, seat) in (4..8).zip(&seats) {
+            assert!(!is_wanted(seat));
+            std::mem::forget(hellos.enter(machine(number)).unwrap());
+            assert!(is_wanted(seat), "{number}");
+        }
+        assert!(hellos.enter(machine(7)).is_none(), "one that is there already waits for its turn");
+    }
+
+    #[test]
+    fn a_network_is_one_machine() {
+        let of = |text: &str| super::machine(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::9"));
+        assert_ne!(of("2001:db8:1:2::"), of("2001:db8:1:3::"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 }

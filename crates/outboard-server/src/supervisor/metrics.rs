@@ -70,7 +70,7 @@ impl Snapshot {
         Snapshot {
             owners,
             sessions,
-            most_sessions: supervisor.config.max_sessions as u64,
+            most_sessions: supervisor.parts.sessions as u64,
             warm: supervisor.warm.ready() as u64,
             starts: tally.starts(),
             refusals: tally.refusals(),

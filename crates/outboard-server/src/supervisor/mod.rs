@@ -7,6 +7,7 @@ mod admin;
 mod admit;
 mod adopt;
 mod config;
+mod descriptors;
 mod doors;
 mod drain;
 mod error;
@@ -38,11 +39,12 @@ use std::time::Duration;
 use outboard_transport::tcp;
 use outboard_wire::Code;
 use outboard_wire::handshake::{Local, VERSION};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Notify;
 
 use crate::auth::Gate;
+use crate::sparing::STRANGERS;
 pub use config::{Config, WorkerCommand};
+use descriptors::Parts;
 use doors::Doors;
 use drain::{Asked, Drain, Signals};
 pub use error::ServeError;
@@ -50,6 +52,7 @@ use hellos::Hellos;
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
 use sessions::Sessions;
+use shares::Descriptors;
 use upgrade::{Asker, Coming, Counter, Inherited};
 pub use upgrade::{LISTENS_AT, could_serve};
 use warm::Warm;
@@ -68,6 +71,10 @@ struct Supervisor {
     sessions: Sessions,
     warm: Rc<Warm>,
     hellos: Hellos,
+    /// How the descriptors of this process are divided, ...
+    parts: Parts,
+    /// ... and how many of the workers may be for those who only ask.
+    questions: usize,
     drain: Drain,
     started: std::time::Instant,
     /// Who is let in, and who waits for that.
@@ -86,20 +93,32 @@ impl Supervisor {
         if self.drain.has_begun() {
             return Some("the server is stopping");
         }
-        (self.sessions.len() >= self.config.max_sessions).then_some("the server is at its limit of sessions")
+        (self.sessions.len() >= self.parts.sessions).then_some("the server is at its limit of sessions")
     }
 }
 
-/// Every session takes a descriptor; the usual limit is lower than the number of sessions.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!(%error, "the limit on open files stays as it is");
+/// Divides the descriptors, and with them how many sessions there can be and how many workers for those who only ask.
+fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
+    let limit = descriptors::raise_limit();
+    let parts = Parts::of(limit, config).ok_or(ServeError::FewDescriptors { limit })?;
+    let mut questions = config.max_questions.min(config.max_sessions);
+    if parts.sessions < config.max_sessions {
+        questions = questions.min(parts.sessions / 4).max(1);
+        let sessions = parts.sessions.saturating_sub(questions).max(1);
+        let sessions = config.sharing.sessions.map_or(sessions, |most| most.min(sessions));
+        config.sharing.sessions = Some(sessions);
+        tracing::warn!(
+            limit,
+            sessions,
+            "the limit on open files leaves room for fewer sessions; raise it (LimitNOFILE=, `ulimit -Hn`)"
+        );
     }
+    config.sharing.queue = parts.queue;
+    Ok((parts, questions))
 }
 
 async fn run(mut config: Config) -> Result<(), ServeError> {
-    raise_descriptor_limit();
+    let (parts, questions) = divide(&mut config)?;
     let keepalive = config.resume.keepalive.as_secs().to_string();
     config.worker.env.push((tcp::KEEPALIVE_VARIABLE.into(), keepalive.into()));
     let mut signals = Signals::new()?;
@@ -117,7 +136,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     // What is lent is not promised.
     let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
     let traces = Rc::new(traces::Traces::new(&config.traces));
-    let (sessions, late) = tasks.run_until(adopt::sessions(&config, address, &queue, &traces)).await?;
+    let shared = Descriptors { all: parts.shared, of_a_session: parts.shared_of_a_session() };
+    let (sessions, late) = tasks.run_until(adopt::sessions(&config, address, &queue, &traces, shared)).await?;
     if upgrades > 0 {
         upgrade::reap();
     }
@@ -126,7 +146,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
-    let hellos = Hellos::new(config.max_hellos);
+    let hellos = Hellos::new(parts.hellos, parts.local_hellos);
     let warm = Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
     let (drain, coming, started) = (Drain::default(), Coming::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
@@ -137,6 +157,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         sessions,
         warm,
         hellos,
+        parts,
+        questions,
         drain,
         started,
         queue,
@@ -160,6 +182,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         tasks.spawn_local(metrics.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(notify::watchdog());
+    tasks.spawn_local(tell_left_out());
     notify::ready();
     let reason = loop {
         match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
@@ -240,6 +263,19 @@ async fn revoke(supervisor: Rc<Supervisor>) {
             }
         }
         is_first = false;
+    }
+}
+
+/// How often the log says of how many lines it was spared.
+const LEFT_OUT_EVERY: Duration = Duration::from_secs(2);
+
+/// Says which lines were not written, should none of their kind come that says so. Never ends.
+async fn tell_left_out() {
+    loop {
+        tokio::time::sleep(LEFT_OUT_EVERY).await;
+        for (kind, left_out) in STRANGERS.left_out() {
+            tracing::info!(kind, left_out, "lines were left out of this log: there were too many of their kind");
+        }
     }
 }
 

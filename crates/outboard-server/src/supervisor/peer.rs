@@ -11,9 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-use super::hellos::{Origin, Seat};
+use super::hellos::{Origin, Seat, machine};
 use super::{Supervisor, admit};
 use crate::auth::Way;
+use crate::sparing::STRANGERS;
 
 /// Where a client is.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +30,7 @@ pub(super) enum Peer {
 impl Peer {
     pub(super) fn origin(self) -> Origin {
         match self {
-            Peer::Remote(address) => Origin::Machine(address.ip().to_canonical()),
+            Peer::Remote(address) => Origin::Machine(machine(address.ip())),
             Peer::Local { user, .. } => Origin::User(user),
         }
     }
@@ -98,7 +99,10 @@ pub(super) fn too_many() -> Refusal {
 pub(super) fn accept(supervisor: &Rc<Supervisor>, newcomer: impl Newcomer, peer: Peer) {
     let Some(seat) = supervisor.hellos.enter(peer.origin()) else {
         let refusal = too_many();
-        tracing::warn!(%peer, code = %refusal.error(), "refused: too many clients are connecting");
+        supervisor.tally.refused(refusal.code);
+        if let Some(left_out) = STRANGERS.admits("no_seat") {
+            tracing::warn!(%peer, code = %refusal.error(), left_out, "refused: too many clients are connecting");
+        }
         // Whether it fits into the empty socket buffer or not, nobody waits for it.
         let _ = newcomer.write_now(&refusal.encode(VERSION));
         return;

@@ -108,7 +108,8 @@ impl Record {
 
     pub(super) fn about(&self, place: Option<Rc<Place>>) -> About {
         let (identity, holder, peer) = (self.identity.clone(), self.holder.clone(), self.peer.clone());
-        About { identity, holder, peer, kind: self.kind, place, parent: None }
+        let asker = holder.clone();
+        About { identity, holder, asker, peer, kind: self.kind, place, parent: None }
     }
 
     /// When the session began.
@@ -277,7 +278,8 @@ mod tests {
 
     fn about() -> About {
         let (identity, holder, peer) = (Identity::user(6), "user:6".to_owned(), "here".to_owned());
-        About { identity, holder, peer, kind: Kind::Management, place: None, parent: None }
+        let asker = holder.clone();
+        About { identity, holder, asker, peer, kind: Kind::Management, place: None, parent: None }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::hellos::Seat;
 use super::peer::{Connection, Newcomer, Peer, too_many};
 use super::{Supervisor, admit};
 use crate::auth::Way;
+use crate::sparing::STRANGERS;
 
 /// A connection of which nothing has been read.
 pub(super) struct Unknown(pub(super) TcpStream);
@@ -60,11 +61,15 @@ impl Newcomer for Unknown {
         match accepted {
             Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, seat, deadline).await,
             Ok(Err(error)) => {
-                tracing::info!(%peer, code = %Code::ServerNotTrusted, %error, "refused: no encrypted connection came about");
+                if let Some(left_out) = STRANGERS.admits("no_encryption") {
+                    tracing::info!(%peer, code = %Code::ServerNotTrusted, %error, left_out, "refused: no encrypted connection came about");
+                }
             }
             Err(_) => {
                 let code = RefusalCode::BadHello.error();
-                tracing::info!(%peer, %code, "refused: the client took too long to encrypt its connection");
+                if let Some(left_out) = STRANGERS.admits("slow_encryption") {
+                    tracing::info!(%peer, %code, left_out, "refused: the client took too long to encrypt its connection");
+                }
             }
         }
     }

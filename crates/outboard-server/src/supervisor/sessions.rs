@@ -21,7 +21,7 @@ use self::entry::{Entry, Phase};
 use super::adopt::{self, Orphan};
 use super::over::Over;
 use super::records::{Record, Records};
-use super::shares::Shares;
+use super::shares::{Descriptors, Shares};
 use super::sharing::{Lending, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail};
@@ -74,6 +74,8 @@ pub(super) struct Heritage {
     pub(super) outlive: Option<Duration>,
     /// What an earlier server has left.
     pub(super) board: Option<OwnedFd>,
+    /// How many descriptors sessions may share.
+    pub(super) shared: Descriptors,
 }
 
 /// Connections that may be on their way to a worker.
@@ -91,12 +93,12 @@ impl Table {
 impl Sessions {
     /// None yet, and room for so many.
     pub(super) fn new(most: usize, heritage: Heritage, traces: Rc<Traces>, lending: Lending) -> io::Result<Sessions> {
-        let Heritage { records, outlive, board } = heritage;
+        let Heritage { records, outlive, board, shared: most_shared } = heritage;
         let left = board.and_then(|board| {
             Board::take_over(board, most).inspect_err(|error| tracing::warn!(%error, "there is a new board")).ok()
         });
         let (board, shared) = left.map_or_else(|| Board::create(most), Ok)?;
-        let (sessions, shares, over) = (RefCell::default(), Shares::default(), RefCell::default());
+        let (sessions, shares, over) = (RefCell::default(), Shares::new(most_shared), RefCell::default());
         let layout = Board::layout(most);
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
@@ -105,11 +107,11 @@ impl Sessions {
         Ok(Sessions { table: Rc::new(table) })
     }
 
-    /// How many connections of a holder only ask.
-    pub(super) fn questions_of(&self, holder: &str) -> usize {
+    /// How many connections of an asker only ask, and how many of all.
+    pub(super) fn questions_of(&self, asker: &str) -> (usize, usize) {
         let sessions = self.table.sessions.borrow();
-        let ask = |entry: &&Entry| entry.about.kind != Kind::Session && entry.about.holder == holder;
-        sessions.values().filter(ask).count()
+        let ask = || sessions.values().filter(|entry| entry.about.kind != Kind::Session);
+        (ask().filter(|entry| entry.about.asker == asker).count(), ask().count())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -170,7 +172,9 @@ impl Sessions {
         let meter = left.map_or_else(Meter::create, Ok)?;
         let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
         for adopt::Shared { token, kind, payload, descriptor } in shared {
-            self.table.shares.add(session, token, kind, payload, descriptor);
+            if !self.table.shares.add(session, token, kind, payload, descriptor) {
+                tracing::warn!(session = %Number(session), "there is no room for something that the session shares: others cannot open it any more");
+            }
         }
         let (client, owner) = (&record.client, &record.identity.owner);
         tracing::info!(session = %Number(session), client, owner, worker = worker.id(), "session goes on");

@@ -80,7 +80,7 @@ impl Tally {
 }
 
 /// The name of a refusal's code, for labels.
-fn name(code: RefusalCode) -> &'static str {
+pub(super) fn name(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::ClientTooOld => "client_too_old",
         RefusalCode::ServerTooOld => "server_too_old",

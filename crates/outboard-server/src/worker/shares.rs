@@ -2,23 +2,62 @@
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_wire::Reader;
 pub(crate) use outboard_wire::token::TokenKind as Kind;
 
 use super::Worker;
+use super::budget::Charge;
 
 /// A token as messages have it.
 pub(crate) type Token = (u64, u64);
 
-/// Tokens that are out, by what they stand for: its name or address.
+/// Tokens that are out.
 #[derive(Default)]
-pub(crate) struct Shared(HashMap<(Kind, u64), u128>);
+pub(crate) struct Shared {
+    /// By what they stand for: its name or address.
+    named: HashMap<(Kind, u64), u128>,
+    /// Those that programs have as descriptors.
+    given: HashMap<u128, Given>,
+}
+
+/// Descriptors that the client has made for one token.
+struct Given {
+    count: u64,
+    /// What the token keeps counts for the session, even if it has been released.
+    _charge: Option<Arc<Charge>>,
+}
 
 impl Shared {
     pub(crate) fn get(&self, kind: Kind, what: u64) -> Option<u128> {
-        self.0.get(&(kind, what)).copied()
+        self.named.get(&(kind, what)).copied()
+    }
+
+    /// The token of something of which the client makes one more descriptor.
+    pub(crate) fn give_again(&mut self, kind: Kind, what: u64) -> Option<u128> {
+        let token = self.get(kind, what)?;
+        self.given.get_mut(&token)?.count += 1;
+        Some(token)
+    }
+
+    /// The thing has lost its name, which may come to mean another one; descriptors of it are as good as before.
+    pub(crate) fn forget_name(&mut self, kind: Kind, what: u64) {
+        self.named.remove(&(kind, what));
+    }
+
+    /// One descriptor with that token is gone; whether it was the last.
+    fn take_back(&mut self, token: u128) -> bool {
+        if let Some(given) = self.given.get_mut(&token) {
+            given.count -= 1;
+            if given.count > 0 {
+                return false;
+            }
+        }
+        self.given.remove(&token);
+        self.named.retain(|_, other| *other != token);
+        true
     }
 }
 
@@ -54,14 +93,28 @@ impl Worker {
             tracing::warn!(%error, "nothing more can be shared");
             CUresult::CUDA_ERROR_OUT_OF_MEMORY
         })?;
-        // An older one for the same thing is one that its descriptor's holders still know.
-        self.shared.0.insert((kind, what), drawn);
+        self.shared.named.insert((kind, what), drawn);
         Ok(token(drawn))
+    }
+
+    /// The same with a descriptor, of which the client makes one. What it keeps counts for the session as long as the client has any.
+    pub(crate) fn share_descriptor(
+        &mut self,
+        kind: Kind,
+        what: u64,
+        payload: Vec<u8>,
+        descriptor: BorrowedFd<'_>,
+        charge: Option<Arc<Charge>>,
+    ) -> Result<Token, CUresult> {
+        let token = self.share(kind, what, payload, Some(descriptor))?;
+        self.shared.given.insert(number(token), Given { count: 1, _charge: charge });
+        Ok(token)
     }
 
     /// The thing is gone, or its address means another one from now on.
     pub(crate) fn unshare(&mut self, kind: Kind, what: u64) {
-        if let Some(token) = self.shared.0.remove(&(kind, what)) {
+        if let Some(token) = self.shared.named.remove(&(kind, what)) {
+            self.shared.given.remove(&token);
             self.unshare_token(token);
         }
     }
@@ -72,12 +125,13 @@ impl Worker {
         }
     }
 
-    /// Nobody holds the token any more.
+    /// Nobody holds a descriptor any more that was made for the token.
     pub(crate) fn drop_token(&mut self, token: Token) {
         let token = number(token);
-        self.shared.0.retain(|_, other| *other != token);
-        // The supervisor takes back only what this session has shared.
-        self.unshare_token(token);
+        if self.shared.take_back(token) {
+            // The supervisor takes back only what this session has shared.
+            self.unshare_token(token);
+        }
     }
 
     /// What another session has shared under a token.

@@ -240,9 +240,9 @@ fn who_is_refused_and_does_not_go_keeps_nobody_out() {
     drop(refused);
 }
 
-/// As many connections as one holder may ask with, and one more.
+/// As many connections as one machine may ask with, and one more: the last quarter is for others.
 fn those_who_only_ask_take_nobodys_place() {
-    const MOST: usize = 64;
+    const MOST: usize = MAX_SESSIONS - MAX_SESSIONS / 4;
     let server = serve();
     let ask = || {
         let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();

@@ -15,6 +15,7 @@ use crate::control::{self, Grace, Start};
 use crate::identity::Identity;
 use crate::number::Number;
 use crate::supervisor::Supervisor;
+use crate::supervisor::hellos::machine;
 use crate::supervisor::peer::Peer;
 use crate::supervisor::sessions::{About, Kind, Unwelcome};
 use crate::supervisor::sharing::Place;
@@ -22,6 +23,11 @@ use crate::supervisor::workers::{self, Worker};
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
 const MOST_QUESTIONS: usize = 64;
+
+/// Those of one of them, where so many may ask in all: the last quarter is for others.
+fn most_questions_of_one(all: usize) -> usize {
+    (all - all / 4).clamp(1, MOST_QUESTIONS)
+}
 
 /// Who has said hello.
 #[derive(Clone)]
@@ -56,8 +62,17 @@ impl Order {
 
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
-        let (holder, parent) = (holder(&identity, self.peer), self.client.parent);
-        About { identity, holder, peer: self.peer.to_string(), kind: self.kind, place: self.place.clone(), parent }
+        let (holder, asker) = (holder(&identity, self.peer), asker(&identity, self.peer));
+        let parent = self.client.parent;
+        About {
+            identity,
+            holder,
+            asker,
+            peer: self.peer.to_string(),
+            kind: self.kind,
+            place: self.place.clone(),
+            parent,
+        }
     }
 }
 
@@ -70,16 +85,24 @@ pub(super) async fn start(
 ) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     let room = || {
-        let sentence = || format!("the server is at its limit of {} sessions; try again later", config.max_sessions);
-        let full = supervisor.sessions.len() >= config.max_sessions;
+        let most = supervisor.parts.sessions;
+        let sentence = || format!("the server is at its limit of {most} workers; try again later");
+        let full = supervisor.sessions.len() >= most;
         if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
     };
     room()?;
-    if order.kind != Kind::Session
-        && supervisor.sessions.questions_of(&holder(&order.client.identity, order.peer)) >= MOST_QUESTIONS
-    {
-        let sentence = format!("{MOST_QUESTIONS} programs of yours ask this server about its devices already");
-        return Err(refuse(RefusalCode::OverLimit, sentence));
+    if order.kind != Kind::Session {
+        let (own, all) = supervisor.sessions.questions_of(&asker(&order.client.identity, order.peer));
+        let most = supervisor.questions;
+        let most_own = most_questions_of_one(most);
+        if own >= most_own {
+            let sentence = format!("{most_own} programs of yours ask this server about its devices already");
+            return Err(refuse(RefusalCode::OverLimit, sentence));
+        }
+        if all >= most {
+            let sentence = format!("{most} programs ask this server about its devices already; try again later");
+            return Err(refuse(RefusalCode::Busy, sentence));
+        }
     }
     if order.kind != Kind::Probe
         && order.platform.is_none()
@@ -163,6 +186,16 @@ pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
             format!("{} at {}", identity.owner, address.ip())
+        }
+        _ => identity.owner.clone(),
+    }
+}
+
+/// For whom a client counts that only asks. Whoever has a network of IPv6 has all of its addresses.
+fn asker(identity: &Identity, peer: Peer) -> String {
+    match peer {
+        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} at {}", identity.owner, machine(address.ip()))
         }
         _ => identity.owner.clone(),
     }

@@ -18,7 +18,7 @@ use crate::control::ToWorker;
 use crate::identity::Identity;
 use crate::number::Number;
 use crate::supervisor::hellos::Seat;
-use crate::supervisor::peer::{Connection, Peer};
+use crate::supervisor::peer::{Connection, Peer, too_many};
 use crate::supervisor::sessions::Kind;
 use crate::supervisor::sharing::{Place, Request, Turned};
 use crate::supervisor::{Supervisor, secure};
@@ -101,7 +101,7 @@ pub(super) async fn serve(
                 supervisor.queue.keep(&request, place);
             }
             if let Some(snapshot) = supervisor.warm.snapshot() {
-                return tell(supervisor, snapshot, stream).await;
+                return tell(supervisor, snapshot, stream, peer).await;
             }
             Order::new(client, peer, Kind::Probe, encrypted)
         }
@@ -142,17 +142,27 @@ async fn enter(
 }
 
 /// Welcomes a client that only wants to know of the platform.
-async fn tell(supervisor: &Supervisor, snapshot: Vec<u8>, stream: &mut impl Connection) -> Result<(), Failure> {
+async fn tell(
+    supervisor: &Supervisor,
+    snapshot: Vec<u8>,
+    stream: &mut impl Connection,
+    peer: Peer,
+) -> Result<(), Failure> {
+    let seat = supervisor.hellos.enter(peer.origin()).ok_or_else(|| Failure::Refused(too_many()))?;
     let (software, lanes) = (env!("CARGO_PKG_VERSION").to_owned(), supervisor.config.lanes);
     let local = supervisor.local.clone();
     let welcome =
         Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local, more: Extensions::default() }
             .encode();
-    // The client need not read it.
+    // The client need not read it, and makes room for others if it does not.
     let tell = async {
         stream.write_all(&welcome).await?;
         stream.flush().await
     };
-    let _ = timeout(supervisor.config.hello_timeout, tell).await;
+    tokio::select! {
+        biased;
+        _ = timeout(supervisor.config.hello_timeout, tell) => {}
+        () = seat.is_wanted() => {}
+    }
     Ok(())
 }

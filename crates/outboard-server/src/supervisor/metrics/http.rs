@@ -1,10 +1,9 @@
-//! The small HTTP server for metrics: three paths, few connections, little patience.
+//! The small HTTP server for metrics: three paths, few connections, little patience. Who asks for nothing makes room for who comes.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -16,10 +15,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use outboard_wire::Code;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::super::Supervisor;
+use super::super::hellos::{Origin, Seat, Seats, machine};
 
 /// Where metrics are told.
 #[derive(Debug, Clone, Default)]
@@ -59,8 +59,8 @@ impl MetricsError {
     }
 }
 
-/// Connections at once; more are closed.
-const MOST: usize = 32;
+/// Who asks does so at once; who has been silent for so long can be sent away.
+const FAIR: Duration = Duration::from_millis(10);
 /// How long a whole connection may take: a request, its answer, and the peer's reading of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the head of a request may take.
@@ -83,6 +83,7 @@ impl Listener {
         let failed = |error| MetricsError::Listen { address: address.clone(), error };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
+        super::super::doors::widen(&listener);
         if !config.public && !is_loopback(at.ip()) {
             return Err(MetricsError::Public(at));
         }
@@ -92,23 +93,30 @@ impl Listener {
 
     /// Answers whoever asks. Never ends.
     pub(in super::super) async fn serve(self, supervisor: Rc<Supervisor>) {
-        let places = Arc::new(Semaphore::new(MOST));
+        let seats = Seats::new(supervisor.parts.metrics, FAIR);
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     super::super::doors::cannot_accept(&error).await;
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let Some(seat) = seats.enter(Origin::Machine(machine(peer.ip()))) else { continue };
             let supervisor = Rc::clone(&supervisor);
             tokio::task::spawn_local(async move {
-                if timeout(PATIENCE, attend(supervisor, stream)).await.is_err() {
-                    tracing::debug!("who asked for metrics was too slow");
+                tokio::select! {
+                    biased;
+                    attended = timeout(PATIENCE, attend(supervisor, stream, &seat)) => {
+                        if attended.is_err() {
+                            tracing::debug!("who asked for metrics was too slow");
+                        }
+                    }
+                    () = seat.is_wanted() => tracing::debug!("who asked for no metrics makes room for another"),
                 }
-                drop(place);
             });
+            // Who has to make room goes before the next one comes.
+            yield_now().await;
         }
     }
 }
@@ -118,8 +126,10 @@ fn is_loopback(address: IpAddr) -> bool {
 }
 
 /// Answers one request.
-async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream) {
+async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream, seat: &Seat) {
     let answer = |request: Request<Incoming>| {
+        // It has the time anew to read the answer.
+        seat.has_spoken();
         let answer = answer(&supervisor, &request);
         async move { Ok::<_, Infallible>(answer) }
     };

@@ -52,6 +52,8 @@ pub(in crate::supervisor) struct About {
     pub(in crate::supervisor) identity: Identity,
     /// Who it is to others.
     pub(in crate::supervisor) holder: String,
+    /// For whom it counts if it only asks: as the holder, but for networks that are one machine.
+    pub(in crate::supervisor) asker: String,
     /// Where the client is, for people.
     pub(in crate::supervisor) peer: String,
     pub(in crate::supervisor) kind: Kind,

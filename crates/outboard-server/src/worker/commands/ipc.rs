@@ -96,13 +96,18 @@ impl Worker {
     fn export_physical_named(&mut self, name: u64) -> Result<Token, CUresult> {
         let handle = self.space.memory(name)?;
         let (size, kind) = self.space.created(name)?;
+        // However often it is exported, there is one descriptor.
+        if let Some(known) = self.shared.give_again(Kind::Physical, name) {
+            return Ok(token(known));
+        }
         let mut fd: c_int = -1;
         call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
         let mut writer = Writer::new();
         writer.u64(size);
         kind.iter().for_each(|word| writer.u32(*word));
-        self.share(Kind::Physical, name, writer.into_vec(), Some(fd.as_fd()))
+        let charge = self.space.charge(name);
+        self.share_descriptor(Kind::Physical, name, writer.into_vec(), fd.as_fd(), charge)
     }
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
@@ -128,12 +133,15 @@ impl Worker {
 
     fn export_pool_named(&mut self, name: u64) -> Result<Token, CUresult> {
         let (pool, device) = self.objects.pools.get(name)?;
+        if let Some(known) = self.shared.give_again(Kind::Pool, name) {
+            return Ok(token(known));
+        }
         let mut fd: c_int = -1;
         call!(self.table, cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
         let mut writer = Writer::new();
         writer.u32(device);
-        self.share(Kind::Pool, name, writer.into_vec(), Some(fd.as_fd()))
+        self.share_descriptor(Kind::Pool, name, writer.into_vec(), fd.as_fd(), None)
     }
 
     fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {

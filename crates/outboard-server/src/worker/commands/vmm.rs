@@ -10,6 +10,7 @@ use outboard_wire::messages::*;
 use super::Worker;
 use crate::generated::dispatch::VmmCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::shares::Kind;
 use crate::worker::space::Mapping;
 
 /// Access to so many devices may be set at once.
@@ -140,6 +141,7 @@ impl VmmCommands for Worker {
 
     fn vmm_release(&mut self, m: VmmRelease) -> Outcome {
         let (handle, _charge) = self.space.remove_memory(m.memory)?;
+        self.shared.forget_name(Kind::Physical, m.memory);
         call!(self.table, cuMemRelease(handle))
     }
 

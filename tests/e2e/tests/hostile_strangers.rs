@@ -1,0 +1,321 @@
+//! What strangers and owners may take of the supervisor: each test takes more, and looks who is still served.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use outboard_e2e::raw_client::hello;
+use outboard_e2e::{Footprint, Program, RawClient, Server, dist, within};
+use outboard_wire::handshake::{Purpose, RefusalCode};
+use outboard_wire::messages::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+const OUT_OF_MEMORY: u32 = 2;
+/// Only keeps a broken server from hanging a test.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A server that may have so many files open, and no more.
+fn serve_with_files(most: u32, args: &[&str]) -> Server {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let script: PathBuf = std::env::temp_dir().join(format!("outboard-few-files-{}-{number}", std::process::id()));
+    let program = dist().join("bin/outboard");
+    let text = format!("#!/bin/sh\nulimit -n {most}\nexec {} \"$@\"\n", program.display());
+    fs::write(&script, text).expect("a script can be written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+    let all: Vec<&str> = ["--driver", "cpu"].into_iter().chain(args.iter().copied()).collect();
+    let server = Server::start_program(&script, &all, &[]);
+    let _ = fs::remove_file(&script);
+    server
+}
+
+fn descriptors(server: &Server) -> u64 {
+    Footprint::of(server.id()).expect("the server runs").descriptors
+}
+
+/// A stranger, who comes from that address of this machine.
+fn stranger(to: &str, from: Ipv4Addr) -> Option<TcpStream> {
+    let to: SocketAddr = to.parse().expect("an address");
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    // To look for a free port takes the system long where many are taken.
+    let port = 10_000 + (from.to_bits() % 20_000) as u16;
+    bind(&socket, &SocketAddrV4::new(from, port)).ok()?;
+    connect(&socket, &to).ok()?;
+    Some(socket.into())
+}
+
+/// The address with that number, none of which is 127.0.0.1.
+fn somewhere(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x7f01_0001 + number * 257)
+}
+
+/// What the server tells of its metrics port.
+fn metrics_address(server: &Server) -> String {
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("\"message\":\"metrics\"")).expect("the log names the address");
+    let entry: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
+    entry["fields"]["address"].as_str().expect("an address").to_owned()
+}
+
+/// Asks whether the server is well, as liveness probes do: within a second.
+fn is_healthy(metrics: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(metrics) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+    let mut answer = String::new();
+    let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+}
+
+/// Memory of a device that other processes may be given.
+fn create_shareable(client: &mut RawClient, memory: u64, bytes: u64) -> Result<(), u32> {
+    let create = VmmCreate { memory, bytes, device: 0, handle_types: 1, compression: 0, usage: 0 };
+    client.call(&create, |_| ())
+}
+
+fn export(client: &mut RawClient, memory: u64) -> Result<(u64, u64), u32> {
+    client.call(&ExportPhysical { memory }, |reply| reply.token)
+}
+
+const GRANULE: u64 = 2 << 20;
+
+/// However often a client exports its memory, the supervisor has one descriptor for it; and whatever it exports, others come in.
+#[test]
+fn exports_leave_descriptors_for_others() {
+    const FILES: u32 = 1024;
+    let server = serve_with_files(FILES, &[]);
+    let before = descriptors(&server);
+    let mut client = RawClient::connect(&server);
+    client.open();
+    create_shareable(&mut client, 1, GRANULE).expect("memory");
+    let last = client.ask_all((0..2 * FILES).map(|_| ExportPhysical { memory: 1 }));
+    client.reply(last).expect("one more export of the same memory");
+    let after = descriptors(&server);
+    assert!(after < before + 8, "{after} descriptors for one allocation, {before} before");
+
+    // Different memory, in several sessions: each gets a share, and all together leave room.
+    let mut clients = vec![client];
+    for _ in 0..7 {
+        let mut client = RawClient::connect(&server);
+        client.open();
+        clients.push(client);
+    }
+    let mut refused = 0;
+    for client in &mut clients {
+        for memory in 2..100 {
+            create_shareable(client, memory, GRANULE).expect("memory");
+            match export(client, memory) {
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error, OUT_OF_MEMORY);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 0, "there is a bound");
+    let taken = descriptors(&server);
+    assert!(taken < u64::from(FILES) / 2, "{taken} of {FILES} descriptors are taken");
+    Program::new("vector_add").through(&server).expect_success("somebody else");
+    // What has been let go of is free for others.
+    drop(clients);
+    assert!(within(LIMIT, || descriptors(&server) < before + 8), "{} descriptors", descriptors(&server));
+    let mut next = RawClient::connect(&server);
+    next.open();
+    create_shareable(&mut next, 1, GRANULE).expect("memory");
+    export(&mut next, 1).expect("there is room again");
+}
+
+/// Memory that only its descriptor keeps counts for who exported it.
+#[test]
+fn what_only_a_descriptor_keeps_counts() {
+    const LIMIT_BYTES: u64 = 64 << 20;
+    let server = Server::start_with(&["--driver", "cpu", "--session-memory", "64M"], &[]);
+    let mut client = RawClient::connect(&server);
+    client.open();
+    let mut tokens = Vec::new();
+    for memory in 1..=2 * LIMIT_BYTES / GRANULE {
+        if create_shareable(&mut client, memory, GRANULE).is_err() {
+            break;
+        }
+        tokens.push(export(&mut client, memory).expect("a token"));
+        client.post(&VmmRelease { memory });
+    }
+    let held = tokens.len() as u64 * GRANULE;
+    assert!(held > 0 && held <= LIMIT_BYTES, "{held} bytes of {LIMIT_BYTES}");
+    // Once nobody has the descriptor any more, there is room.
+    client.post(&Unshare { token: tokens[0] });
+    create_shareable(&mut client, 1000, GRANULE).expect("as much as was let go of");
+}
+
+/// One descriptor of several that is closed leaves the others as they are.
+#[test]
+fn a_thousand_tensors_are_shared() {
+    let server = Server::start();
+    Program::new("shareable_handles").arg("thousand").through(&server).expect_success("a thousand tensors");
+}
+
+/// Those who connect to the metrics' port and ask for nothing keep nobody from asking whether the server is well.
+#[test]
+fn silent_connections_do_not_starve_the_liveness_probe() {
+    let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[]);
+    let metrics = metrics_address(&server);
+    let over = AtomicBool::new(false);
+    let (mut asked, mut answered) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut silent = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                silent.extend(TcpStream::connect(&metrics));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            asked += 1;
+            answered += u32::from(is_healthy(&metrics));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(answered, asked, "probes that were answered");
+}
+
+/// A flood of connections that say nothing, each from another address, refuses nobody who speaks.
+#[test]
+fn a_flood_from_many_addresses_refuses_no_good_session() {
+    const GOOD: usize = 200;
+    const SESSIONS: usize = 4;
+    const FLOOD: usize = 5000;
+    let server = Server::start();
+    let (over, came) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (mut refused, mut good) = (Vec::new(), 0);
+    std::thread::scope(|scope| {
+        let (over, came) = (&over, &came);
+        let address = server.address();
+        for thread in 0..2_u32 {
+            scope.spawn(move || {
+                let mut silent = std::collections::VecDeque::new();
+                let mut number = thread;
+                while !over.load(Ordering::Relaxed) {
+                    number += 2;
+                    silent.extend(stranger(address, somewhere(number % 60_000)));
+                    came.fetch_add(1, Ordering::Relaxed);
+                    if silent.len() > 2000 {
+                        silent.pop_front();
+                    }
+                }
+            });
+        }
+        while came.load(Ordering::Relaxed) < 1000 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        while good < GOOD || came.load(Ordering::Relaxed) < FLOOD {
+            good += 1;
+            // Most of them only show that they are heard.
+            let purpose = match good <= SESSIONS {
+                true => Purpose::Session { devices: vec![] },
+                false => Purpose::Lane { session: 1, key: 1 },
+            };
+            match hello(address, purpose) {
+                Err(refusal) if refusal.code != RefusalCode::NoSession => refused.push(refusal.sentence),
+                _ => {}
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(refused.is_empty(), "{} of {good} refused, the first: {}", refused.len(), refused[0]);
+}
+
+/// Those who only ask are few in all, whatever addresses they come from, and leave room for sessions.
+#[test]
+fn those_who_only_ask_are_few_in_all() {
+    let server = Server::start_with(&["--driver", "cpu", "--max-sessions", "4"], &[]);
+    let mut asking = Vec::new();
+    let mut refusals = Vec::new();
+    for number in 0..40 {
+        let stream = stranger(server.address(), somewhere(number)).expect("the server listens");
+        match outboard_e2e::raw_client::hello_over(stream, Purpose::Management { devices: vec![] }) {
+            Ok(asker) => asking.push(asker),
+            Err(refusal) => refusals.push(refusal.code),
+        }
+    }
+    assert!((4..=20).contains(&asking.len()), "{} ask", asking.len());
+    assert!(refusals.iter().all(|code| *code == RefusalCode::Busy), "{refusals:?}");
+    let sessions: Vec<RawClient> = (0..4).map(|_| RawClient::connect(&server)).collect();
+    assert_eq!(sessions.len(), 4);
+    drop(asking);
+    assert!(
+        within(LIMIT, || hello(server.address(), Purpose::Management { devices: vec![] }).is_ok()),
+        "there is room for questions again"
+    );
+}
+
+/// Lines of a log in which `message` is said, and the number of those that were left out.
+fn said(log: &str, message: &str) -> (usize, u64) {
+    let (mut lines, mut left_out) = (0, 0);
+    for line in log.lines() {
+        let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let fields = &entry["fields"];
+        let text = fields["message"].as_str().unwrap_or_default();
+        if text == message {
+            lines += 1;
+        }
+        if text == message || text.contains("were left out") {
+            left_out += fields["left_out"].as_u64().unwrap_or(0);
+        }
+    }
+    (lines, left_out)
+}
+
+/// Strangers do not fill the log: a few lines of each kind, and how many there would have been.
+#[test]
+fn strangers_do_not_fill_the_log() {
+    const MANY: u64 = 1500;
+    let server = Server::start();
+    for _ in 0..MANY {
+        let mut stream = TcpStream::connect(server.address()).expect("the server listens");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        // The refusal.
+        stream.read_exact(&mut [0; 16]).expect("an answer");
+    }
+    let all = within(LIMIT, || {
+        let (lines, left_out) = said(&server.log(), "refused");
+        lines as u64 + left_out == MANY
+    });
+    let log = server.log();
+    let (lines, left_out) = said(&log, "refused");
+    assert!(all, "{lines} lines and {left_out} left out of {MANY}");
+    assert!(lines < 200, "{lines} lines for {MANY} strangers");
+}
+
+/// With hardly any descriptors there are fewer seats, so that those who come in are served, and who does not fit is told so.
+#[test]
+fn seats_are_no_more_than_descriptors() {
+    let server = serve_with_files(64, &["--metrics", "0"]);
+    let metrics = metrics_address(&server);
+    let silent: Vec<_> = (0..200).filter_map(|number| stranger(server.address(), somewhere(number))).collect();
+    let asking: Vec<_> = (0..60).map(|_| TcpStream::connect(&metrics).expect("the port is open")).collect();
+    let mut sessions = vec![RawClient::connect(&server)];
+    assert!(is_healthy(&metrics), "the probe is answered");
+    let refusal = loop {
+        match RawClient::connect_to(server.address()) {
+            Ok(session) => sessions.push(session),
+            Err(refusal) => break refusal,
+        }
+        assert!(sessions.len() < 64, "there is a bound");
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy, "{}", refusal.sentence);
+    assert!(descriptors(&server) < 64);
+    for session in &mut sessions {
+        session.open();
+        session.alloc(1 << 20).expect("those who are in are served");
+    }
+    assert!(!server.log().contains("cannot accept"), "{}", server.log());
+    drop((silent, asking));
+}
