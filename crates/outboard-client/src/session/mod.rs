@@ -25,6 +25,8 @@ use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
 
 use notices::Pending;
+#[cfg(feature = "fuzzing")]
+pub(crate) use notices::Taken;
 pub(crate) use open::{explain, open_link};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
