@@ -19,7 +19,7 @@ pub(crate) fn lanes(data: &[u8]) {
     let Ok(cut) = Cut::new(BYTES as u64, 1 << 16) else { return };
     let mut memory = vec![KEPT; AROUND + BYTES + AROUND];
     let mut table = Table::default();
-    let [up, taken, down] = [const { () }; 3].map(|()| Arc::new(Outcome::default()));
+    let [up, taken, down]: [Arc<Outcome>; 3] = Default::default();
     let to = Place::from(memory.as_mut_ptr().wrapping_add(AROUND));
     let (Some(upload), Some(_)) = (table.open_upload(cut, &up, &taken), table.open_download(cut, to, &down)) else {
         return;
