@@ -13,14 +13,14 @@ use std::process::Command;
 
 /// The targets, with the largest input in bytes.
 const TARGETS: &[(&str, u32)] =
-    &[("frames", 4096), ("handshake", 2048), ("fatbin", 65536), ("ptx", 16384), ("nvml", 4096)];
+    &[("frames", 4096), ("handshake", 2048), ("fatbin", 65536), ("ptx", 16384), ("nvml", 4096), ("client", 4096)];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
 const MEMORY: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target: frames, handshake, fatbin, ptx or nvml. All by default.
+    /// One target: frames, handshake, fatbin, ptx, nvml or client. All by default.
     target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 60)]

@@ -25,8 +25,11 @@ use host_box::HostBox;
 pub(crate) use launches::Launch;
 use launches::{ANY, Launches, Needs};
 
+/// Something, and how often it is needed.
+type Need = (Arc<Given>, u64);
+
 /// What each node of a graph needs, those of graphs inside it included: by graph and name, each thing and how often.
-type Held = HashMap<(u64, u64), Vec<(Arc<Given>, u64)>>;
+type Held = HashMap<(u64, u64), Vec<Need>>;
 
 /// What an executable that was made of a graph needs.
 #[derive(Debug, Default)]
@@ -35,7 +38,7 @@ pub(crate) struct Uses(Held);
 /// What a node of a graph needs.
 #[derive(Debug, Default)]
 struct Node {
-    held: Vec<(Arc<Given>, u64)>,
+    held: Vec<Need>,
     /// Graphs inside it, themselves and not as copies.
     inside: Vec<u64>,
     /// They are run until a condition ends that.
@@ -52,7 +55,7 @@ struct Exec {
     graph: u64,
     nodes: Held,
     /// What it may need besides: after an update of which it is not known how far it went.
-    also: Vec<(Arc<Given>, u64)>,
+    also: Vec<Need>,
     /// All of it.
     needs: Needs,
 }
@@ -189,11 +192,7 @@ impl GraphHosts {
     }
 
     /// Puts numbers in place of the program's functions and addresses, and gives what they stand for.
-    fn translate(
-        &self,
-        params: NodeParams,
-        expect: impl FnOnce() -> Result<()>,
-    ) -> Result<(NodeParams, Vec<(Arc<Given>, u64)>)> {
+    fn translate(&self, params: NodeParams, expect: impl FnOnce() -> Result<()>) -> Result<(NodeParams, Vec<Need>)> {
         let is_host = |place: &Place| matches!(place, Place::Host(_));
         match params {
             NodeParams::Host(HostNode { function, data }) => {
@@ -220,7 +219,7 @@ impl GraphHosts {
         place: Place,
         extent: [u64; 3],
         number: fn(&Numbers, HostBox) -> Arc<Given>,
-        held: &mut Vec<(Arc<Given>, u64)>,
+        held: &mut Vec<Need>,
     ) -> Place {
         let Place::Host(Rows { address, pitch, height }) = place else { return place };
         let given = number(&self.numbers, HostBox { address, pitch, height, extent });
@@ -258,7 +257,7 @@ impl State {
     }
 
     /// A node of an executable needs this, and what it needed before no more. Gives that back.
-    fn set(&mut self, exec: u64, node: u64, held: Vec<(Arc<Given>, u64)>) -> Vec<(Arc<Given>, u64)> {
+    fn set(&mut self, exec: u64, node: u64, held: Vec<Need>) -> Vec<Need> {
         if held.is_empty() && !self.execs.contains_key(&exec) {
             return held;
         }

@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use outboard_wire::notice::Kernels;
 use outboard_wire::platform::KernelInfo;
 
+/// Most kernels that are kept; of others the server is asked.
+const MOST: usize = 1 << 18;
+
 /// All kernels of each module that has few, in the image's order.
 #[derive(Debug, Default)]
 pub(crate) struct KnownKernels(Mutex<HashMap<u64, Vec<(String, KernelInfo)>>>);
@@ -17,7 +20,11 @@ impl KnownKernels {
 
     /// The server has told of all kernels of a module.
     pub(crate) fn told(&self, told: Kernels) {
-        self.all().insert(told.module, told.kernels);
+        let mut all = self.all();
+        let known: usize = all.values().map(|kernels| kernels.len() + 1).sum();
+        if known + told.kernels.len() < MOST {
+            all.insert(told.module, told.kernels);
+        }
     }
 
     /// The kernel of that name; `Some(None)` if the module has none, `None` if that is not known.
@@ -41,6 +48,15 @@ impl KnownKernels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_tells_without_end_fills_no_memory() {
+        let known = KnownKernels::default();
+        let kernels = || (0..1000).map(|number| (number.to_string(), KernelInfo::default())).collect();
+        (0..1000).for_each(|module| known.told(Kernels { module, kernels: kernels() }));
+        assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST);
+        assert_eq!((known.find(0, "nothing"), known.find(999, "nothing")), (Some(None), None));
+    }
 
     #[test]
     fn what_was_told_is_known_until_the_module_goes() {

@@ -1,6 +1,8 @@
 //! The driver library's client half: shadow state and the connection to a server.
 
 mod copies;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod graphs;
 mod host;
 mod host_calls;

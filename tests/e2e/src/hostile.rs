@@ -267,7 +267,8 @@ fn serve(inner: &Arc<Inner>, mut client: TcpStream) -> io::Result<()> {
     let (preamble, body, hello) = message(&mut client, HELLO_LIMIT)?;
     let purpose = Hello::decode(&preamble, &body, VERSION).map_err(io::Error::other)?.purpose;
     let mut server = TcpStream::connect(&inner.server)?;
-    (client.set_nodelay(true)?, server.set_nodelay(true)?);
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
     server.write_all(&hello)?;
     let (preamble, body, mut whole) = message(&mut server, ANSWER_LIMIT)?;
     if inner.state().silent {

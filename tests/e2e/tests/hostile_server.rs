@@ -246,7 +246,8 @@ fn a_session_does_not_go_on_from_where_it_has_not_been() {
 #[test]
 fn a_welcome_of_nonsense_is_none() {
     let server = Server::start();
-    let wrong: [(&str, fn(&mut Welcome)); 3] = [
+    type Change = fn(&mut Welcome);
+    let wrong: [(&str, Change); 3] = [
         ("lanes", |welcome| welcome.lanes = u32::MAX),
         ("no platform", |welcome| welcome.snapshot.clear()),
         ("counts", |welcome| welcome.snapshot.iter_mut().for_each(|byte| *byte = 0xff)),

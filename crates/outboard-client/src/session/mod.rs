@@ -26,6 +26,8 @@ use crate::reuse::{Block, Reuse};
 use crate::times::Times;
 
 use notices::Pending;
+#[cfg(feature = "fuzzing")]
+pub(crate) use notices::Taken;
 pub(crate) use open::{explain, open_link};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".

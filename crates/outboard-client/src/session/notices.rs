@@ -84,3 +84,27 @@ impl Notices {
         }
     }
 }
+
+/// Notices of a session that has nothing else.
+#[cfg(feature = "fuzzing")]
+pub(crate) struct Taken(Notices);
+
+#[cfg(feature = "fuzzing")]
+impl Default for Taken {
+    fn default() -> Taken {
+        let copies = Arc::new(Copies::default());
+        let patience = outboard_transport::Patience::new(std::time::Duration::ZERO, std::time::Duration::ZERO);
+        let requests = Requests::new(patience, Arc::clone(&copies), Vec::new());
+        Taken(Notices { pending: Arc::default(), copies, requests, kernels: Arc::default() })
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+impl Taken {
+    /// Takes one in, but for what a program prints and what takes a thread.
+    pub(crate) fn take(&self, code: u16, payload: &[u8]) {
+        if !matches!(code, OUTPUT | ERRORS | REQUEST) {
+            self.0.take(code, payload);
+        }
+    }
+}

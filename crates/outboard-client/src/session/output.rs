@@ -24,6 +24,10 @@ struct Held(Output);
 /// What could not be printed when it came, in order, and whether there is any. Who prints of it holds the stream from before it is taken out until it is
 /// printed: whoever sees that there is nothing, and prints, prints behind it.
 static UNPRINTED: Mutex<Vec<(Output, Vec<u8>)>> = Mutex::new(Vec::new());
+/// Most bytes of it: what comes beyond, while the program holds the stream, is lost, as what kernels print beyond the device's own buffer is.
+const MOST_UNPRINTED: usize = 64 << 20;
+/// What a piece of it takes besides.
+const PIECE: usize = 64;
 /// Changed under the lock.
 static HAS_UNPRINTED: AtomicBool = AtomicBool::new(false);
 
@@ -86,7 +90,10 @@ pub(super) fn print(output: Output, bytes: &[u8]) {
     let mut unprinted = unprinted();
     // A thread of the program may hold the stream while it waits for a page, which this one may have to read: it must not wait in turn.
     let Some(held) = output.try_hold() else {
-        unprinted.push((output, bytes.to_vec()));
+        let waiting: usize = unprinted.iter().map(|(_, bytes)| bytes.len() + PIECE).sum();
+        if waiting + bytes.len() <= MOST_UNPRINTED {
+            unprinted.push((output, bytes.to_vec()));
+        }
         HAS_UNPRINTED.store(true, Ordering::Release);
         return;
     };
@@ -117,9 +124,13 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    /// What waits is of one process: one test at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     /// Whoever holds the stream meanwhile, and however many print what was left over: nothing is lost, and all of it is in order.
     #[test]
     fn output_stays_whole_and_in_order() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         const LINES: usize = 8_000;
         // SAFETY: a new file.
         let output = Output(unsafe { libc::tmpfile() });
@@ -160,6 +171,33 @@ mod tests {
         };
         found.truncate(count);
         assert!(found == expected.as_bytes(), "{count} bytes of {}", expected.len());
+        // SAFETY: nobody uses it any more.
+        unsafe { libc::fclose(output.0) };
+    }
+
+    #[test]
+    fn what_cannot_be_printed_fills_no_memory() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: a new file.
+        let output = Output(unsafe { libc::tmpfile() });
+        assert!(!output.0.is_null(), "there is a file for the test");
+        let (held, hold) = std::sync::mpsc::channel();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let _held = output.hold();
+                let _ = (held.send(()), gone.recv());
+            });
+            hold.recv().expect("the stream is held");
+            let piece = vec![b'x'; 4 << 20];
+            (0..40).for_each(|_| print(output, &piece));
+            let waiting =
+                |of: Output| unprinted().iter().filter(|(to, _)| *to == of).map(|(_, bytes)| bytes.len()).sum();
+            let bytes: usize = waiting(output);
+            assert!((32 << 20..=MOST_UNPRINTED).contains(&bytes), "{bytes} bytes wait");
+            go.send(()).expect("somebody holds the stream");
+        });
+        unprinted().retain(|(to, _)| *to != output);
         // SAFETY: nobody uses it any more.
         unsafe { libc::fclose(output.0) };
     }

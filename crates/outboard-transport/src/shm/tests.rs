@@ -41,6 +41,30 @@ fn nonsense_in_the_rings_is_an_error_and_no_more() {
     }
 }
 
+/// So does the worker.
+#[test]
+fn nonsense_of_a_worker_in_the_rings_is_an_error_for_its_client() {
+    for position in [RING as u64 + 1, u64::MAX - RING as u64, u64::MAX / 2, 1 << 20] {
+        let (client, _server) = pair();
+        let (out, back) = (client.sides(0), client.sides(1));
+        out.reader.moved(position, &out.writer);
+        assert_eq!(client.write(&[IoSlice::new(b"x")]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        back.writer.moved(position, &back.reader);
+        assert_eq!(client.read(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+    let (client, _server) = pair();
+    let mut state = 7_u64;
+    for _ in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let at = (state >> 33) as usize % 64 * 8;
+        // SAFETY: inside the first page of the segment; this side believes none of it.
+        unsafe { client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60)) };
+        let _ = client.read(&mut [0; 4096]);
+        let _ = client.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);
+        let _ = client.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::ZERO));
+    }
+}
+
 #[test]
 fn an_offer_that_is_not_as_it_should_be_is_refused() {
     let server = UnixServer::bind(&test_path()).unwrap();

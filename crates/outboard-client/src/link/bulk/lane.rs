@@ -1,7 +1,7 @@
 //! One lane: its connection of the moment, what was sent over it and what it owes the worker.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Lane {
     /// Whether frames are to be sent again before all others.
     again: AtomicBool,
     kept: Mutex<Retained<(LaneHeader, Body)>>,
+    /// Bytes of those that are kept as copies.
+    copied: AtomicUsize,
     /// Whether it can go on over another connection.
     resumable: bool,
     attempts: AtomicU64,
@@ -51,6 +53,19 @@ pub(super) enum Body {
     Job(Job),
 }
 
+/// Most bytes of copies that are kept until the worker has said that it has them: it says so for each mebibyte.
+const MOST_COPIED: usize = 512 << 20;
+
+impl Body {
+    /// What it takes of this process's memory.
+    fn copied(&self) -> usize {
+        match self {
+            Body::Owned(bytes) => bytes.len() + size_of::<(LaneHeader, Body)>(),
+            Body::Job(_) => 0,
+        }
+    }
+}
+
 impl Lane {
     pub(super) fn new(stream: Arc<dyn Stream>, attempts: u64, resumable: bool) -> Lane {
         Lane {
@@ -60,6 +75,7 @@ impl Lane {
             up: AtomicBool::new(true),
             again: AtomicBool::new(false),
             kept: Mutex::default(),
+            copied: AtomicUsize::new(0),
             resumable,
             attempts: AtomicU64::new(attempts),
             receipts: Receipts::default(),
@@ -106,7 +122,7 @@ impl Lane {
         let mut kept = lock(&self.kept);
         let gone =
             kept.resume(received).ok_or_else(|| io::Error::other("the server says that it has what was not sent"))?;
-        let gone = gone.map(|(_, body)| body).collect();
+        let gone = self.are_gone(gone);
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
         self.receipts.tell();
@@ -134,6 +150,7 @@ impl Lane {
 
     /// Keeps a frame. Whether it is to be written now; otherwise it is sent when the lane goes on.
     pub(super) fn put(&self, header: &LaneHeader, body: Body) -> bool {
+        self.copied.fetch_add(body.copied(), Ordering::Relaxed);
         let mut kept = lock(&self.kept);
         kept.push((*header, body));
         let now = !kept.has_again() && self.is_up();
@@ -141,6 +158,18 @@ impl Lane {
             self.again.store(true, Ordering::Release);
         }
         now
+    }
+
+    /// These frames are not kept any more.
+    fn are_gone(&self, frames: impl Iterator<Item = (LaneHeader, Body)>) -> Vec<Body> {
+        let gone: Vec<Body> = frames.map(|(_, body)| body).collect();
+        self.copied.fetch_sub(gone.iter().map(Body::copied).sum(), Ordering::Relaxed);
+        gone
+    }
+
+    /// Whether it keeps more than any worker that says what it has received would let it.
+    pub(super) fn keeps_too_much(&self) -> bool {
+        self.copied.load(Ordering::Relaxed) > MOST_COPIED
     }
 
     /// The next frame to send again.
@@ -178,7 +207,7 @@ impl Lane {
         let mut kept = lock(&self.kept);
         let gone = kept.acknowledged(low);
         let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "what was not sent was acknowledged");
-        Ok(gone.ok_or_else(nonsense)?.map(|(_, body)| body).collect())
+        Ok(self.are_gone(gone.ok_or_else(nonsense)?))
     }
 
     /// A frame with so many bytes has been received.
@@ -217,8 +246,6 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use outboard_session::receipts::TELL_BYTES;
     use outboard_transport::pipe;
 
@@ -273,5 +300,21 @@ mod tests {
             lost
         });
         assert_eq!(lost, 0, "frames that the worker would not be told of until the next one");
+    }
+
+    #[test]
+    fn a_worker_that_never_says_what_it_has_does_not_fill_memory() {
+        let (ours, _theirs) = pipe::pair().unwrap();
+        let lane = Lane::new(ours, 0, true);
+        let header = LaneHeader { kind: LaneKind::Answer, transfer: 1, index: 0, len: 0 };
+        let body: Arc<[u8]> = vec![0; 1 << 20].into();
+        let many = (MOST_COPIED >> 20) as u32 + 1;
+        for _ in 0..many {
+            assert!(!lane.keeps_too_much());
+            lane.put(&header, Body::Owned(Arc::clone(&body)));
+        }
+        assert!(lane.keeps_too_much());
+        assert_eq!(lane.acknowledged(many).unwrap().len(), many as usize);
+        assert!(!lane.keeps_too_much() && lane.copied.load(Ordering::Relaxed) == 0);
     }
 }

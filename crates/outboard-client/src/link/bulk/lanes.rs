@@ -309,6 +309,10 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
         Some(free) => free,
         None => bulk.open_lanes().next().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
     };
+    if lane.keeps_too_much() {
+        let why = "the server does not say that it has what it was sent";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     let header = LaneHeader { kind: LaneKind::Answer, transfer: request, index: status, len: body.len() as u32 };
     if !bulk.is_resumable() || lane.put(&header, Body::Owned(body.into())) {
         lane.write(&mut writing, &header, body);

@@ -5,6 +5,8 @@
 //! waits for its upload writes chunks itself: a small copy needs no other thread.
 
 mod count;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod lane;
 mod lanes;
 mod place;
