@@ -27,13 +27,11 @@ enum Expected {
     Stopped(i32),
     /// Fails with this error; without the sandbox it needs rights or a kernel that this machine may lack.
     StoppedAnyhow(i32),
-    /// As above, if the kernel can confine signals.
-    StoppedIfScoped(i32),
     /// Succeeds in both.
     Allowed,
 }
 
-use Expected::{Allowed, Stopped, StoppedAnyhow, StoppedIfScoped};
+use Expected::{Allowed, Stopped, StoppedAnyhow};
 
 const ATTEMPTS: &[Attempt] = &[
     ("reads_a_file_of_the_user", |case| fs::read(case.forbidden.join("secret")).map(drop), Stopped(libc::EACCES)),
@@ -73,7 +71,38 @@ const ATTEMPTS: &[Attempt] = &[
         |case| call(libc::SYS_ptrace, [i64::from(libc::PTRACE_SEIZE), case.parent as i64, 0, 0]),
         StoppedAnyhow(libc::EPERM),
     ),
-    ("signals_its_parent", |case| call(libc::SYS_kill, [case.parent as i64, 0, 0, 0]), StoppedIfScoped(libc::EPERM)),
+    ("signals_its_parent", |case| call(libc::SYS_kill, [case.parent as i64, 0, 0, 0]), Stopped(libc::EPERM)),
+    ("signals_all_it_can", |_| call(libc::SYS_kill, [-1, 0, 0, 0]), Stopped(libc::EPERM)),
+    (
+        "signals_a_thread_of_its_parent",
+        |case| call(libc::SYS_tgkill, [case.parent as i64, case.parent as i64, 0, 0]),
+        Stopped(libc::EPERM),
+    ),
+    ("signals_itself", |_| signal_itself(), Allowed),
+    ("takes_descriptors_from_its_parent", |case| limit(case.parent), Stopped(libc::EPERM)),
+    ("limits_itself", |_| limit(0), Allowed),
+    (
+        "slows_its_parent",
+        |case| call(libc::SYS_setpriority, [libc::PRIO_PROCESS.into(), case.parent as i64, 19, 0]),
+        Stopped(libc::EPERM),
+    ),
+    ("shares_memory_by_number", |_| call(libc::SYS_shmget, [0, 4096, 0o600, 0]).map(drop), Stopped(libc::EPERM)),
+    ("opens_sockets_of_other_families", |_| other_families(), StoppedAnyhow(libc::EPERM)),
+    ("starts_other_processes", |_| all(PROCESSES), StoppedAnyhow(libc::EPERM)),
+    ("looks_into_other_processes", |_| all(OTHERS), StoppedAnyhow(libc::EPERM)),
+    ("changes_what_it_sees_of_files", |_| all(VIEWS), StoppedAnyhow(libc::EPERM)),
+    ("changes_the_kernel_and_its_clocks", |_| all(KERNEL), StoppedAnyhow(libc::EPERM)),
+    ("goes_around_the_filter", |_| all(AROUND), StoppedAnyhow(libc::EPERM)),
+    ("talks_by_numbers", |_| all(NUMBERS), StoppedAnyhow(libc::EPERM)),
+    ("becomes_another_user", |_| become_another(), StoppedAnyhow(libc::EPERM)),
+    ("reads_about_its_parent", |case| fs::read(format!("/proc/{}/maps", case.parent)).map(drop), Stopped(libc::EACCES)),
+    ("reads_what_the_first_process_was_told", |_| fs::read("/proc/1/environ").map(drop), StoppedAnyhow(libc::EACCES)),
+    (
+        "writes_to_the_kernels_settings",
+        |_| fs::write("/proc/sys/kernel/core_pattern", b"x"),
+        StoppedAnyhow(libc::EACCES),
+    ),
+    ("writes_to_the_disk", |_| device_of_a_disk(), StoppedAnyhow(libc::EACCES)),
     (
         "takes_a_name_space",
         |_| call(libc::SYS_unshare, [i64::from(libc::CLONE_NEWUSER), 0, 0, 0]),
@@ -98,6 +127,165 @@ const ATTEMPTS: &[Attempt] = &[
     #[cfg(target_arch = "x86_64")]
     ("calls_by_other_numbers", |_| call(0x4000_0000 | 520, [0; 4]), StoppedAnyhow(libc::ENOSYS)),
 ];
+
+/// Process creation and execution.
+const PROCESSES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+    libc::SYS_clone,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+/// Other processes.
+const OTHERS: &[libc::c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kcmp,
+    libc::SYS_perf_event_open,
+    libc::SYS_tkill,
+];
+/// Mounts, name spaces, files by handle.
+const VIEWS: &[libc::c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_quotactl,
+];
+/// Modules, another kernel, clocks, names, swap, the log.
+const KERNEL: &[libc::c_long] = &[
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+/// Programs in the kernel, rings, faults handled by hand, keys, and what x86 has for the lowest level.
+const AROUND: &[libc::c_long] = &[
+    libc::SYS_bpf,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+/// Shared memory, semaphores and messages that have a number, and queues that have a name.
+const NUMBERS: &[libc::c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
+/// Each of these calls is refused, as all of them are by the filter: with no other error, and without having been looked at.
+fn all(calls: &[libc::c_long]) -> io::Result<()> {
+    let others: Vec<_> = calls.iter().filter(|number| refusal(call(**number, [0; 4])) != Some(libc::EPERM)).collect();
+    if others.is_empty() { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+}
+
+fn refusal(outcome: io::Result<()>) -> Option<i32> {
+    outcome.err().and_then(|error| error.raw_os_error())
+}
+
+/// Sockets of every family but that of this machine's own, whatever the kernel knows of them.
+fn other_families() -> io::Result<()> {
+    let families = (0..64).filter(|family| *family != libc::AF_UNIX);
+    let kinds =
+        families.flat_map(|family| [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW].map(|kind| (family, kind)));
+    for (family, kind) in kinds {
+        let outcome = call(libc::SYS_socket, [family.into(), kind.into(), 0, 0]);
+        if refusal(outcome) != Some(libc::EPERM) {
+            return Ok(());
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EPERM))
+}
+
+/// By every call that changes users or groups; to become who one is, is no change.
+fn become_another() -> io::Result<()> {
+    let (other, same) = (65533, -1);
+    let list = [other as u32];
+    let calls = [
+        (libc::SYS_setuid, [other, 0, 0, 0]),
+        (libc::SYS_setgid, [other, 0, 0, 0]),
+        (libc::SYS_setreuid, [other, other, 0, 0]),
+        (libc::SYS_setregid, [other, other, 0, 0]),
+        (libc::SYS_setresuid, [same, other, same, 0]),
+        (libc::SYS_setresgid, [same, other, same, 0]),
+        (libc::SYS_setgroups, [1, list.as_ptr() as i64, 0, 0]),
+    ];
+    let stopped = calls.into_iter().all(|(number, arguments)| refusal(call(number, arguments)) == Some(libc::EPERM));
+    if stopped { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+}
+
+/// Sets the number of descriptors that a process may have to what it is; 0 for this one.
+fn limit(process: i32) -> io::Result<()> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE.into(), 0, (&raw mut limit) as i64])?;
+    call(libc::SYS_prlimit64, [process.into(), libc::RLIMIT_NOFILE.into(), (&raw const limit) as i64, 0])
+}
+
+/// As `abort` and the C library's threads do it.
+fn signal_itself() -> io::Result<()> {
+    let own = i64::from(std::process::id());
+    call(libc::SYS_kill, [own, 0, 0, 0])?;
+    call(libc::SYS_tgkill, [own, rustix::thread::gettid().as_raw_nonzero().get().into(), 0, 0])
+}
+
+/// Opens the first disk there is for writing.
+fn device_of_a_disk() -> io::Result<()> {
+    let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let disk = disks.map(|disk| Path::new("/dev").join(disk.file_name())).next().unwrap_or_else(|| "/dev/sda".into());
+    fs::OpenOptions::new().write(true).open(disk).map(drop)
+}
 
 fn call(number: libc::c_long, arguments: [i64; 4]) -> io::Result<()> {
     let [a, b, c, d] = arguments;
@@ -201,7 +389,6 @@ fn holds(name: &str, expected: Expected, folder: &Path) -> bool {
         Allowed => sandboxed == 0 && free == 0,
         Stopped(code) => sandboxed == code && free == 0 && kept,
         StoppedAnyhow(code) => sandboxed == confined(code),
-        StoppedIfScoped(code) => sandboxed == if landlock() >= 6 { code } else { 0 },
     };
     if !right {
         println!("{name}: {sandboxed} in the sandbox, {free} without");

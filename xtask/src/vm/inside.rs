@@ -80,7 +80,7 @@ fn show_files(kernel: &Path) -> Result<()> {
     chroot("/files").context("cannot enter the files")?;
     std::env::set_current_dir("/").context("cannot enter the files")?;
     mount_new("tmpfs", "/run")?;
-    for (kind, at) in [("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")] {
+    for (kind, at) in [("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"), ("cgroup2", "/sys/fs/cgroup")] {
         fs::create_dir_all(at).with_context(|| format!("cannot create {at}"))?;
         mount_new(kind, at)?;
     }

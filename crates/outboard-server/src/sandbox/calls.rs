@@ -19,8 +19,26 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_send_signal,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_kcmp,
     libc::SYS_perf_event_open,
+    // Memory and messages of other processes by number: what shares memory here shares descriptors or files.
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    // Signals by a thread's number alone.
+    libc::SYS_tkill,
     // Other views of the file system.
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -95,6 +113,18 @@ fn program() -> Result<BpfProgram, seccompiler::Error> {
     let thread = libc::CLONE_THREAD as u64;
     let process = SeccompCondition::new(0, Width::Dword, Compare::MaskedEq(thread), 0);
     rules.insert(libc::SYS_clone, only(process)?);
+    // Signals go to this process only, ...
+    let own = u64::from(std::process::id());
+    for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo] {
+        rules.insert(call, only(SeccompCondition::new(0, Width::Dword, Compare::Ne, own))?);
+    }
+    // ... and limits, places in memory and priorities are those of whoever calls.
+    for call in [libc::SYS_prlimit64, libc::SYS_migrate_pages, libc::SYS_move_pages] {
+        rules.insert(call, only(SeccompCondition::new(0, Width::Dword, Compare::Ne, 0))?);
+    }
+    for call in [libc::SYS_setpriority, libc::SYS_ioprio_set] {
+        rules.insert(call, only(SeccompCondition::new(1, Width::Dword, Compare::Ne, 0))?);
+    }
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused(), target)?;
     let mut program = unknown_calls();
     program.extend(BpfProgram::try_from(filter)?);

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::io::Replier;
 use super::staging::Copied;
 
-/// The copies that the client has not been told of, by their numbers. One that is gone has ended: it must not keep its memory for this.
+/// A copy by its number. One that is gone has ended: it must not keep its memory for this.
+type Untold = (u64, Weak<dyn Copied>);
+
+/// The copies that the client has not been told of.
 #[derive(Clone, Default)]
-pub(crate) struct Copies(Arc<Mutex<Vec<(u64, Weak<dyn Copied>)>>>);
+pub(crate) struct Copies(Arc<Mutex<Vec<Untold>>>);
 
 impl Copies {
     pub(crate) fn add(&self, number: u64, copy: &Arc<dyn Copied>) {
