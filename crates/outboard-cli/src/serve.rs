@@ -19,6 +19,7 @@ use outboard_server::sandbox::{Mode, User};
 use outboard_server::supervisor::metrics::MetricsError;
 use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::driver::Choice;
 use crate::failure::Failure;
@@ -134,6 +135,10 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         LogFormat::Json => logs::Format::Json,
     };
     logs::init(format);
+    // From here on it reads keys and tokens. Workers are programs of their own, and as they were.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "a crash of this server could leave its keys in a core file");
+    }
     let driver = crate::driver::choose(args.driver)?;
     let confinement = args.confinement.settle()?;
     let mut arguments = vec![OsString::from("worker"), "--driver".into(), driver.clone().into()];

@@ -56,12 +56,18 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Runs a program through a server, over TCP and in the clear, and keeps what it sends.
-    pub fn of(server: &Server, program: &str) -> Recording {
+    /// Runs a program through a server, and returns what it said on each connection, in the order in which they were made.
+    pub fn all(server: &Server, program: &Program) -> Vec<Vec<u8>> {
         let sent = Sent::default();
         let address = recorder(server.address(), &sent);
-        Program::new(program).through_list(&address).expect_success(program);
+        program.through_list(&address).expect_success("the program that is recorded");
         let connections = sent.lock().expect("no thread panics with it").clone();
+        connections
+    }
+
+    /// Runs a program through a server, over TCP and in the clear, and keeps what it sends.
+    pub fn of(server: &Server, program: &str) -> Recording {
+        let connections = Recording::all(server, &Program::new(program));
         let session = connections.into_iter().find_map(|bytes| {
             let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>()?;
             let preamble = Preamble::decode(head, HELLO_LIMIT).ok()?;
