@@ -105,6 +105,17 @@ fn measures_text(function: &Function, index: usize) -> bool {
     function.params.contains(&Param::Buffer { length: index })
 }
 
+/// A server's string as it is put where there is so much room: one that ends there, and controls no terminal.
+fn text(bytes: &[u8], room: usize) -> Vec<u8> {
+    let plain = |byte: &u8| if *byte == 0 || (0x20..0x7f).contains(byte) { *byte } else { b'?' };
+    let mut text: Vec<u8> = bytes.iter().map(plain).collect();
+    if !text.contains(&0) {
+        text.truncate(room.saturating_sub(1));
+        text.resize(room.min(text.len() + 1), 0);
+    }
+    text
+}
+
 /// How many bytes the function reads behind a pointer.
 ///
 /// # Safety
@@ -160,15 +171,32 @@ unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], don
             param => unsafe { bytes_read(function, arguments, param, pointer) },
         };
         let stored = done || matches!(param, Param::Count | Param::Versioned { .. });
-        outputs.push((pointer, room, stored));
+        let is_text = matches!(param, Param::Buffer { .. });
+        outputs.push((pointer, room, stored, is_text));
     }
     let mut reader = Reader::new(results);
-    for (pointer, room, stored) in outputs {
+    for (pointer, room, stored, is_text) in outputs {
         let bytes = reader.bytes().ok().filter(|bytes| bytes.len() <= room)?;
+        let text = if is_text { text(bytes, room) } else { Vec::new() };
+        let bytes = if is_text { text.as_slice() } else { bytes };
         if stored {
             // SAFETY: the function writes up to `room` bytes there, by the contract.
             unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
         }
     }
     reader.finish().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    #[test]
+    fn strings_end_where_they_must_and_control_no_terminal() {
+        assert_eq!(text(b"GPU\x1b[2J\x9b\0", 96), b"GPU?[2J?\0");
+        assert_eq!(text(b"abc", 96), b"abc\0");
+        assert_eq!(text(b"abc", 3), b"ab\0");
+        assert_eq!(text(b"", 1), b"\0");
+        assert_eq!(text(b"", 0), b"");
+    }
 }

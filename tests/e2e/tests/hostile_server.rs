@@ -244,6 +244,13 @@ fn a_session_does_not_go_on_from_where_it_has_not_been() {
 }
 
 #[test]
+fn a_session_that_goes_on_from_before_does_nothing_twice() {
+    let (outcome, _) = goes_on_from(0);
+    outcome.expect_success("the program");
+    assert!(outcome.stdout.contains("kept, 1 calls"), "{}", outcome.stdout);
+}
+
+#[test]
 fn a_welcome_of_nonsense_is_none() {
     let server = Server::start();
     type Change = fn(&mut Welcome);
