@@ -224,10 +224,10 @@ fn waiting_calls_are_bounded() {
     }
     client.post(&StreamWaitValue { stream: 1, address: src, value: 1, wide: false, flags: 0 });
     let before = footprint(worker);
-    let last = client.ask_all((0..6000).map(|_| CopyOut { src, stream: 1, bytes: 1 << 16 }));
+    let last = client.ask_all((0..1100).map(|_| CopyOut { src, stream: 1, bytes: 1 << 16 }));
     assert_eq!(client.reply(last), Err(OUT_OF_MEMORY));
     let now = footprint(worker);
-    assert!(now.memory < before.memory + 200 * MIB, "{} MiB", (now.memory - before.memory) / MIB);
+    assert!(now.memory < before.memory + 100 * MIB, "{} MiB", (now.memory - before.memory) / MIB);
     assert!(now.threads < before.threads + 64, "{} threads", now.threads - before.threads);
     client.post(&StreamWriteValue { stream: 2, address: src, value: 1, wide: false, flags: 0 });
     // Until some of them have been answered, there is no room for one more.

@@ -97,7 +97,7 @@ impl Scheduler {
         self.state.lock().remove_lane(lane)
     }
 
-    /// Queues `work` behind all that is in the lane and behind `after`.
+    /// Queues `work` behind all that is in the lane and behind `after`. Waits, as other drivers do, while the lane holds too much.
     pub(crate) fn submit(
         &'static self,
         ctx: ContextId,
@@ -106,6 +106,11 @@ impl Scheduler {
         after: Option<Ticket>,
     ) -> Result<Ticket> {
         let mut state = self.state.lock();
+        if let Some(before) = state.must_wait_for(lane) {
+            drop(state);
+            self.wait(before);
+            state = self.state.lock();
+        }
         let (ticket, runnable) = state.place(ctx, lane, work, after)?;
         if let Some(mut node) = runnable {
             if node.work.is_instant() {

@@ -9,6 +9,9 @@ use outboard_front::backend::{ContextId, ObjectId, Result};
 use super::{Lane, Signal, Ticket};
 use crate::work::Work;
 
+/// Work that a lane holds at most.
+pub(super) const MOST_QUEUED: usize = 1 << 16;
+
 /// Work in a lane.
 pub(super) struct Node {
     pub(super) work: Work,
@@ -163,6 +166,12 @@ impl State {
 
     pub(super) fn is_done(&self, ticket: Ticket) -> bool {
         self.lanes.get(&ticket.lane).is_none_or(|queue| queue.completed >= ticket.number)
+    }
+
+    /// What has to be done before the lane takes more work: half of it, if it is full.
+    pub(super) fn must_wait_for(&self, lane: Lane) -> Option<Ticket> {
+        let queue = self.lanes.get(&lane)?;
+        (queue.nodes.len() >= MOST_QUEUED).then(|| Ticket { lane, number: queue.submitted - MOST_QUEUED as u64 / 2 })
     }
 
     /// Registers who waits for work that is not done.

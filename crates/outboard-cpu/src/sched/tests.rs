@@ -273,3 +273,29 @@ fn many_threads_many_lanes() {
     assert_eq!(counter.load(Ordering::SeqCst), 8 * 500);
     assert!(scheduler.pending(CTX).is_empty());
 }
+
+#[test]
+fn a_full_lane_has_who_submits_wait() {
+    const MORE: usize = 1000;
+    let (scheduler, gate) = (scheduler(), Gate::new());
+    scheduler.submit(CTX, lane(9), gate.wait(), None).unwrap();
+    let (submitted, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, ran) = (Arc::clone(&submitted), Arc::clone(&done));
+    let submitter = thread::spawn(move || {
+        for _ in 0..super::state::MOST_QUEUED + MORE {
+            let ran = Arc::clone(&ran);
+            let work = Work::Call(Box::new(move || _ = ran.fetch_add(1, Ordering::SeqCst)));
+            scheduler.submit(CTX, lane(9), work, None).unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    while submitted.load(Ordering::SeqCst) < super::state::MOST_QUEUED - 1 {
+        thread::yield_now();
+    }
+    thread::sleep(std::time::Duration::from_millis(50));
+    assert!(submitted.load(Ordering::SeqCst) <= super::state::MOST_QUEUED + 1 && !submitter.is_finished());
+    gate.open();
+    submitter.join().unwrap();
+    scheduler.wait_all(scheduler.pending(CTX));
+    assert_eq!(done.load(Ordering::SeqCst), super::state::MOST_QUEUED + MORE);
+}

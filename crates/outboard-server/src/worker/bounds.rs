@@ -86,8 +86,8 @@ impl Kind {
             Kind::Link => 32,
             Kind::Context => 64,
             Kind::Helper => 512,
-            Kind::GreenContext | Kind::Pool => 1 << 10,
-            Kind::Wait | Kind::Parcel => 1 << 11,
+            Kind::GreenContext | Kind::Pool | Kind::Wait => 1 << 10,
+            Kind::Parcel => 1 << 11,
             Kind::Stream | Kind::Mapped => 1 << 14,
             Kind::Module
             | Kind::Array
