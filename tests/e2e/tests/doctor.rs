@@ -285,7 +285,7 @@ fn a_server_without_a_gpu_says_what_it_serves() {
         return;
     }
     let Some(server) = Server::start_unless_refused(&[], "OB0301") else {
-        println!("this machine has a GPU that cannot be used");
+        eprintln!("this machine has a GPU that cannot be used");
         return;
     };
     let log = server.log();

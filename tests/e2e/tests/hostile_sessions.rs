@@ -287,7 +287,7 @@ fn a_crash_of_the_supervisor_leaves_no_core_file() {
     // What crashes here does leave one, or at least is said to have.
     let other = Command::new("sh").args(["-c", "ulimit -c unlimited && kill -ABRT $$"]).current_dir(&folder.0).status();
     if !other.expect("sh starts").core_dumped() {
-        println!("this machine keeps no core files");
+        eprintln!("this machine keeps no core files");
         return;
     }
     let state = folder.path("state");
