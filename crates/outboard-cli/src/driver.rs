@@ -14,7 +14,7 @@ use outboard_server::worker::{self, Setup};
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::install;
+use crate::{gpus, install};
 
 /// NVIDIA's driver library, as the loader finds it.
 const NVIDIA: &str = "libcuda.so.1";
@@ -57,12 +57,21 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
                 tracing::info!(devices, "using NVIDIA's driver");
                 Ok(NVIDIA.into())
             }
-            Err(reason) => {
-                tracing::info!(reason, "using the software device");
-                install::cpu_driver()
-            }
+            Err(reason) => software_unless(gpus::first(Path::new("/")), &reason),
         },
     }
+}
+
+/// The software device, if there is no GPU that its user would expect to be served.
+fn software_unless(gpu: Option<String>, reason: &str) -> Result<PathBuf> {
+    if let Some(gpu) = gpu {
+        let message = format!("this machine has an NVIDIA GPU ({gpu}), and its driver cannot be used: {reason}");
+        let help =
+            "mend the driver (`nvidia-smi` says whether it works), or offer the software device with --driver cpu";
+        return Err(Failure::new(Code::NoGpu, message, help).into());
+    }
+    tracing::warn!(reason, "there is no NVIDIA GPU: the software device is served");
+    install::cpu_driver()
 }
 
 /// Whether a library that was named by its path is there. A server starts without it, and says so to each client; one that has
@@ -134,6 +143,15 @@ fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&P
     Sandbox::new(mode, reads, writes)
 }
 
+/// What people call a driver library.
+pub(crate) fn shown(driver: &Path) -> String {
+    match driver.file_name().and_then(|name| name.to_str()) {
+        Some(install::CPU_DRIVER) => "software device".to_owned(),
+        Some(NVIDIA) => "NVIDIA's driver".to_owned(),
+        _ => driver.display().to_string(),
+    }
+}
+
 /// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images, kept from the
 /// rest of the machine and perhaps as another user.
 pub(crate) fn work(
@@ -143,15 +161,10 @@ pub(crate) fn work(
     mode: sandbox::Mode,
     user: Option<sandbox::User>,
 ) -> ! {
-    let file = driver.file_name().and_then(|name| name.to_str());
-    let name = match file {
-        Some(install::CPU_DRIVER) => "software device".to_owned(),
-        Some(NVIDIA) => "NVIDIA's driver".to_owned(),
-        _ => driver.display().to_string(),
-    };
     // SAFETY: the supervisor's user chose the file as a CUDA driver library.
-    let setup = unsafe { Setup::new(driver, name) };
-    let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(file == Some(install::CPU_DRIVER));
+    let setup = unsafe { Setup::new(driver, shown(driver)) };
+    let is_software = driver.file_name().is_some_and(|name| name == install::CPU_DRIVER);
+    let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(is_software);
     let sandbox = sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder)).of_user(user);
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
@@ -163,6 +176,15 @@ pub(crate) fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_not_replaced_in_silence() {
+        let error = software_unless(Some("/dev/nvidia0".to_owned()), "its driver fails to start with error 999");
+        let error = error.expect_err("a GPU is there");
+        let (said, help) = (error.to_string(), error.help().map(|help| help.to_string()).unwrap_or_default());
+        assert!(said.contains("/dev/nvidia0") && said.contains("error 999"), "{said}");
+        assert!(help.contains("--driver cpu"), "{help}");
+    }
 
     #[test]
     fn a_worker_writes_to_the_drivers_cache_only_if_there_is_one() {

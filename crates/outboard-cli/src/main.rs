@@ -12,6 +12,7 @@ mod environment;
 mod explain;
 mod failure;
 mod gauges;
+mod gpus;
 mod images;
 mod install;
 mod kill;

@@ -28,8 +28,8 @@ use crate::failure::Failure;
 // Groups are named after their structs, and each part's struct is `Args`.
 #[group(skip)]
 pub(crate) struct Args {
-    /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's if that finds a
-    /// device, else the software device.
+    /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's, or the software device where there is no NVIDIA
+    /// GPU; one that cannot be used is an error.
     #[arg(long, value_name = "nvidia|cpu|PATH")]
     pub(crate) driver: Option<Choice>,
     /// The NVML library that answers for the devices; without it the one beside the driver library, or the loader's libnvidia-ml.so.1.
@@ -159,6 +159,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     let mut worker = WorkerCommand::this_program(arguments);
     worker.cgroup = confinement.cgroup();
     let mut config = Config::new(with_port(&args.listen), worker);
+    config.driver = crate::driver::shown(&driver);
     config.log_format = format;
     config.socket = match args.socket {
         None => Socket::Usual,

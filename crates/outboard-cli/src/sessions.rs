@@ -66,7 +66,16 @@ fn table(rated: &Rated) -> String {
         ]);
     }
     let text = columns(&rows);
-    if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { text }
+    let mut text = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { text };
+    for kept in &rated.kept {
+        let devices = match kept.devices.as_slice() {
+            [] => "all devices".to_owned(),
+            some => format!("device {}", some.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        };
+        let (client, left) = (text::plain(&kept.client), duration(kept.seconds));
+        text.push_str(&format!("A place on {devices} is kept for {client}, {left} more.\n"));
+    }
+    text
 }
 
 #[cfg(test)]

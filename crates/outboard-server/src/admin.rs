@@ -93,6 +93,18 @@ pub enum Answer {
     Error(String),
 }
 
+/// A place that is kept for a client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// What the client calls itself.
+    pub client: String,
+    /// Indices of the devices; empty for all.
+    pub devices: Vec<u32>,
+    /// For how many seconds yet.
+    pub seconds: f64,
+}
+
 /// What a server is doing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -111,6 +123,8 @@ pub struct Listing {
     pub warm_workers: usize,
     /// Clients that wait for their place.
     pub waiting: usize,
+    /// Places that are kept for clients that have asked for one and come back.
+    pub kept: Vec<Kept>,
     /// Sessions of the server before this one whose workers have not answered yet.
     pub unanswered: usize,
     /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as `*`, of all others.

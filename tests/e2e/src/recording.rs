@@ -61,8 +61,7 @@ impl Recording {
         let sent = Sent::default();
         let address = recorder(server.address(), &sent);
         program.through_list(&address).expect_success("the program that is recorded");
-        let connections = sent.lock().expect("no thread panics with it").clone();
-        connections
+        sent.lock().expect("no thread panics with it").clone()
     }
 
     /// Runs a program through a server, over TCP and in the clear, and keeps what it sends.

@@ -102,10 +102,12 @@ impl Server {
         let lines = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                if let Some(address) = listening_at(&line) {
+                let address = listening_at(&line);
+                // Who waits for the address finds the line that says it.
+                lines.lock().expect("no thread panics with the log").push(line);
+                if let Some(address) = address {
                     let _ = send.send(address);
                 }
-                lines.lock().expect("no thread panics with the log").push(line);
             }
         });
         let Ok(address) = ready.recv_timeout(STARTUP) else {

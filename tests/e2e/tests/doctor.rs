@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use outboard_e2e::{Server, command, dist};
+use outboard_e2e::{Driver, Server, command, dist};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
@@ -276,4 +276,21 @@ fn people_get_a_table() {
     let output = command().args(["doctor", "--server", "127.0.0.1:1"]).output();
     let text = String::from_utf8_lossy(&output.expect("outboard starts").stdout).into_owned();
     assert!(text.contains("FAIL  server") && text.contains("[OB0101]") && text.contains("→ start a server"), "{text}");
+}
+
+/// Without a GPU, and without a word about which driver to use, a server says loudly what it serves.
+#[test]
+fn a_server_without_a_gpu_says_what_it_serves() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let Some(server) = Server::start_unless_refused(&[], "OB0301") else {
+        eprintln!("this machine has a GPU that cannot be used");
+        return;
+    };
+    let log = server.log();
+    let level =
+        |message: &str| log.lines().find(|line| line.contains(message)).is_some_and(|line| line.contains("WARN"));
+    assert!(level("the software device is served") || log.contains("NVIDIA's driver"), "{log}");
+    assert!(log.contains("\"driver\":\"software device\"") || log.contains("\"driver\":\"NVIDIA's driver\""), "{log}");
 }

@@ -94,7 +94,8 @@ fn a_session_over_tls_cannot_be_played_again() {
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, "1h");
     let server = serve(&state, "on");
-    let program = Program::new("big_copy").env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &token);
+    let program =
+        Program::new("big_copy").arg("4").env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &token);
     let connections = Recording::all(&server, &program);
     assert!(connections.len() > 2, "{} connections: there are lanes among them", connections.len());
     let secret = token.as_bytes();
@@ -121,9 +122,10 @@ fn a_session_in_the_clear_is_over_when_it_is_over() {
     let state = folder.path("state");
     let (token, id, _) = token(&state, "1h");
     let server = serve(&state, "off");
-    let program = Program::new("big_copy").env("OUTBOARD_TLS", "off").env("OUTBOARD_TOKEN", &token);
+    let program = Program::new("big_copy").arg("4").env("OUTBOARD_TLS", "off").env("OUTBOARD_TOKEN", &token);
     let connections = Recording::all(&server, &program);
-    assert!(within(LIMIT, || server.workers().is_empty()), "it has ended");
+    let ended = || server.log().matches("\"message\":\"session ends").count();
+    assert!(within(LIMIT, || ended() == started(&server)), "all have ended");
     let hello_of = |bytes: &[u8]| {
         let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>()?;
         let preamble = Preamble::decode(head, 1 << 16).ok()?;
@@ -285,7 +287,7 @@ fn a_crash_of_the_supervisor_leaves_no_core_file() {
     // What crashes here does leave one, or at least is said to have.
     let other = Command::new("sh").args(["-c", "ulimit -c unlimited && kill -ABRT $$"]).current_dir(&folder.0).status();
     if !other.expect("sh starts").core_dumped() {
-        println!("this machine keeps no core files");
+        eprintln!("this machine keeps no core files");
         return;
     }
     let state = folder.path("state");

@@ -98,6 +98,32 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
     }
 }
 
+/// Who asks for a device that there is not keeps nobody from those that there are; and a place that is kept is shown.
+#[test]
+fn a_device_that_there_is_not_holds_no_place() {
+    let socket = std::env::temp_dir().join(format!("outboard-index-{}.sock", std::process::id()));
+    let socket = socket.to_str().expect("a name of letters");
+    let admin = format!("{socket}.admin");
+    let args = ["--driver", "cpu", "--warm", "1", "--sharing", "exclusive", "--socket", socket, "--admin", &admin];
+    let server = Server::start_with(&args, &[("OUTBOARD_LOG", "debug")]);
+    assert!(within(PATIENCE, || server.log().contains("\"message\":\"warm\"")), "{}", server.log());
+    let nowhere = format!("{}/7", server.address());
+    let (well, said) = finish(run(&nowhere, &[], &["devices"]));
+    assert!(!well && said.contains("no device 7"), "{said}");
+    // Another owner, by the socket: the device is free.
+    let local = format!("unix:{socket}");
+    let (well, said) = finish(run(&local, &["--no-wait"], &["devices"]));
+    assert!(well, "{said}");
+
+    // A place that is kept for who does not come back.
+    let mut away = command();
+    away.args(["run", "--server", server.address(), "--", "/bin/true"]);
+    assert!(away.status().expect("outboard run starts").success());
+    let sessions = command().args(["sessions", "--over", "0.01", "--admin", &admin]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&[sessions.stdout, sessions.stderr].concat()).into_owned();
+    assert!(said.contains("is kept for"), "{said}");
+}
+
 #[test]
 fn what_does_not_fit_is_refused_at_once_without_a_queue() {
     let server = serve(&["--owner-sessions", "1", "--session-memory", "64M", "--memory", "100M"]);

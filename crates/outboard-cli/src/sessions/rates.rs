@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use outboard_server::admin::{Listing, Session};
+use outboard_server::admin::{Kept, Listing, Session};
 use serde::Serialize;
 
 /// Remembers a listing to compare the next one with.
@@ -32,6 +32,8 @@ pub(crate) struct Rated {
     pub(crate) most_sessions: usize,
     /// Workers that wait for a client.
     pub(crate) warm_workers: usize,
+    /// Places that are kept for clients that come back.
+    pub(crate) kept: Vec<Kept>,
     pub(crate) sessions: Vec<RatedSession>,
 }
 
@@ -99,6 +101,7 @@ impl Rates {
             age_seconds: listing.age_seconds,
             most_sessions: listing.most_sessions,
             warm_workers: listing.warm_workers,
+            kept: listing.kept,
             sessions,
         }
     }

@@ -20,7 +20,8 @@ use super::traces::LAST_SPANS;
 use super::upgrade::Step;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
-    Answer, Ask, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside, framed,
+    Answer, Ask, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside,
+    framed,
 };
 use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
 use crate::number::Number;
@@ -169,10 +170,19 @@ fn listing(supervisor: &Supervisor) -> Listing {
         most_sessions: supervisor.parts.sessions,
         warm_workers: supervisor.warm.ready(),
         waiting: supervisor.queue.waiting(),
+        kept: kept(supervisor),
         unanswered: supervisor.unanswered.get(),
         sharing: sharing(&supervisor.config.sharing.modes),
         sessions,
     }
+}
+
+fn kept(supervisor: &Supervisor) -> Vec<Kept> {
+    let mut all = Vec::new();
+    supervisor.queue.each_kept(|client, devices, left| {
+        all.push(Kept { client: client.to_owned(), devices: devices.to_vec(), seconds: left.as_secs_f64() });
+    });
+    all
 }
 
 fn sharing(modes: &Modes) -> BTreeMap<String, String> {

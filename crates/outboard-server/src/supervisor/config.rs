@@ -28,6 +28,8 @@ pub struct Config {
     pub traces: traces::Config,
     /// How to start a worker.
     pub worker: WorkerCommand,
+    /// The driver that workers load, for people.
+    pub driver: String,
     /// How long a client may take for its hello.
     pub hello_timeout: Duration,
     /// How long a worker may take to welcome its client.
@@ -81,6 +83,7 @@ impl Config {
             metrics: metrics::Config::default(),
             traces: traces::Config::default(),
             worker,
+            driver: String::new(),
             hello_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(60),
             max_hellos: 256,

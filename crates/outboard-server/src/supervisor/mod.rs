@@ -142,7 +142,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         upgrade::reap();
     }
     let socket = local.as_ref().map_or("none", |local| &local.path);
-    tracing::info!(%address, socket, sessions = sessions.len(), upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
+    tracing::info!(%address, socket, driver = config.driver, sessions = sessions.len(), upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }

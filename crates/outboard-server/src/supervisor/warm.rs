@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use outboard_wire::Reader;
+use outboard_wire::platform::Platform;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -135,6 +137,13 @@ impl Warm {
     pub(super) fn last_snapshot(&self) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.borrow();
         (!snapshot.is_empty()).then(|| snapshot.clone())
+    }
+
+    /// How many devices there are, if a worker has said so.
+    pub(super) fn known_devices(&self) -> Option<usize> {
+        let snapshot = self.snapshot.borrow();
+        let platform: Platform = Reader::new(&snapshot).get().ok()?;
+        Some(platform.devices.len()).filter(|count| *count > 0)
     }
 
     /// Starts workers whenever there are fewer than wanted. Never ends.

@@ -121,6 +121,13 @@ async fn enter(
     peer: Peer,
     version: Version,
 ) -> Result<(Request, Rc<Place>), Failure> {
+    // A device that there is not would hold its place for nobody.
+    if let Some(count) = supervisor.warm.known_devices()
+        && let Some(index) = devices.iter().find(|index| **index as usize >= count)
+    {
+        let sentence = format!("the server has no device {index}: it has {count}, numbered from 0");
+        return Err(refuse(RefusalCode::NoDevice, sentence));
+    }
     let Identity { owner, limits, .. } = &client.identity;
     let request = Request {
         holder: holder(&client.identity, peer),

@@ -41,6 +41,8 @@ struct Kept {
     holder: String,
     devices: Vec<u32>,
     memory: u64,
+    client: String,
+    until: Instant,
     place: Rc<Place>,
 }
 
@@ -171,7 +173,8 @@ impl Queue {
             let mut kept = self.0.kept.borrow_mut();
             let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
             let surplus = (own.len() >= MOST_KEPT).then(|| kept.remove(own[0]));
-            kept.push(Kept { number, holder, devices, memory, place });
+            let (client, until) = (request.client.clone(), Instant::now() + KEPT);
+            kept.push(Kept { number, holder, devices, memory, client, until, place });
             surplus
         };
         // Not under the borrow: others are told.
@@ -184,6 +187,13 @@ impl Queue {
             drop(kept);
             drop(late);
         });
+    }
+
+    /// Places that are kept: for whom, on which devices, and for how long yet.
+    pub(in crate::supervisor) fn each_kept(&self, mut look: impl FnMut(&str, &[u32], Duration)) {
+        for one in self.0.kept.borrow().iter() {
+            look(&one.client, &one.devices, one.until.saturating_duration_since(Instant::now()));
+        }
     }
 
     fn take_kept(&self, request: &Request) -> Option<Rc<Place>> {
