@@ -86,6 +86,16 @@ class Page(unittest.TestCase):
         text = page.render(results, None)
         self.assertIn("| PyTorch | 1 of 2 pass (1 fails) |", text)
 
+    def test_samples_pass_by_their_own_check_and_their_outputs_are_told(self):
+        outputs = ("same", "same", "varies", "**differs**")
+        rows = [self.row(name=f"s{number}", output=output) for number, output in enumerate(outputs)]
+        rows += [self.row(name="s4", result="fails"), {"name": "s5", "result": "left out"}]
+        text = page.render({"machine": {}, "packages": {}, "rows": [self.row()]}, {"release": "release 1", "rows": rows})
+        self.assertIn("| NVIDIA's samples | 4 of 5 that pass natively |", text)
+        self.assertIn("\n## NVIDIA's cuda-samples\n\nFrom release 1. Each", text)
+        self.assertIn("of those that pass, 2 print the same both times, 1 vary (a second", text)
+        self.assertIn("and 1 differ, each", text)
+
 
 class Statistics(unittest.TestCase):
     def test_processes_are_summed(self):

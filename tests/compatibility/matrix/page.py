@@ -33,6 +33,8 @@ The run through Outboard has nothing of NVIDIA's driver: its `/dev` holds no dev
 driver's libraries are hidden, and the cases of the group "the client's machine" show that only Outboard's libraries are
 mapped. *Equal* means that both runs printed the same: checksums of all results and losses of training with the same
 seeds, bit for bit; *close* that the case allows a tolerance, since the native run by itself differs from time to time.
+A case passes when its runs end well and their outputs are equal or close. A sample of NVIDIA's passes when its own check
+does, whatever its output is; its table says how the outputs compare.
 """
 
 
@@ -96,10 +98,16 @@ def samples_section(results: dict, said: dict[str, str]) -> str:
     rows = results["rows"]
     ran = [row for row in rows if row["result"] != "left out"]
     able = [row for row in ran if row["result"] != "native fails"]
-    text = f"\n## NVIDIA's cuda-samples {results.get('release', '')}\n\n"
-    text += "Each with its own check, natively and through Outboard; output compared without times and rates. "
+    text = "\n## NVIDIA's cuda-samples\n\n"
+    if results.get("release"):
+        text += f"From {results['release']}. "
+    text += "Each with its own check, natively and through Outboard: a sample passes when it exits with 0 and says nothing of a failure. "
     text += f"{len(rows)} samples: {len(rows) - len(ran)} left out, {len(ran) - len(able)} that do not pass natively either, "
     text += f"and of the other {len(able)}, {sum(row['result'] == 'passes' for row in able)} pass.\n\n"
+    outputs = Counter(row.get("output") for row in able if row["result"] == "passes")
+    text += "Outputs are compared as well, without times and rates, and decide nothing: of those that pass, "
+    text += f"{outputs['same']} print the same both times, {outputs['varies']} vary (a second native run differs from the first, too), "
+    text += f"and {outputs['**differs**']} differ, each shown with its first line that does.\n\n"
     text += "| sample | native | Outboard | output | |\n|---|---|---|---|---|\n"
     for row in rows:
         known = said.get(f"samples/{row['name']}") if row["result"] != "passes" else None
