@@ -242,6 +242,7 @@ pub(crate) unsafe fn cuMemAdvise_v2<D: Driver>(
     context::current()?;
     let bytes = bytes as u64;
     check(address, bytes)?;
+    crate::capture::refuse_unsafe()?;
     // Only some of them look at the place.
     match advice {
         Advise::CU_MEM_ADVISE_SET_READ_MOSTLY => wish(address, bytes, |wishes| wishes.read_mostly = true),

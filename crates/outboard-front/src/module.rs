@@ -184,6 +184,7 @@ pub(crate) fn read_file(name: &str) -> Result<Parts> {
 
 pub(crate) unsafe fn cuModuleUnload<D: Driver>(module: CUmodule) -> Result<()> {
     crate::state::ready()?;
+    crate::capture::refuse_unsafe()?;
     unload::<D>(module as u64)
 }
 

@@ -112,6 +112,7 @@ pub(crate) unsafe fn cuTexObjectCreate<D: Driver>(
     let (res, tex, part) = unsafe { (res_desc.as_ref(), tex_desc.as_ref(), view_desc.as_ref()) };
     let (Some(res), Some(tex)) = (res, tex) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     require(!out.is_null())?;
+    crate::capture::refuse_unsafe()?;
     let (resource, sampler, seen) = (resource(res)?, sampler(tex), part.map(view));
     let value = here.note(D::get().texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
     let texture = Texture { resource: Plain(*res), sampler: *tex, view: part.copied() };
@@ -170,6 +171,7 @@ pub(crate) unsafe fn cuSurfObjectCreate<D: Driver>(
     // SAFETY: null or the program's structure.
     let res = unsafe { res_desc.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!out.is_null() && res.resType == CUresourcetype::CU_RESOURCE_TYPE_ARRAY)?;
+    crate::capture::refuse_unsafe()?;
     let resource = resource(res)?;
     let value = here.note(D::get().surface_create(here.id, &resource))?;
     SURFACES.write().get_or_insert_default().insert((here.id, value), Plain(*res));

@@ -95,6 +95,8 @@ pub(crate) fn length(memory: &(impl Memory + ?Sized), addr: u64) -> Result<u64, 
 pub(crate) struct Section<'a> {
     pub(crate) name: &'a str,
     pub(crate) bytes: &'a [u8],
+    /// Bytes in memory, whether or not they are in the file.
+    pub(crate) size: u64,
     kind: u32,
     /// For a symbol table: the section that holds its names.
     link: u32,
@@ -110,6 +112,7 @@ pub(crate) fn sections(file: &[u8]) -> Result<Vec<Section<'_>>, Error> {
     let section = |row: &'_ [u8; SHDR]| Section {
         name: string(names, u32_at(row, 0)),
         bytes: section_bytes(file, row),
+        size: u64_at(row, 0x20),
         kind: u32_at(row, 4),
         link: u32_at(row, 0x28),
     };

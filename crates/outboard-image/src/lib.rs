@@ -28,6 +28,7 @@ mod memory;
 mod narrow;
 mod prints;
 mod ptx;
+mod room;
 
 pub use error::Error;
 pub use fatbin::{
@@ -42,3 +43,4 @@ pub use memory::Memory;
 pub use narrow::{Narrowed, narrowed};
 pub use prints::may_print;
 pub use ptx::kernels as ptx_kernels;
+pub use room::takes_at_most;

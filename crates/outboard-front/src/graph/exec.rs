@@ -200,6 +200,7 @@ pub(crate) unsafe fn cuGraphLaunch<D: Driver>(exec: CUgraphExec, stream: CUstrea
 
 pub(crate) unsafe fn cuGraphExecDestroy<D: Driver>(exec: CUgraphExec) -> Result<()> {
     crate::state::ready()?;
+    crate::capture::refuse_unsafe()?;
     let gone = EXECS.write().remove(&(exec as u64)).ok_or(INVALID)?;
     let ctx = context::any();
     world().memory.let_go(&gone.memory);

@@ -202,6 +202,7 @@ pub(crate) unsafe fn cuLibraryLoadFromFile<D: Driver>(
 
 pub(crate) unsafe fn cuLibraryUnload<D: Driver>(handle: CUlibrary) -> Result<()> {
     crate::state::ready()?;
+    crate::capture::refuse_unsafe()?;
     let library = LIBRARIES.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     library.unloaded.store(true, Ordering::Release);
     for handle in std::mem::take(&mut *library.kernels.lock()).into_values() {

@@ -6,7 +6,7 @@ use outboard_wire::launch::STREAM_ATTRIBUTES;
 use crate::Driver;
 use crate::backend::Result;
 use crate::border::{put, require};
-use crate::stream::{self, resolve};
+use crate::stream::{self, find};
 
 /// Whether streams have this attribute.
 fn check(attribute: CUstreamAttrID) -> Result<()> {
@@ -18,7 +18,7 @@ pub(crate) unsafe fn cuStreamSetAttribute<D: Driver>(
     attribute: CUstreamAttrID,
     value: *const CUstreamAttrValue,
 ) -> Result<()> {
-    let (here, stream) = resolve::<D>(named)?;
+    let (here, stream) = find::<D>(named)?;
     check(attribute)?;
     // SAFETY: null or the program's value.
     let value = unsafe { value.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -37,7 +37,7 @@ pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
     attribute: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> Result<()> {
-    let (here, stream) = resolve::<D>(named)?;
+    let (here, stream) = find::<D>(named)?;
     check(attribute)?;
     require(!value.is_null())?;
     let bytes = here.note(D::get().stream_attribute(here.id, stream, attribute.0))?;
@@ -47,8 +47,8 @@ pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
 
 /// Gives one stream all attributes of another in the same context.
 pub(crate) unsafe fn cuStreamCopyAttributes<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
-    let (here, dst) = resolve::<D>(to)?;
-    let (there, src) = resolve::<D>(from)?;
+    let (here, dst) = find::<D>(to)?;
+    let (there, src) = find::<D>(from)?;
     require(here.id == there.id)?;
     here.note(D::get().stream_copy_attributes(here.id, dst, src))?;
     if let Some(priority) = stream::priority(from) {

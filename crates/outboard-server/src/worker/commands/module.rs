@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
 use outboard_driver::call;
-use outboard_image::may_print;
+use outboard_image::{may_print, takes_at_most};
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
@@ -41,8 +41,8 @@ impl Worker {
         Ok(loaded)
     }
 
-    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: only what the device has left tells how much
-    /// that is, so that others that allocate in the same moment may be taken for it.
+    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: what the device has less afterwards, but no more
+    /// than the image declares, since others may allocate in the same moment.
     fn load_counted<P: Borrow<Part>>(
         &mut self,
         name: u64,
@@ -55,7 +55,9 @@ impl Worker {
         }
         let before = self.left_on_device();
         let mut loaded = modules::load(self.table, parts, options);
-        let taken = before.saturating_sub(self.left_on_device());
+        let most = parts.iter().map(|part| takes_at_most(part.borrow().bytes()));
+        let most = most.fold(0, |sum: u64, part| sum.saturating_add(part.unwrap_or(u64::MAX)));
+        let taken = before.saturating_sub(self.left_on_device()).min(most);
         if let Ok(module) = loaded.outcome
             && taken > 0
         {
