@@ -1,7 +1,7 @@
 //! `cargo xtask compatibility`: stages an installation, runs the matrix of `tests/compatibility` natively and through a
 //! server, and writes `docs/compatibility.md`.
 
-use crate::stage::Dist;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let dist = Dist::build(true)?;
+    let dist = Dist::build(Profile::Release)?;
     let out = args.out.clone().unwrap_or_else(|| util::target_dir().join("compatibility"));
     let scripts = root().join("tests/compatibility");
     let script = |name: &str| {

@@ -2,8 +2,7 @@
 
 use crate::programs;
 use crate::server::Server;
-use crate::stage::Dist;
-use crate::toolchain::Toolchain;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -44,9 +43,9 @@ struct Statistics {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let toolchain = Toolchain::ensure()?;
-    programs::ensure(&toolchain)?;
-    let dist = Dist::build(true)?;
+    let names: Vec<&str> = SHOWN.iter().map(|(name, _)| *name).collect();
+    programs::only(&names)?;
+    let dist = Dist::build(Profile::Demo)?;
     let server = Server::local(&dist, args.driver.as_deref())?;
     step(&format!("`outboard serve` listens at {}", server.address));
     let devices = Command::new(dist.outboard())

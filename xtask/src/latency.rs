@@ -12,8 +12,7 @@ mod streams;
 
 use crate::programs;
 use crate::server::Server;
-use crate::stage::Dist;
-use crate::toolchain::Toolchain;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, step};
 use crate::vm::Machine;
 use anyhow::{Context, Result, bail};
@@ -71,8 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Network::create(longest(&args.round_trips))?;
     }
     if !args.no_build {
-        programs::only(&Toolchain::ensure()?, &["steps"])?;
-        Dist::build(args.release)?;
+        programs::only(&["steps"])?;
+        Dist::build(Profile::of(args.release))?;
     }
     if args.vm { measure_inside(args) } else { measure(args) }
 }

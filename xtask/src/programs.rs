@@ -25,9 +25,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let toolchain = Toolchain::ensure()?;
-    let programs = if args.names.is_empty() { list()? } else { named(&args.names)? };
-    build(&toolchain, &programs, args.jobs)
+    if args.names.is_empty() {
+        return ensure();
+    }
+    build(&Toolchain::ensure()?.with_releases()?, &named(&args.names)?, args.jobs)
 }
 
 fn named(names: &[impl AsRef<str>]) -> Result<Vec<Program>> {
@@ -40,14 +41,17 @@ fn named(names: &[impl AsRef<str>]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Compiles some programs, where they have changed.
-pub(crate) fn only(toolchain: &Toolchain, names: &[&str]) -> Result<()> {
-    build(toolchain, &named(names)?, 2)
+/// Compiles some programs, where they have changed. They need no other release of CUDA's.
+pub(crate) fn only(names: &[&str]) -> Result<()> {
+    build(&Toolchain::ensure()?, &named(names)?, 2)
 }
 
 /// Compiles all programs that have changed and writes the list of the suite.
-pub(crate) fn ensure(toolchain: &Toolchain) -> Result<()> {
-    build(toolchain, &list()?, 2)
+pub(crate) fn ensure() -> Result<()> {
+    let toolchain = Toolchain::ensure()?.with_releases()?;
+    build(&toolchain, &list()?, 2)?;
+    copy_libraries(&toolchain, &dir())?;
+    write_suite(&dir())
 }
 
 /// Where the compiled programs are.
@@ -149,8 +153,7 @@ fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()>
     if !failures.is_empty() {
         bail!("{} programs do not compile:\n{}", failures.len(), failures.join("\n"));
     }
-    copy_libraries(toolchain, &dir)?;
-    write_suite(&dir)
+    Ok(())
 }
 
 /// The commands that build a program.

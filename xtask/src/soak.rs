@@ -1,8 +1,7 @@
 //! `cargo xtask soak`: a server that is used in every way for a while, and what it and those who use it hold of memory, descriptors and threads.
 
 use crate::programs;
-use crate::stage::Dist;
-use crate::toolchain::Toolchain;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root};
 use anyhow::Result;
 use std::process::Command;
@@ -18,8 +17,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    programs::ensure(&Toolchain::ensure()?)?;
-    Dist::build(args.release)?;
+    programs::ensure()?;
+    Dist::build(Profile::of(args.release))?;
     let mut command = Command::new(env!("CARGO"));
     command
         .current_dir(root())

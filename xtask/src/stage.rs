@@ -20,7 +20,7 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Optimise: what `demo` and installations use.
+    /// Optimise: what installations use.
     #[arg(long)]
     release: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) const PROGRAMS: [&str; 4] = [
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let dist = Dist::build(args.release)?;
+    let dist = Dist::build(Profile::of(args.release))?;
     dist.manual()?;
     step(&format!("laid out in {}", dist.dir.display()));
     Ok(())
@@ -47,6 +47,33 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "fish/vendor_completions.d/outboard.fish"),
 ];
 
+/// How something is built.
+#[derive(Clone, Copy)]
+pub(crate) enum Profile {
+    /// Quickly, with checks: what tests use.
+    Dev,
+    /// Optimised a little, for a first look.
+    Demo,
+    /// Optimised across crates.
+    Release,
+}
+
+impl Profile {
+    /// An optimised one or not.
+    pub(crate) fn of(release: bool) -> Profile {
+        if release { Profile::Release } else { Profile::Dev }
+    }
+
+    /// What cargo calls it, and the folder in which its output is.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Profile::Dev => ("dev", "debug"),
+            Profile::Demo => ("demo", "demo"),
+            Profile::Release => ("release", "release"),
+        }
+    }
+}
+
 /// The laid-out files.
 pub(crate) struct Dist {
     pub(crate) dir: PathBuf,
@@ -54,20 +81,17 @@ pub(crate) struct Dist {
 
 impl Dist {
     /// Builds and lays out.
-    pub(crate) fn build(release: bool) -> Result<Self> {
-        let profile = if release { "release" } else { "debug" };
-        step(&format!("building the command, the client library and the software device ({profile})"));
+    pub(crate) fn build(profile: Profile) -> Result<Self> {
+        let (name, folder) = profile.names();
+        step(&format!("building the command, the client library and the software device ({name})"));
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(root()).arg("build");
         for package in ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"] {
             cargo.args(["--package", package]);
         }
-        if release {
-            cargo.arg("--release");
-        }
-        util::run(&mut cargo)?;
+        util::run(cargo.args(["--profile", name]))?;
 
-        let built = util::target_dir().join(profile);
+        let built = util::target_dir().join(folder);
         let dist = Self { dir: util::target_dir().join("dist") };
         let lib = dist.dir.join("lib/outboard");
         place(&built.join("outboard"), &dist.outboard())?;

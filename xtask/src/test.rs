@@ -1,8 +1,7 @@
 //! `cargo xtask test`: sets up all that is needed and runs every check and test.
 
 use crate::programs;
-use crate::stage::Dist;
-use crate::toolchain::Toolchain;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -47,11 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("generated code", &|| one(xtask(["codegen", "--check"]))),
         ("unit tests", &|| tests(cargo(["test", "--workspace", "--exclude", "outboard-e2e", "--no-fail-fast"]))),
         ("test programs", &|| {
-            programs::ensure(&Toolchain::ensure()?)?;
+            programs::ensure()?;
             Ok(Count { passed: 1, failed: 0 })
         }),
         ("installation", &|| {
-            Dist::build(false)?;
+            Dist::build(Profile::Dev)?;
             Ok(Count { passed: 1, failed: 0 })
         }),
         ("end to end", &|| {

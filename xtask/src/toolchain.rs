@@ -21,22 +21,22 @@ const WHEELS: &[&str] = &[
     "nvidia-ml-py==13.580.126",
 ];
 
-/// Runtimes of other releases, which programs must run with too: folder, wheel.
-const RUNTIMES: &[(&str, &str)] =
-    &[("12.9", "nvidia-cuda-runtime-cu12==12.9.79"), ("13.5", "nvidia-cuda-runtime==13.5.37")];
-
-/// Runtimes that a server's driver must also serve, from the oldest that programs still bring: one small wheel each.
-const OLD_RUNTIMES: &[(&str, &str)] = &[
+/// What test programs need of other releases: folder, wheel. Runtimes that programs bring, from the oldest that a server's driver must serve, and CUPTI,
+/// which frameworks ask for its version.
+const RELEASES: &[(&str, &str)] = &[
     ("11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
     ("12.0", "nvidia-cuda-runtime-cu12==12.0.146"),
     ("12.4", "nvidia-cuda-runtime-cu12==12.4.127"),
+    ("12.9", "nvidia-cuda-runtime-cu12==12.9.79"),
+    ("13.5", "nvidia-cuda-runtime==13.5.37"),
+    ("cupti-13.5", "nvidia-cuda-cupti==13.5.25"),
 ];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_args: &Args) -> Result<()> {
-    let toolchain = Toolchain::ensure()?;
+    let toolchain = Toolchain::ensure()?.with_releases()?;
     step(&format!("CUDA toolchain ready: {}", toolchain.nvcc().display()));
     Ok(())
 }
@@ -48,25 +48,37 @@ pub(crate) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Installs what is missing and says where it is.
+    /// Installs the compiler if it is missing, and says where it is.
     pub(crate) fn ensure() -> Result<Self> {
         let venv = root().join(".venv");
         let stamp = venv.join("outboard-wheels.txt");
-        let wanted = wanted();
-        if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) && missing(&venv).next().is_none() {
-            return Self::find(&venv);
-        }
-        require_tools()?;
-        let _lock = lock()?;
-        // Another run may have installed it while this one waited for the lock.
-        if !fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
-            install(&venv)?;
-            fs::write(&stamp, wanted).context("cannot write the stamp of the virtual environment")?;
-        }
-        for (folder, wheel) in missing(&venv) {
-            install_runtime(&venv, folder, wheel)?;
+        let wanted: String = WHEELS.iter().map(|wheel| format!("{wheel}\n")).collect();
+        let installed = || fs::read_to_string(&stamp).is_ok_and(|have| have == wanted);
+        if !installed() {
+            require_tools()?;
+            let _lock = lock()?;
+            // Another run may have installed it while this one waited for the lock.
+            if !installed() {
+                install(&venv)?;
+                fs::write(&stamp, &wanted).context("cannot write the stamp of the virtual environment")?;
+            }
         }
         Self::find(&venv)
+    }
+
+    /// Installs what is missing of other releases.
+    pub(crate) fn with_releases(self) -> Result<Self> {
+        let releases = self.venv.join("runtimes");
+        let missing = |(folder, wheel): &&(&str, &str)| {
+            !fs::read_to_string(releases.join(folder).join(STAMP)).is_ok_and(|have| have == *wheel)
+        };
+        if RELEASES.iter().any(|release| missing(&release)) {
+            let _lock = lock()?;
+            for (folder, wheel) in RELEASES.iter().filter(missing) {
+                install_release(&self.venv, folder, wheel)?;
+            }
+        }
+        Ok(self)
     }
 
     fn find(venv: &Path) -> Result<Self> {
@@ -106,14 +118,8 @@ impl Toolchain {
     }
 }
 
-/// The content of the stamp file: what is installed when all went well.
-fn wanted() -> String {
-    let mut text: String = WHEELS.iter().map(|wheel| format!("{wheel}\n")).collect();
-    for (folder, wheel) in RUNTIMES {
-        text.push_str(&format!("{folder} {wheel}\n"));
-    }
-    text
-}
+/// Which wheel is in a folder.
+const STAMP: &str = "wheel.txt";
 
 fn install(venv: &Path) -> Result<()> {
     if !venv.join("bin/python3").exists() {
@@ -121,19 +127,12 @@ fn install(venv: &Path) -> Result<()> {
         util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
     }
     step(&format!("installing CUDA's compiler from PyPI into .venv ({} wheels, about 170 MB)", WHEELS.len()));
-    util::run(pip(venv).args(WHEELS))?;
-    RUNTIMES.iter().try_for_each(|(folder, wheel)| install_runtime(venv, folder, wheel))
+    util::run(pip(venv).args(WHEELS))
 }
 
-/// The old runtimes that are not there yet.
-fn missing(venv: &Path) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-    let runtimes = venv.join("runtimes");
-    OLD_RUNTIMES.iter().filter(move |(folder, _)| !runtimes.join(folder).exists())
-}
-
-/// Puts a runtime into a folder of its own, whole or not at all.
-fn install_runtime(venv: &Path, folder: &str, wheel: &str) -> Result<()> {
-    step(&format!("installing the CUDA {folder} runtime"));
+/// Puts a wheel into a folder of its own, whole or not at all.
+fn install_release(venv: &Path, folder: &str, wheel: &str) -> Result<()> {
+    step(&format!("installing {wheel}"));
     let (target, new) = (venv.join("runtimes").join(folder), venv.join("runtimes").join(format!("{folder}.new")));
     for old in [&target, &new] {
         if old.exists() {
@@ -141,6 +140,7 @@ fn install_runtime(venv: &Path, folder: &str, wheel: &str) -> Result<()> {
         }
     }
     util::run(pip(venv).args(["--no-deps", "--target"]).arg(&new).arg(wheel))?;
+    fs::write(new.join(STAMP), wheel).with_context(|| format!("cannot write into {}", new.display()))?;
     fs::rename(&new, &target).with_context(|| format!("cannot name {}", target.display()))
 }
 

@@ -7,8 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::server::Server;
-use crate::stage::Dist;
-use crate::toolchain::Toolchain;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use crate::{programs, stage};
 
@@ -23,7 +22,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let dist = Dist::build(!args.debug)?;
+    let dist = Dist::build(Profile::of(!args.debug))?;
     let wheel = build(&dist)?;
     step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
     if args.check { check(&dist, &wheel) } else { Ok(()) }
@@ -58,7 +57,7 @@ fn build(dist: &Dist) -> Result<PathBuf> {
 
 /// Installs the wheel and uses nothing but what it brought.
 fn check(dist: &Dist, wheel: &Path) -> Result<()> {
-    programs::ensure(&Toolchain::ensure()?)?;
+    programs::ensure()?;
     let venv = util::target_dir().join("wheel/venv");
     let _ = fs::remove_dir_all(&venv);
     util::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;

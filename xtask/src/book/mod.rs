@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::stage::Dist;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ const TABLES: [&str; 2] =
     ["| key | variable | meaning |\n|---|---|---|\n", "| key | default | meaning |\n|---|---|---|\n"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let dist = Dist::build(false)?;
+    let dist = Dist::build(Profile::Dev)?;
     let output = Command::new(dist.outboard()).args(["config", "reference"]).output()?;
     if !output.status.success() {
         bail!("`outboard config reference`: {}", String::from_utf8_lossy(&output.stderr));

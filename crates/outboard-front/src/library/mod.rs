@@ -109,7 +109,7 @@ unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {
             LIBRARIES.remove(library.handle);
-            if error == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU && here.device()?.is_software() {
+            if UNUSABLE.contains(&error) && here.device()?.is_software() {
                 // Runtimes load when a kernel is launched, and libraries that launch do not always look.
                 here.owe(error);
                 say_once(&log.error);
@@ -119,6 +119,13 @@ unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
     }
     Ok(library.handle)
 }
+
+/// Why a software device cannot run an image that a GPU may run.
+const UNUSABLE: [CUresult; 3] = [
+    CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+    CUresult::CUDA_ERROR_INVALID_PTX,
+    CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+];
 
 /// Says on standard error what a library lacks, once in a process.
 fn say_once(what: &str) {
