@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 
 /// Parts of the book and their pages, in order. Pages that are in none come under the last part.
 const PARTS: &[(&str, &[&str])] = &[
-    ("Using it", &["using", "configuration", "containers", "software-device"]),
-    ("Running it", &["service", "operations", "security", "sharing", "observability"]),
+    ("Using it", &["install", "using", "configuration", "containers", "software-device"]),
+    ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
     ("When something is wrong", &["troubleshooting", "errors", "limits"]),
     ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),
     ("Reference", &["coverage", "coverage-nvml", "protocol", "decisions"]),
