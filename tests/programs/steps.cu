@@ -9,6 +9,8 @@
 // blocks  the same with cudaMalloc and cudaFree
 // upload  64 MiB from pageable memory to the device
 // download  64 MiB from the device to pageable memory
+// times   100 launches between events, a wait, and the time of each, as programs ask that choose among kernels
+// known   a launch and a wait, and what libraries ask again and again: limits, occupancy, granularity
 #include <string.h>
 
 #include <algorithm>
@@ -147,12 +149,47 @@ void download(Things&) {
     EXPECT(large.host[0] < 2 && large.host[Large::BYTES - 1] < 2);
 }
 
+void times(Things& t) {
+    static std::vector<cudaEvent_t> events;
+    if (events.empty()) {
+        events.resize(200);
+        for (cudaEvent_t& event : events) CHECK(cudaEventCreate(&event));
+    }
+    for (int i = 0; i < 100; i++) {
+        CHECK(cudaEventRecord(events[2 * i], t.compute));
+        scale<<<1, N, 0, t.compute>>>(t.data, N, 0.5f);
+        CHECK(cudaEventRecord(events[2 * i + 1], t.compute));
+    }
+    CHECK(cudaStreamSynchronize(t.compute));
+    for (int i = 0; i < 100; i++) {
+        float milliseconds = -1;
+        CHECK(cudaEventElapsedTime(&milliseconds, events[2 * i], events[2 * i + 1]));
+        EXPECT(milliseconds >= 0 && milliseconds < 60000);
+    }
+}
+
+void known(Things& t) {
+    for (cudaLimit limit : {cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize}) {
+        size_t value = 0;
+        CHECK(cudaDeviceGetLimit(&value, limit));
+        EXPECT(value > 0);
+    }
+    int blocks = 0;
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, scale, N, 0));
+    size_t shared = 0;
+    CHECK(cudaOccupancyAvailableDynamicSMemPerBlock(&shared, scale, 1, N));
+    CHECK(cudaEventRecord(t.done, t.compute));
+    CHECK(cudaEventSynchronize(t.done));
+    scale<<<1, N, 0, t.compute>>>(t.data, N, 0.5f);
+    CHECK(cudaStreamSynchronize(t.compute));
+}
+
 int main(int argc, char** argv) {
     struct {
         const char* name;
         void (*step)(Things&);
     } kinds[] = {{"train", train}, {"infer", infer},   {"graph", graph},      {"pool", pool},
-                 {"blocks", blocks}, {"upload", upload}, {"download", download}};
+                 {"blocks", blocks}, {"upload", upload}, {"download", download}, {"times", times}, {"known", known}};
     const char* wanted = argc > 1 ? argv[1] : "all";
     const int steps = argc > 2 ? atoi(argv[2]) : 3;
     const bool timed = argc > 3;

@@ -85,16 +85,20 @@ impl Times {
     }
 }
 
-/// The pairs behind `pair`, in steps of what lies between it and `last`; without that, every other event starts one.
+/// The pairs behind `pair`, in steps of what lies between it and `last`; without that, or at its end, every other event starts one.
 fn next(order: &[u64], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
     let place = |event: u64| order.iter().position(|known| *known == event).map(|place| place as isize);
     let places = |(start, end): Pair| Some((place(start)?, place(end)?));
     let Some((start, end)) = places(pair) else { return Vec::new() };
-    let step = last.and_then(places).map(|last| (start - last.0, end - last.1));
-    let (by_start, by_end) = step.filter(|step| *step != (0, 0)).unwrap_or((2, 2));
     let at = |place: isize| usize::try_from(place).ok().and_then(|place| order.get(place)).copied();
-    let pairs = (1..MOST as isize).map_while(|k| Some((at(start + k * by_start)?, at(end + k * by_end)?)));
-    pairs.collect()
+    let along = |(by_start, by_end): (isize, isize)| -> Vec<Pair> {
+        let pairs = (1..MOST as isize).map_while(|k| Some((at(start + k * by_start)?, at(end + k * by_end)?)));
+        pairs.collect()
+    };
+    let step = last.and_then(places).map(|last| (start - last.0, end - last.1));
+    let learnt = step.filter(|step| *step != (0, 0)).map(along).unwrap_or_default();
+    // A step that leads nowhere was the way back to the beginning.
+    if learnt.is_empty() { along((2, 2)) } else { learnt }
 }
 
 #[cfg(test)]
@@ -142,7 +146,9 @@ mod tests {
     #[test]
     fn pairs_in_the_order_of_their_records_are_told_together() {
         let (times, progress) = recorded(1000);
-        assert_eq!(questions(&times, &progress, (0..1000).map(|k| (2 * k, 2 * k + 1))), 4);
+        let pairs = || (0..1000).map(|k| (2 * k, 2 * k + 1));
+        assert_eq!(questions(&times, &progress, pairs()), 4);
+        assert_eq!(questions(&times, &progress, pairs()), 4, "and again from the beginning");
     }
 
     #[test]

@@ -57,6 +57,16 @@ fn stream_ordered_memory_is_had_without_waiting() {
 }
 
 #[test]
+fn times_of_many_pairs_are_told_together() {
+    check("times", 2);
+}
+
+#[test]
+fn what_libraries_ask_again_is_known() {
+    check("known", 1);
+}
+
+#[test]
 fn large_copies_wait_once_each() {
     check("upload", 1);
     check("download", 1);
