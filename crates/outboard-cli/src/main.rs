@@ -3,11 +3,13 @@
 mod admin;
 mod bench;
 mod cdi;
+mod chosen;
 mod config;
 mod credentials;
 mod devices;
 mod doctor;
 mod driver;
+mod env;
 mod environment;
 mod explain;
 mod failure;
@@ -51,6 +53,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Run a program with the devices of a server.
     Run(run::Args),
+    /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
+    Env(env::Args),
     /// List the devices that a server offers.
     Devices(devices::Args),
     /// List the sessions of a server on this machine.
@@ -100,11 +104,13 @@ enum Command {
 
 fn main() -> miette::Result<()> {
     failure::install_hook();
+    let given = std::env::vars_os().collect();
     let matches = config::parse(Cli::command)?;
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(*args),
         Command::Run(args) => run::run(args),
+        Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),

@@ -48,7 +48,7 @@ const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "man", "
 
 /// Commands that become or start programs, or read the table `[serve]` by themselves. Others look after the server of this machine, and have to find
 /// what it has.
-const PROGRAMS: &[&str] = &["bench", "run", keys::SERVE];
+const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
 /// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
 pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
