@@ -56,6 +56,7 @@ enum Command {
     /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
     Env(env::Args),
     /// List the devices that a server offers.
+    #[command(visible_alias = "ls")]
     Devices(devices::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
