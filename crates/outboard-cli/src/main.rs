@@ -18,6 +18,7 @@ mod gpus;
 mod images;
 mod install;
 mod kill;
+mod login;
 mod manual;
 mod output;
 mod probe;
@@ -58,6 +59,8 @@ enum Command {
     /// List the devices that a server offers.
     #[command(visible_alias = "ls")]
     Devices(devices::Args),
+    /// Keep a server, its fingerprint and a token as this user's settings, from the string that `outboard token create` prints.
+    Login(login::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
     /// Show who uses a server on this machine, live.
@@ -113,6 +116,7 @@ fn main() -> miette::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
+        Command::Login(args) => login::login(&args, cli.config, Cli::command()),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => trace::trace(args),

@@ -1,8 +1,10 @@
 //! The command in daily use: variables for a shell, short names, a login, a look at the sessions again and again.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_e2e::{Server, command, dist};
@@ -146,4 +148,115 @@ fn every_format_says_the_same_and_a_check_says_when_no_server_answers() {
     let silent = bare(&["env", "--check", "--server", &address], &[]).output().expect("outboard starts");
     assert!(!silent.status.success() && silent.stdout.is_empty(), "a shell sets nothing then: {}", said(&silent));
     assert!(said(&silent).contains("OB0101"), "{}", said(&silent));
+}
+
+/// A token for the server that keeps its tokens there, as one string.
+fn invitation(state: &str, address: &str) -> String {
+    let create = ["token", "create", "--json", "--state", state, "--owner", "alice", "--address", address];
+    let made = printed(&bare(&create, &[]).output().expect("outboard starts"));
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    made["login"].as_str().expect("a text").to_owned()
+}
+
+/// `outboard login` of a user whose configuration lies in that folder, with this on standard input.
+fn login(folder: &Folder, args: &[&str], input: &str) -> Output {
+    let mut login = bare(&[&["login"], args].concat(), &[("XDG_CONFIG_HOME", &folder.path("config"))]);
+    login.env_remove("OUTBOARD_CONFIG").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = login.spawn().expect("outboard starts");
+    // One that has its string already does not read.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn after_a_login_no_command_needs_a_flag() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let server = {
+        // The address is known only when the server listens, and it starts only with its tokens' folder.
+        let _ = invitation(&state, "gpu1");
+        let flags = ["--driver", "cpu", "--tls", "on", "--require-authentication", "--state", &state];
+        Server::start_with(&flags, &[])
+    };
+    let string = invitation(&state, server.address());
+    let output = login(&folder, &["-"], &format!("{string}\n"));
+    let text = printed(&output);
+    let token = &string["outboard://".len()..string.find('@').expect("a token")];
+    assert!(
+        !said(&output).contains(token) && text.contains("outboard.toml") && text.contains(server.address()),
+        "{text}"
+    );
+    let file = folder.path("config/outboard/token");
+    let mode = |path: &str| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&file), mode(&folder.path("config/outboard"))), (0o600, 0o700));
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), format!("{token}\n"));
+
+    let settings = folder.path("config");
+    let with = |args: &[&str]| {
+        let mut command = bare(args, &[("XDG_CONFIG_HOME", &settings)]);
+        printed(&command.env_remove("OUTBOARD_CONFIG").output().expect("outboard starts"))
+    };
+    assert!(with(&["devices"]).contains("tcp+tls"));
+    assert_eq!(with(&["run", "--", "sh", "-c", "echo $OUTBOARD_SERVER"]).trim(), server.address());
+    let lines = with(&["env"]);
+    assert!(
+        lines.contains(&file) && lines.contains("OUTBOARD_TLS_FINGERPRINT='sha256:") && !lines.contains(token),
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_login_replaces_nothing_unless_told_so() {
+    let folder = Folder::new();
+    let state = folder.path("state");
+    let (first, second) = (invitation(&state, "gpu1"), invitation(&state, "gpu2:81"));
+    let (file, token) = (folder.path("config/outboard/outboard.toml"), folder.path("config/outboard/token"));
+    let both = || [&file, &token].map(|path| std::fs::read_to_string(path).ok());
+    std::fs::create_dir_all(folder.path("config/outboard")).expect("the folder can be made");
+    let mine = "# mine\n[client]\nspin-us = 5   # as measured\ntls = \"off\"\n\n[serve]\nwarm = 2\n";
+    let refused = |args: &[&str], input: &str, part: &str| {
+        let before = both();
+        let output = login(&folder, args, input);
+        let text = said(&output);
+        assert!(!output.status.success() && text.contains(part) && text.contains("OB0"), "{part} is not in {text}");
+        assert!(!text.contains("obt_0") && !text.contains(&first[15..40]) && !text.contains(&second[15..40]), "{text}");
+        assert_eq!(both(), before, "nothing was written");
+    };
+    // What is no such string, and a file that has mistakes.
+    for wrong in ["", "gpu1", &first[..first.len() - 1], &first.replace("@gpu1", "@"), "outboard://gpu1@obt_0/x"] {
+        refused(&["-"], wrong, "OB0706");
+        refused(&[wrong], "", "OB0706");
+    }
+    refused(&[], &"x".repeat(1 << 20), "OB0706");
+    std::fs::write(&file, "[client]\nserve = 1\n").expect("it can be written");
+    refused(&[&first, "--force"], "", "OB0703");
+    // In the clear the token would be readable.
+    std::fs::write(&file, mine).expect("it can be written");
+    refused(&[&first], "", "tls = off");
+    printed(&login(&folder, &[&first, "--force"], ""));
+    let [text, _] = both().map(Option::unwrap_or_default);
+    assert!(text.contains("spin-us = 5   # as measured\ntls = \"auto\"\n\n[serve]\nwarm = 2\n"), "{text}");
+    assert!(text.starts_with("# mine\n[client]\n") && text.contains("server = \"gpu1:9470\"\n"), "{text}");
+    // The same again is no change; another one is, even where only the token differs.
+    let before = both();
+    printed(&login(&folder, &[], &first));
+    assert_eq!(both(), before);
+    refused(&[&second], "", "gpu1:9470");
+    refused(&[&invitation(&state, "gpu1")], "", "another token");
+    printed(&login(&folder, &["--force", "-"], &second));
+    let [text, token] = both().map(Option::unwrap_or_default);
+    assert!(text.contains("server = \"gpu2:81\"\n") && !text.contains("gpu1"), "{text}");
+    assert!(second.contains(token.trim()) && !token.trim().is_empty());
+    // A server's address that clients could not use is no token's.
+    let create = ["token", "create", "--state", &state, "--owner", "eve", "--address", "gpu 1"];
+    let output = bare(&create, &[]).output().expect("outboard starts");
+    assert!(!output.status.success() && said(&output).contains("OB0107"), "{}", said(&output));
+    let listed = printed(&bare(&["token", "list", "--state", &state], &[]).output().expect("outboard starts"));
+    assert!(!listed.contains("eve"), "no token was made: {listed}");
+    let create = ["token", "create", "--state", &state, "--owner", "eve", "--address", "gpu1"];
+    let text = printed(&bare(&create, &[]).output().expect("outboard starts"));
+    assert!(
+        text.lines().any(|line| line.starts_with("  outboard://obt_") && line.contains("@gpu1:9470/sha256:")),
+        "{text}"
+    );
 }
