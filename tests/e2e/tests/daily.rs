@@ -1,13 +1,14 @@
 //! The command in daily use: variables for a shell, short names, a login, a look at the sessions again and again.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use outboard_e2e::{Server, command, dist};
+use outboard_e2e::{Program, Server, command, dist, within};
 
 /// A folder of a test's own.
 struct Folder(PathBuf);
@@ -259,4 +260,44 @@ fn a_login_replaces_nothing_unless_told_so() {
         text.lines().any(|line| line.starts_with("  outboard://obt_") && line.contains("@gpu1:9470/sha256:")),
         "{text}"
     );
+}
+
+/// `outboard sessions --watch`, and what it prints.
+fn watch(server: &Server, flags: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let args = [&["sessions", "--server", server.address(), "--watch", "0.1"], flags].concat();
+    let mut child =
+        command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("outboard starts");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    (child, output)
+}
+
+/// Looks follow each other, 80 columns wide, until nobody reads them; in JSON each is a line.
+#[test]
+fn sessions_are_watched_until_nobody_looks() {
+    let server = Server::start_with(&["--driver", "cpu"], &[]);
+    let (mut child, output) = watch(&server, &[]);
+    let mut lines = output.lines().map(|line| line.expect("text"));
+    assert!(lines.by_ref().take(20).any(|line| line == "No sessions."), "there is none yet");
+    let name = "a-program-of-a-long-name-that-does-not-fit-into-its-column";
+    let link = Folder::new();
+    let program = link.path(name);
+    std::fs::copy(outboard_e2e::programs().join("endless"), &program).expect("it can be copied");
+    let mut running = Program::new(&program).arg("1").start_through(&server);
+    running.wait_for_line("running");
+    let rows: Vec<String> = lines.by_ref().take(1000).filter(|line| line.contains("a-program-of")).take(3).collect();
+    assert_eq!(rows.len(), 3, "one look after the other");
+    assert!(rows.iter().all(|row| row.chars().count() <= 80 && row.contains("…")), "{rows:?}");
+    drop(lines);
+    let ended = within(Duration::from_secs(20), || matches!(child.try_wait(), Ok(Some(status)) if status.success()));
+    assert!(ended, "it ends when nobody reads");
+
+    let (mut child, output) = watch(&server, &["--json"]);
+    for line in output.lines().take(3) {
+        let look: serde_json::Value = serde_json::from_str(&line.expect("text")).expect("an object in a line");
+        assert_eq!(look["sessions"].as_array().map(Vec::len), Some(1), "{look}");
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let wrong = command().args(["sessions", "--watch", "0"]).output().expect("outboard starts");
+    assert!(!wrong.status.success() && said(&wrong).contains("OB0706"), "{}", said(&wrong));
 }
