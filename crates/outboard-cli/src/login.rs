@@ -43,8 +43,9 @@ pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, command: Command) -> R
         Failure::new(Code::FileUnusable, "there is no configuration file to write to", help)
     })?;
     let token_file = file.with_file_name(TOKEN);
-    let Some(named) = token_file.to_str() else {
-        let message = format!("{} is not UTF-8, so that no setting can name it", token_file.display());
+    let Some(named) = token_file.to_str().filter(|_| token_file != file) else {
+        let message =
+            format!("{} cannot be the configuration: it is where the token goes, or no UTF-8", file.display());
         return Err(Failure::new(Code::FileUnusable, message, "name another file with --config FILE").into());
     };
     let (server, fingerprint) = (invitation.server.to_string(), invitation.fingerprint.to_string());

@@ -231,6 +231,8 @@ fn a_login_replaces_nothing_unless_told_so() {
     refused(&[], &"x".repeat(1 << 20), "OB0706");
     std::fs::write(&file, "[client]\nserve = 1\n").expect("it can be written");
     refused(&[&first, "--force"], "", "OB0703");
+    let output = login(&folder, &[&first, "--config", &token], "");
+    assert!(!output.status.success() && said(&output).contains("OB0704") && both()[1].is_none(), "{}", said(&output));
     // In the clear the token would be readable.
     std::fs::write(&file, mine).expect("it can be written");
     refused(&[&first], "", "tls = off");
