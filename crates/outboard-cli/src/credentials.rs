@@ -44,7 +44,7 @@ pub(crate) fn warn_of_open_files() {
 }
 
 /// A variable, and its value or that it is to be gone.
-type Change = (&'static str, Option<OsString>);
+pub(crate) type Change = (&'static str, Option<OsString>);
 
 impl Args {
     /// The file with the token, if it was named here.
@@ -70,7 +70,7 @@ impl Args {
     }
 
     /// What is to change. What is said here counts: what the environment says of the same matter in another way is gone.
-    fn changes(&self) -> Vec<Change> {
+    pub(crate) fn changes(&self) -> Vec<Change> {
         // A program may run in another folder.
         let path = |path: &Option<PathBuf>| {
             path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string())

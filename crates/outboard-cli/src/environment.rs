@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Where a program finds the loader's libraries.
@@ -24,10 +25,10 @@ pub(crate) fn variables(
     if let Some(modules) = modules {
         variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
     }
-    for (name, value) in [(TRITON, libraries.as_os_str())] {
-        if given(name).is_none() {
-            variables.insert(name, value.to_owned());
-        }
+    // What an `outboard run` or `outboard env` before has set is ours: the folder of the client, or of the software device beside it.
+    let is_ours = |folder: &OsStr| Path::new(folder).parent().is_some_and(|above| Some(above) == libraries.parent());
+    if given(TRITON).is_none_or(|folder| is_ours(&folder)) {
+        variables.insert(TRITON, libraries.as_os_str().to_owned());
     }
     variables
 }
@@ -38,9 +39,15 @@ pub(crate) fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// A search path with our folder first. An empty one is none: to the loader, an empty entry is the current folder.
+/// A search path with our folder first, once. An empty one is none: to the loader, an empty entry is the current folder.
 fn in_front(ours: &OsStr, others: Option<OsString>) -> OsString {
     let mut path = ours.to_owned();
+    if let Some(others) = others.as_ref().filter(|others| {
+        let rest = others.as_bytes().strip_prefix(ours.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+    }) {
+        return others.clone();
+    }
     if let Some(others) = others.filter(|others| !others.is_empty()) {
         path.push(":");
         path.push(others);
@@ -78,6 +85,17 @@ mod tests {
         assert!(!with(&[("TRITON_LIBCUDA_PATH", "/mine")]).contains_key("TRITON_LIBCUDA_PATH"));
         // Set to nothing is set.
         assert!(!with(&[("TRITON_LIBCUDA_PATH", "")]).contains_key("TRITON_LIBCUDA_PATH"));
+    }
+
+    #[test]
+    fn a_second_time_changes_nothing() {
+        let once = [("LD_LIBRARY_PATH", "/lib/client:/a"), ("PYTHONPATH", "/lib/python")];
+        let twice = with(&once);
+        assert!(once.iter().all(|(name, value)| twice[name] == *value), "{twice:?}");
+        // A folder whose name begins as ours does is another one.
+        assert_eq!(with(&[("LD_LIBRARY_PATH", "/lib/client2")])["LD_LIBRARY_PATH"], "/lib/client:/lib/client2");
+        // What was set for the software device is ours, too.
+        assert_eq!(with(&[("TRITON_LIBCUDA_PATH", "/lib/cpu")])["TRITON_LIBCUDA_PATH"], "/lib/client");
     }
 
     #[test]

@@ -3,11 +3,13 @@
 mod admin;
 mod bench;
 mod cdi;
+mod chosen;
 mod config;
 mod credentials;
 mod devices;
 mod doctor;
 mod driver;
+mod env;
 mod environment;
 mod explain;
 mod failure;
@@ -16,6 +18,7 @@ mod gpus;
 mod images;
 mod install;
 mod kill;
+mod login;
 mod manual;
 mod output;
 mod probe;
@@ -51,8 +54,13 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Run a program with the devices of a server.
     Run(run::Args),
+    /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
+    Env(env::Args),
     /// List the devices that a server offers.
+    #[command(visible_alias = "ls")]
     Devices(devices::Args),
+    /// Keep a server, its fingerprint and a token as this user's settings, from the string that `outboard token create` prints.
+    Login(login::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
     /// Show who uses a server on this machine, live.
@@ -100,12 +108,15 @@ enum Command {
 
 fn main() -> miette::Result<()> {
     failure::install_hook();
+    let given = std::env::vars_os().collect();
     let matches = config::parse(Cli::command)?;
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(*args),
         Command::Run(args) => run::run(args),
+        Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
+        Command::Login(args) => login::login(&args, cli.config, Cli::command()),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => trace::trace(args),

@@ -36,16 +36,32 @@ pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(
 
 pub(crate) fn man(args: &ManArgs, command: Command) -> Result<()> {
     std::fs::create_dir_all(&args.folder).map_err(|error| Failure::file("make", &args.folder, &error))?;
-    let mut command = command.disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true).mut_subcommands(with_other_names);
     command.build();
     let written = pages(command, &args.folder);
     Ok(written.map_err(|error| Failure::file("write to", &args.folder, &error))?)
+}
+
+/// Says the other names of a command where it is described: pages do not show them by themselves.
+fn with_other_names(command: Command) -> Command {
+    let names: Vec<String> = command.get_visible_aliases().map(|name| format!("`outboard {name}`")).collect();
+    match command.get_about() {
+        Some(about) if !names.is_empty() => {
+            let about = format!("{about}; also {}", names.join(", "));
+            command.about(about)
+        }
+        _ => command,
+    }
 }
 
 /// Writes the pages of a command and of what is below it. Only the command itself knows a version; it is that of all of them.
 fn pages(command: Command, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below.clone(), folder)?;
+        for other in below.get_visible_aliases() {
+            let page = format!(".so man1/{}-{}.1\n", command.get_name(), below.get_name());
+            std::fs::write(folder.join(format!("{}-{other}.1", command.get_name())), page)?;
+        }
     }
     clap_mangen::Man::new(command).source(concat!("outboard ", env!("CARGO_PKG_VERSION"))).generate_to(folder).map(drop)
 }

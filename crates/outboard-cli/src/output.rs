@@ -6,8 +6,19 @@ use miette::{IntoDiagnostic, Result};
 
 /// Writes to standard output; that nobody reads any more is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).into_diagnostic(),
-        _ => Ok(()),
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what need not be text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    print_to_reader(bytes).map(drop)
+}
+
+/// The same; says whether somebody still reads.
+pub(crate) fn print_to_reader(bytes: &[u8]) -> Result<bool> {
+    let mut output = io::stdout();
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).into_diagnostic(),
     }
 }

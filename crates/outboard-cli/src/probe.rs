@@ -180,7 +180,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             RefusalCode::Busy => "try again later, or use another server",
             RefusalCode::OverLimit => "wait for one of your sessions to end, or ask who runs the server for more",
             RefusalCode::NotAuthenticated => {
-                "`outboard token create` on the server's machine makes a token and prints what a client needs"
+                "`outboard token create` on the server's machine makes a token and prints a string for `outboard login` here"
             }
             RefusalCode::Stopping => "start the server again, or use another one",
             _ => "the server's log says more",
@@ -196,7 +196,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         ConnectError::NothingToTrust { .. }
         | ConnectError::TokenInTheClear { .. }
         | ConnectError::NotEncrypted { .. } => {
-            "`outboard token create` on the server's machine prints what a client needs; docs/security.md has all ways"
+            "`outboard token create` on the server's machine prints a string for `outboard login` here; docs/security.md has all ways"
         }
         ConnectError::NotTrusted { .. } => {
             "`outboard token fingerprint` on the server's machine prints the right one; if it is the one that you have, do not go on: somebody \

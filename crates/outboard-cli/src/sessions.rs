@@ -2,6 +2,7 @@
 
 mod rates;
 pub(crate) mod text;
+mod watch;
 
 use std::time::Duration;
 
@@ -22,31 +23,52 @@ pub(crate) struct Args {
     /// How long to watch for what is shown by the second, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     over: f64,
-    /// Print JSON.
+    /// Print again and again, after so many seconds (2 unless they are given), until interrupted: as wide as the terminal, else 80 columns.
+    #[arg(long, num_args = 0..=1, default_missing_value = "2", value_name = "SECONDS", value_parser = watch::interval, conflicts_with = "over")]
+    watch: Option<Duration>,
+    /// Print JSON; with --watch an object in a line of its own for each look.
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    /// Leaves out what is not to be shown.
+    fn chosen(&self, mut rated: Rated) -> Rated {
+        if !self.all {
+            rated.sessions.retain(|session| session.session.kind == "session");
+        }
+        rated
+    }
+}
+
 pub(crate) fn sessions(args: &Args) -> Result<()> {
+    if let Some(interval) = args.watch {
+        return watch::watch(args, interval);
+    }
     let mut admin = args.admin.connect()?;
     let mut listing = || admin.listing().map_err(|error| admin::failed(&error));
     let mut rates = Rates::default();
     rates.take(listing()?);
     std::thread::sleep(Duration::try_from_secs_f64(args.over.clamp(0.01, 60.0)).into_diagnostic()?);
-    let mut rated = rates.take(listing()?);
-    if !args.all {
-        rated.sessions.retain(|session| session.session.kind == "session");
-    }
+    let rated = args.chosen(rates.take(listing()?));
     let text = if args.json { serde_json::to_string_pretty(&rated).into_diagnostic()? + "\n" } else { table(&rated) };
     crate::output::print(&text)
 }
 
+/// What each column shows.
+const HEAD: [&str; 13] = [
+    "SESSION", "OWNER", "TOKEN", "CLIENT", "FROM", "DEVICES", "STATE", "VIA", "AGE", "IDLE", "MEMORY", "CALLS/S",
+    "BYTES/S",
+];
+
 fn table(rated: &Rated) -> String {
-    let head = [
-        "SESSION", "OWNER", "TOKEN", "CLIENT", "FROM", "DEVICES", "STATE", "VIA", "AGE", "IDLE", "MEMORY", "CALLS/S",
-        "BYTES/S",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let text = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&rows(rated)) };
+    text + &kept(rated)
+}
+
+/// The head, and a row for each session.
+fn rows(rated: &Rated) -> Vec<Vec<String>> {
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     for rated in &rated.sessions {
         let session = &rated.session;
         rows.push(vec![
@@ -65,8 +87,12 @@ fn table(rated: &Rated) -> String {
             bytes(rated.bytes_per_second),
         ]);
     }
-    let text = columns(&rows);
-    let mut text = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { text };
+    rows
+}
+
+/// A line for each place that is kept.
+fn kept(rated: &Rated) -> String {
+    let mut text = String::new();
     for kept in &rated.kept {
         let devices = match kept.devices.as_slice() {
             [] => "all devices".to_owned(),

@@ -11,11 +11,13 @@ use miette::{IntoDiagnostic, Result};
 use outboard_server::auth::certificate;
 use outboard_server::auth::tokens::{self, Record, State, TokenError};
 use outboard_server::identity::Limits;
+use outboard_transport::tls::Fingerprint;
 use outboard_wire::Code;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::images::bytes;
+use crate::login::invitation::{self, Invitation};
 use crate::output::print;
 use crate::serve::auth::state_folder;
 
@@ -130,6 +132,7 @@ struct Made<'a> {
     limits: Limits,
     server: &'a str,
     fingerprint: String,
+    login: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -168,7 +171,7 @@ fn failed(error: &TokenError) -> Failure {
 }
 
 /// The fingerprint of the certificate that the server shows. Its own is made, if it is not there.
-fn fingerprint(state: &Path, given: Option<&Path>) -> Result<String> {
+fn fingerprint(state: &Path, given: Option<&Path>) -> Result<Fingerprint> {
     let path = match given {
         Some(path) => Ok(path.to_owned()),
         None => certificate::own(state).map(|(certificate, _)| certificate),
@@ -178,7 +181,7 @@ fn fingerprint(state: &Path, given: Option<&Path>) -> Result<String> {
         let help = "run this as the user who runs the server, or name its folder with --state DIR";
         Failure::new(error.code(), error.to_string(), help)
     })?;
-    Ok(found.to_string())
+    Ok(found)
 }
 
 fn create(state: &Path, wanted: &Create) -> Result<()> {
@@ -189,23 +192,38 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
     };
     let limits =
         Limits { memory: *memory, sessions: *sessions, multiprocessors: *multiprocessors, bandwidth: *bandwidth };
-    let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
-    let (token, record) = tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
     let name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let server = wanted.address.clone().unwrap_or_else(name);
+    let address = invitation::address(&server);
+    if let (None, Some(wrong)) = (&address, &wanted.address) {
+        let message = format!("`{wrong}` is no address by which clients could reach the server");
+        return Err(Failure::new(Code::BadAddress, message, "name it with --address HOST[:PORT]").into());
+    }
+    let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
+    let (token, record) = tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
+    // A machine need not have a name.
+    let login = address.map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
+    let fingerprint = fingerprint.to_string();
     if wanted.json {
         let Record { id, owner, expires, limits, .. } = &record;
-        let made = Made { token: &token, id, owner, expires: *expires, limits: *limits, server: &server, fingerprint };
+        let (expires, limits) = (*expires, *limits);
+        let made = Made { token: &token, id, owner, expires, limits, server: &server, fingerprint, login };
         return print(&(serde_json::to_string_pretty(&made).into_diagnostic()? + "\n"));
     }
-    print(&text(&token, &record, &server, &fingerprint))
+    print(&text(&token, &record, &server, &fingerprint, login.as_deref()))
 }
 
-fn text(token: &str, record: &Record, server: &str, fingerprint: &str) -> String {
+fn text(token: &str, record: &Record, server: &str, fingerprint: &str, login: Option<&str>) -> String {
     let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
+    let (server, login) = match login {
+        Some(login) => {
+            (server, format!("For `outboard login` on the client's machine, which asks for it:\n\n  {login}"))
+        }
+        None => ("HOST", "With --address HOST, a string for `outboard login` stands here.".to_owned()),
+    };
     format!(
-        "Token {} of {}, good {until}. This is shown once:\n\n  {token}\n\nWhat its client needs, with the token in a file of its user's alone (paste \
-         it, then Ctrl-D):\n\n  (umask 077; cat > ~/.outboard-token)\n  \
+        "Token {} of {}, good {until}. This is shown once.\n\n{login}\n\nWithout that command: the token, for a file of its user's alone (paste it, \
+         then Ctrl-D), and the variables\nthat name it:\n\n  {token}\n\n  (umask 077; cat > ~/.outboard-token)\n  \
          export OUTBOARD_SERVER={server} OUTBOARD_TLS_FINGERPRINT={fingerprint} OUTBOARD_TOKEN_FILE=~/.outboard-token\n\nOUTBOARD_TOKEN holds the \
          token itself, where nobody else sees the environment.\n",
         record.id, record.owner
@@ -296,8 +314,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("outboard-token-text-{}", std::process::id()));
         let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
         let (token, record) = tokens::create(&folder, "alice", None, limits).unwrap();
-        let text = text(&token, &record, "gpu1", "sha256:00");
+        let text = text(&token, &record, "gpu1", "sha256:00", Some("outboard://x"));
         for part in [
+            "\n  outboard://x\n",
             "OUTBOARD_SERVER=gpu1 ",
             "OUTBOARD_TLS_FINGERPRINT=sha256:00 ",
             "OUTBOARD_TOKEN_FILE=~/.outboard-token\n",

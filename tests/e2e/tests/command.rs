@@ -160,6 +160,9 @@ fn devices_are_listed_for_people_and_programs() {
         output.status.success() && text.contains("/0  ") && text.contains("/1  ") && text.contains("GPU-"),
         "{text}"
     );
+    let short = outboard(&["ls", "--server", server.address()]);
+    let line = text.lines().next().unwrap_or_default();
+    assert!(short.stdout.starts_with(line.as_bytes()), "`ls` is the same command: {short:?}");
     let output = outboard(&["devices", "--json", "--server", server.address()]);
     let listing: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(listing["devices"].as_array().map(Vec::len), Some(2), "{listing}");

@@ -50,6 +50,7 @@ fn completions_know_every_command() {
     assert_eq!(complete("outboard doc"), "doctor");
     assert_eq!(complete("outboard serve --image-cache-"), "--image-cache-limit");
     assert_eq!(complete("outboard config ch"), "check");
+    assert_eq!(complete("outboard ls --js"), "--json", "a command's other name is as good");
     let _ = std::fs::remove_dir_all(&folder);
 }
 
@@ -69,6 +70,11 @@ fn every_command_has_a_manual_page() {
         let title = page.lines().find(|line| line.starts_with(".TH ")).expect("a title");
         assert!(title.contains(&format!("\"{}\"", release.trim())), "{title} of {name}, {release}");
     }
+    let page = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a page");
+    assert_eq!(page("outboard-ls.1"), ".so man1/outboard-devices.1\n");
+    assert!(
+        page("outboard-devices.1").contains("also `outboard ls`") && page("outboard.1").contains("also `outboard ls`")
+    );
     let hidden = ["worker", "check-driver", "doctor-trial"];
     assert!(hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()), "what is hidden has none");
     let _ = std::fs::remove_dir_all(&folder);

@@ -14,7 +14,7 @@ use super::{client, keys};
 use crate::failure::Failure;
 
 /// The file of the machine.
-const SYSTEM: &str = "/etc/outboard/outboard.toml";
+pub(crate) const SYSTEM: &str = "/etc/outboard/outboard.toml";
 /// The tables that there are.
 const TABLES: [&str; 2] = ["serve", "client"];
 
@@ -75,6 +75,10 @@ impl File {
             }
             Err(error) => Err(Failure::file("read the configuration", &path, &error).into()),
         }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Its settings, or all of its mistakes.
@@ -206,6 +210,15 @@ fn text(value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
         DeValue::Array(_) => return Err(wrong("a list in a list")),
         DeValue::Table(_) => return Err(wrong("a table")),
     })
+}
+
+/// The file to write to: the one named, else the user's. None where there is none, or none is wanted.
+pub(crate) fn own_file(named: Option<PathBuf>) -> Option<PathBuf> {
+    match named {
+        Some(path) if path == Path::new("none") => None,
+        Some(path) => std::path::absolute(path).ok(),
+        None => user_file(|name| std::env::var_os(name)),
+    }
 }
 
 /// The user's file.

@@ -3,6 +3,7 @@
 //! Nothing here names a setting of the server: keys of the table `[serve]` are the long flags of `outboard serve`, whatever those are.
 
 pub(crate) mod client;
+pub(crate) mod edit;
 mod file;
 pub(crate) mod keys;
 mod mistakes;
@@ -18,6 +19,7 @@ use outboard_wire::Code;
 use crate::failure::Failure;
 use crate::{failure, output};
 use file::File;
+pub(crate) use file::{SYSTEM, own_file};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,11 +46,11 @@ enum Action {
 }
 
 /// Commands that work whatever the configuration is, or do not look at it.
-const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "man", "profile"];
+const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "login", "man", "profile"];
 
 /// Commands that become or start programs, or read the table `[serve]` by themselves. Others look after the server of this machine, and have to find
 /// what it has.
-const PROGRAMS: &[&str] = &["bench", "run", keys::SERVE];
+const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
 /// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
 pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {

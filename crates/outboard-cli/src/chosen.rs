@@ -1,0 +1,64 @@
+//! Which device a program is to use, as flags say it, and the variables that this comes to: `outboard run` sets them, `outboard env` prints them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use miette::Result;
+use outboard_client::target::{Target, VARIABLE};
+
+use crate::{credentials, environment, install, probe};
+
+/// How long the client waits in a server's queue.
+const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    /// The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all of its devices.
+    /// Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    #[arg(long, conflicts_with = "local_cpu")]
+    server: Option<Target>,
+    #[command(flatten)]
+    credentials: credentials::Args,
+    /// Use the software device in the program's process, without any server.
+    #[arg(long)]
+    local_cpu: bool,
+    /// If the server has no room, fail at once instead of waiting for a place in its queue.
+    #[arg(long, conflicts_with = "local_cpu")]
+    no_wait: bool,
+}
+
+/// What the flags come to, with the environment and the configuration.
+pub(crate) struct Chosen {
+    /// The server; none for the software device in the program's process.
+    pub(crate) server: Option<Target>,
+    /// Whether the program does without the server's queue.
+    pub(crate) no_wait: bool,
+    /// The variables that the program gets, and those (without a value) that it does not keep.
+    pub(crate) variables: BTreeMap<&'static str, Option<OsString>>,
+}
+
+impl Args {
+    /// Finds the server and the variables. From now on this process, too, shows the server what the flags name.
+    pub(crate) fn choose(self) -> Result<Chosen> {
+        let given = |name: &str| std::env::var_os(name);
+        let set = |variables: BTreeMap<&'static str, OsString>| {
+            variables.into_iter().map(|(name, value)| (name, Some(value))).collect::<BTreeMap<_, _>>()
+        };
+        if self.local_cpu {
+            let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
+            variables.insert(VARIABLE, None);
+            return Ok(Chosen { server: None, no_wait: false, variables });
+        }
+        let mut variables =
+            set(environment::variables(given, &install::client_dir()?, install::python_dir().as_deref()));
+        self.credentials.set();
+        variables.extend(self.credentials.changes());
+        let server = probe::server(self.server)?;
+        variables.insert(VARIABLE, Some(server.to_string().into()));
+        if self.no_wait {
+            variables.insert(QUEUE, Some("0".into()));
+        }
+        Ok(Chosen { server: Some(server), no_wait: self.no_wait, variables })
+    }
+}

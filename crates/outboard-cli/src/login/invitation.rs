@@ -1,0 +1,112 @@
+//! All that a client needs to know, in one string: `outboard://TOKEN@HOST:PORT/sha256:HEX`.
+//!
+//! No letter of it means anything to a shell (brackets around an IPv6 address excepted). Token and fingerprint have a known length, so that a string
+//! that was not copied as a whole is found out.
+
+use std::fmt;
+use std::str::FromStr;
+
+use outboard_transport::Endpoint;
+use outboard_transport::tls::Fingerprint;
+
+const SCHEME: &str = "outboard://";
+/// Hexadecimal digits of a token, behind `obt_`.
+const DIGITS: usize = 64;
+
+/// An address, the certificate of the server there, and a token for it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Invitation {
+    pub(crate) server: Endpoint,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) token: String,
+}
+
+/// What is wrong with a string. It tells nothing of the string: what looks like an address may be a token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Mistake {
+    #[error("it does not begin with {SCHEME}")]
+    Scheme,
+    #[error("its token is not `obt_` with {DIGITS} digits and an @ behind it")]
+    Token,
+    #[error("its fingerprint is not `/sha256:` with 64 digits, at the end")]
+    Fingerprint,
+    #[error("between @ and / is no HOST:PORT")]
+    Server,
+}
+
+/// Whether an address can stand in such a string.
+fn is_address(server: &Endpoint) -> bool {
+    match server {
+        Endpoint::Tcp(address) => {
+            address.host.chars().all(|letter| letter.is_alphanumeric() || "._-:%".contains(letter))
+        }
+        Endpoint::Unix(path) => !path.contains(|letter: char| letter.is_whitespace() || letter.is_control()),
+    }
+}
+
+/// An address as people write it, if it can stand in such a string.
+pub(crate) fn address(text: &str) -> Option<Endpoint> {
+    text.parse().ok().filter(is_address)
+}
+
+impl FromStr for Invitation {
+    type Err = Mistake;
+
+    fn from_str(text: &str) -> Result<Invitation, Mistake> {
+        let rest = text.trim().strip_prefix(SCHEME).ok_or(Mistake::Scheme)?;
+        let (token, rest) = rest.split_once('@').ok_or(Mistake::Token)?;
+        let digits = token.strip_prefix("obt_").ok_or(Mistake::Token)?;
+        if digits.len() != DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Mistake::Token);
+        }
+        let (server, fingerprint) = rest.rsplit_once('/').ok_or(Mistake::Fingerprint)?;
+        let fingerprint = fingerprint.parse().map_err(|_| Mistake::Fingerprint)?;
+        let server = address(server).ok_or(Mistake::Server)?;
+        Ok(Invitation { server, fingerprint, token: token.to_owned() })
+    }
+}
+
+impl fmt::Display for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}@{}/{}", self.token, self.server, self.fingerprint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(server: &str) -> String {
+        format!("outboard://obt_{}@{server}/sha256:{}", "0a".repeat(32), "1b".repeat(32))
+    }
+
+    fn parse(text: &str) -> Result<Invitation, Mistake> {
+        text.parse()
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was() {
+        for server in ["gpu1:9470", "gpu-1.example.org:1", "[fe80::1%eth0]:9470", "unix:/run/outboard/1.sock"] {
+            let text = text(server);
+            let invitation = parse(&format!(" {text}\r\n")).ok().unwrap();
+            assert_eq!((invitation.server.to_string(), invitation.to_string()), (server.to_owned(), text));
+        }
+        assert!(parse(&text("gpu1")).is_ok_and(|invitation| invitation.server.to_string() == "gpu1:9470"));
+    }
+
+    #[test]
+    fn whatever_is_missing_is_noticed() {
+        let whole = text("gpu1:9470");
+        for length in 0..whole.len() {
+            assert!(parse(&whole[..length]).is_err(), "{length}");
+        }
+        let fault = |text: &str| parse(text).err().unwrap();
+        assert_eq!(fault(&whole[1..]), Mistake::Scheme);
+        assert_eq!(fault(&whole.replace("a0", "a")), Mistake::Token);
+        assert_eq!(fault(&whole.replace('@', "/")), Mistake::Token);
+        assert_eq!(fault(&whole.replace("b1", "bx")), Mistake::Fingerprint);
+        for server in ["", ":1", "gpu1:0", "gpu1:x", "gpu 1", "gpu1/0", "a@b", "a\u{1b}b", "\"", "::1", "unix:run"] {
+            assert_eq!(fault(&text(server)), Mistake::Server, "{server}");
+        }
+    }
+}
