@@ -212,10 +212,12 @@ fn contexts_streams_and_graphs_are_bounded() {
         client.ctx = *ctx;
         client.call(&ContextOpen { device: 0, flags: 0, primary: false }, |_| ()).is_ok()
     });
-    let opened = opened.count();
+    let opened = opened.count() as u64;
     let bounded = opened == 63 || Driver::chosen() == Driver::Nvidia && opened < 63;
     assert!(bounded, "{opened} and the primary one");
-    assert!(footprint(worker).descriptors < descriptors + 100);
+    // A GPU's driver has some of its own for each context.
+    let each = if Driver::chosen() == Driver::Nvidia { 16 * opened } else { 0 };
+    assert!(footprint(worker).descriptors < descriptors + 100 + each);
 }
 
 /// Calls that wait for a stream that stands still have a buffer each.

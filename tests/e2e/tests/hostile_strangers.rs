@@ -13,13 +13,21 @@ use outboard_e2e::{Footprint, Program, RawClient, Server, dist, within};
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const OUT_OF_MEMORY: u32 = 2;
 /// Only keeps a broken server from hanging a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Lets this process have as many files open as the system allows: whoever plays many strangers needs a socket for each.
+fn have_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
+}
+
 /// A server that may have so many files open, and no more.
 fn serve_with_files(most: u32, args: &[&str]) -> Server {
+    have_many_files();
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let script: PathBuf = std::env::temp_dir().join(format!("outboard-few-files-{}-{number}", std::process::id()));
@@ -133,6 +141,7 @@ fn exports_leave_descriptors_for_others() {
 #[test]
 fn what_only_a_descriptor_keeps_counts() {
     const LIMIT_BYTES: u64 = 64 << 20;
+    have_many_files();
     let server = Server::start_with(&["--driver", "cpu", "--session-memory", "64M"], &[]);
     let mut client = RawClient::connect(&server);
     client.open();
@@ -154,6 +163,7 @@ fn what_only_a_descriptor_keeps_counts() {
 /// One descriptor of several that is closed leaves the others as they are.
 #[test]
 fn a_thousand_tensors_are_shared() {
+    have_many_files();
     let server = Server::start();
     Program::new("shareable_handles").arg("thousand").through(&server).expect_success("a thousand tensors");
 }
@@ -161,6 +171,7 @@ fn a_thousand_tensors_are_shared() {
 /// Those who connect to the metrics' port and ask for nothing keep nobody from asking whether the server is well.
 #[test]
 fn silent_connections_do_not_starve_the_liveness_probe() {
+    have_many_files();
     let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[]);
     let metrics = metrics_address(&server);
     let over = AtomicBool::new(false);
@@ -190,6 +201,7 @@ fn a_flood_from_many_addresses_refuses_no_good_session() {
     const GOOD: usize = 200;
     const SESSIONS: usize = 4;
     const FLOOD: usize = 5000;
+    have_many_files();
     let server = Server::start();
     let (over, came) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (mut refused, mut good) = (Vec::new(), 0);
@@ -234,6 +246,7 @@ fn a_flood_from_many_addresses_refuses_no_good_session() {
 /// Those who only ask are few in all, whatever addresses they come from, and leave room for sessions.
 #[test]
 fn those_who_only_ask_are_few_in_all() {
+    have_many_files();
     let server = Server::start_with(&["--driver", "cpu", "--max-sessions", "4"], &[]);
     let mut asking = Vec::new();
     let mut refusals = Vec::new();
@@ -276,6 +289,7 @@ fn said(log: &str, message: &str) -> (usize, u64) {
 #[test]
 fn strangers_do_not_fill_the_log() {
     const MANY: u64 = 1500;
+    have_many_files();
     let server = Server::start();
     for _ in 0..MANY {
         let mut stream = TcpStream::connect(server.address()).expect("the server listens");
