@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
 
+mod folder;
 mod footprint;
 mod hostile;
 mod program;
@@ -9,6 +10,7 @@ pub mod raw_client;
 mod recording;
 mod server;
 
+pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};
 pub use hostile::{Asked, Hostile, Rewrite};
 pub use program::{Case, Outcome, Program, Running, suite};

@@ -2,51 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, command, dist, within};
+use outboard_e2e::{Driver, Folder, Program, Server, command, dist, within};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 /// How long a session may go on after its token was revoked, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
-
-/// A folder of a test's own, for a server's state and for files.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("outboard-e2e-auth-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder can be made");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a plain path").to_owned()
-    }
-
-    /// A file that only its user can read: it may be a key.
-    fn write(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.join(name), text).expect("the file can be written");
-        self.allow(name, 0o600);
-        self.path(name)
-    }
-
-    fn allow(&self, name: &str, mode: u32) {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(self.0.join(name), mode).expect("it is the test's own");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn outboard(args: &[&str], env: &[(&str, &str)]) -> Output {
     command().args(args).envs(env.iter().copied()).output().expect("outboard starts")
@@ -87,7 +51,7 @@ fn expect_code(output: &Output, code: &str) -> String {
 
 #[test]
 fn programs_run_over_tls_with_a_token() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, id, fingerprint) = token(&state, &["--expires", "1h"]);
     let file = folder.write("token", &format!("{token}\n"));
@@ -110,7 +74,7 @@ fn programs_run_over_tls_with_a_token() {
 
 #[test]
 fn wrong_expired_and_revoked_tokens_are_refused_in_the_same_words() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (good, _, fingerprint) = token(&state, &[]);
     let (revoked, id, _) = token(&state, &[]);
@@ -148,7 +112,7 @@ fn wrong_expired_and_revoked_tokens_are_refused_in_the_same_words() {
 
 #[test]
 fn a_token_that_is_revoked_ends_its_sessions() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, id, fingerprint) = token(&state, &[]);
     let server = strict(&state, &[]);
@@ -166,7 +130,7 @@ fn a_token_that_is_revoked_ends_its_sessions() {
 /// Who waits in the queue has shown a token that was good then.
 #[test]
 fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (first, _, fingerprint) = token(&state, &[]);
     let (second, id, _) = token(&state, &["--owner", "bob"]);
@@ -188,7 +152,7 @@ fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
 
 #[test]
 fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let serve = ["serve", "--driver", "cpu", "--listen", "0.0.0.0:0", "--socket", "none", "--state", &state];
     let text = expect_code(&outboard(&serve, &[]), "OB0407");
@@ -213,7 +177,7 @@ fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
 
 #[test]
 fn who_encrypts_meets_who_does_not_and_is_told() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, &[]);
     let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
@@ -253,7 +217,7 @@ fn a_token_is_not_told_to_whoever_has_the_port() {
 /// As clusters put secrets into containers: everybody might write there, if the mount let anybody.
 #[test]
 fn a_folder_that_nobody_can_write_to_will_do() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     token(&state, &[]);
     folder.allow("state", 0o1777);
@@ -287,7 +251,7 @@ fn a_folder_that_nobody_can_write_to_will_do() {
 
 #[test]
 fn a_key_that_others_can_read_is_none() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let [certificate, key] = Authority::new("ours").sign(&folder, "server", 2100);
     folder.allow("server.key", 0o644);
     let serve = ["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--tls-cert", &certificate];
@@ -304,7 +268,7 @@ fn a_key_that_others_can_read_is_none() {
 
 #[test]
 fn another_server_in_between_is_found_out() {
-    let (folder, others) = (Folder::new(), Folder::new());
+    let (folder, others) = (Folder::create(), Folder::create());
     let (state, theirs) = (folder.path("state"), others.path("state"));
     let (token, _, fingerprint) = token(&state, &[]);
     // It has the address, and a certificate and key of its own.
@@ -346,7 +310,7 @@ impl Authority {
 
 #[test]
 fn certificates_show_both_sides_who_the_other_is() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let [ours, theirs] = [&authority, &stranger].map(|authority| authority.certificate.as_str());
     let (ours, theirs) = (folder.write("ours.pem", ours), folder.write("theirs.pem", theirs));
@@ -390,7 +354,7 @@ fn answer_to(server: &Server, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_is_no_tls_1_3_is_turned_away_and_nobody_else_notices() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, &[]);
     let server = strict(&state, &[]);

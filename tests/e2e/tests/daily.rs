@@ -3,40 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Program, Server, command, dist, within};
-
-/// A folder of a test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("outboard-e2e-daily-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder can be made");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a plain path").to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.join(name), text).expect("the file can be written");
-        self.path(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use outboard_e2e::{Folder, Program, Server, command, dist, within};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -78,7 +48,7 @@ fn both(flags: &[&str], env: Environment<'_>) -> [BTreeMap<String, String>; 2] {
 
 #[test]
 fn a_shell_gets_what_run_sets() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let server = Server::start_with(&["--driver", "cpu"], &[]);
     let address = server.address();
     let token = folder.write("it's a $token", "obt_0");
@@ -171,7 +141,7 @@ fn login(folder: &Folder, args: &[&str], input: &str) -> Output {
 
 #[test]
 fn after_a_login_no_command_needs_a_flag() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let server = {
         // The address is known only when the server listens, and it starts only with its tokens' folder.
@@ -208,7 +178,7 @@ fn after_a_login_no_command_needs_a_flag() {
 
 #[test]
 fn a_login_replaces_nothing_unless_told_so() {
-    let folder = Folder::new();
+    let folder = Folder::create();
     let state = folder.path("state");
     let (first, second) = (invitation(&state, "gpu1"), invitation(&state, "gpu2:81"));
     let (file, token) = (folder.path("config/outboard/outboard.toml"), folder.path("config/outboard/token"));
@@ -281,7 +251,7 @@ fn sessions_are_watched_until_nobody_looks() {
     let mut lines = output.lines().map(|line| line.expect("text"));
     assert!(lines.by_ref().take(20).any(|line| line == "No sessions."), "there is none yet");
     let name = "a-program-of-a-long-name-that-does-not-fit-into-its-column";
-    let link = Folder::new();
+    let link = Folder::create();
     let program = link.path(name);
     std::fs::copy(outboard_e2e::programs().join("endless"), &program).expect("it can be copied");
     let mut running = Program::new(&program).arg("1").start_through(&server);

@@ -59,7 +59,7 @@ impl MetricsError {
     }
 }
 
-/// Who asks does so at once; who has been silent for so long can be sent away.
+/// A client asks at once; one that has been silent for so long can be sent away.
 const FAIR: Duration = Duration::from_millis(10);
 /// How long a whole connection may take: a request, its answer, and the peer's reading of it.
 const PATIENCE: Duration = Duration::from_secs(10);
