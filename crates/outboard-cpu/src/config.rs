@@ -6,17 +6,21 @@
 //! | `OUTBOARD_CPU_THREADS` | threads that run blocks, for each device | the processors of the machine |
 //! | `OUTBOARD_CPU_MEMORY` | bytes of memory of each device; K, M, G multiply by 1024 | half of the machine's, at most 16 GiB |
 //! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
+//! | `OUTBOARD_CPU_COMPILE_SECONDS` | the longest that compiling one program may take, 1 to 86,400 | 300 |
 //! | `OUTBOARD_CPU_CHECKPOINT` | 1: another process of the user may suspend this one (`cuCheckpointProcess*`) | off |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!
 //! A value that makes no sense counts as none: a driver library has nowhere to complain.
 
 use std::fs;
+use std::time::Duration;
 
+use outboard_simt::EngineConfig;
 use rustix::system::sysinfo;
 
 const MAX_DEVICES: usize = 16;
 const MAX_THREADS: usize = 1024;
+const MAX_SECONDS: usize = 86_400;
 const MIB: u64 = 1 << 20;
 /// Runtimes of today work with no older driver.
 const OLDEST: u32 = 11000;
@@ -31,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) threads: usize,
     /// Bytes of memory of each device.
     pub(crate) memory: u64,
+    /// The longest that compiling one program may take.
+    pub(crate) compile_time: Duration,
     /// What `cuDriverGetVersion` gives.
     pub(crate) version: u32,
     pub(crate) log: bool,
@@ -54,6 +60,8 @@ impl Config {
             devices: count("OUTBOARD_CPU_DEVICES", MAX_DEVICES).unwrap_or(1),
             threads: count("OUTBOARD_CPU_THREADS", MAX_THREADS).unwrap_or(processors.min(MAX_THREADS)),
             memory: memory.unwrap_or((machine / 2).clamp(64 * MIB, MOST_BY_DEFAULT)).next_multiple_of(MIB),
+            compile_time: count("OUTBOARD_CPU_COMPILE_SECONDS", MAX_SECONDS)
+                .map_or(EngineConfig::COMPILE_TIME, |seconds| Duration::from_secs(seconds as u64)),
             version: version.unwrap_or(outboard_abi::CUDA_VERSION),
             log: variable("OUTBOARD_LOG").is_some_and(|text| !text.is_empty() && text != "0"),
         }
@@ -95,12 +103,28 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let expected =
-            Config { devices: 1, threads: 6, memory: 4 << 30, version: outboard_abi::CUDA_VERSION, log: false };
+        let expected = Config {
+            devices: 1,
+            threads: 6,
+            memory: 4 << 30,
+            compile_time: EngineConfig::COMPILE_TIME,
+            version: outboard_abi::CUDA_VERSION,
+            log: false,
+        };
         assert_eq!(config(&[], 8 << 30), expected);
         assert_eq!(config(&[], 1 << 40).memory, 16 << 30);
-        let nonsense = [("OUTBOARD_CPU_DEVICES", "17"), ("OUTBOARD_CPU_THREADS", "0"), ("OUTBOARD_CPU_MEMORY", "lots")];
+        let nonsense = [
+            ("OUTBOARD_CPU_DEVICES", "17"),
+            ("OUTBOARD_CPU_THREADS", "0"),
+            ("OUTBOARD_CPU_MEMORY", "lots"),
+            ("OUTBOARD_CPU_COMPILE_SECONDS", "0"),
+        ];
         assert_eq!(config(&nonsense, 8 << 30), expected);
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(config(&[("OUTBOARD_CPU_COMPILE_SECONDS", "7")], 1 << 30).compile_time, Duration::from_secs(7));
     }
 
     #[test]

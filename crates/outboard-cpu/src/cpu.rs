@@ -91,7 +91,11 @@ impl Cpu {
         }
         let _starting = self.starting.lock();
         if self.engines.get().is_none() {
-            let config = EngineConfig { threads: Some(self.config.threads), arena_bytes: self.config.memory };
+            let config = EngineConfig {
+                threads: Some(self.config.threads),
+                arena_bytes: self.config.memory,
+                compile_time: self.config.compile_time,
+            };
             let engines = (0..self.config.devices).map(|_| Engine::new(&config)).collect::<std::result::Result<_, _>>();
             let engines = engines.map_err(|error| {
                 self.log(&error);

@@ -284,7 +284,14 @@ mod tests {
 
     #[test]
     fn devices_differ_and_describe_themselves() {
-        let config = Config { devices: 3, threads: 4, memory: 1 << 30, version: 13000, log: false };
+        let config = Config {
+            devices: 3,
+            threads: 4,
+            memory: 1 << 30,
+            compile_time: EngineConfig::COMPILE_TIME,
+            version: 13000,
+            log: false,
+        };
         let platform = platform(&config);
         assert_eq!(platform.devices.len(), 3);
         let device = &platform.devices[1];

@@ -70,6 +70,7 @@ fn compile(context: &Context, image: Image<'_>) -> Outcome<Module> {
             LoadError::OutOfMemory(_) => CUresult::CUDA_ERROR_OUT_OF_MEMORY,
             LoadError::Undefined(_)
             | LoadError::TooLarge { .. }
+            | LoadError::TooLong { .. }
             | LoadError::Duplicate(_)
             | LoadError::Unsupported { .. }
             | LoadError::Codegen { .. } => CUresult::CUDA_ERROR_INVALID_PTX,

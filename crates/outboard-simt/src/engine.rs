@@ -8,6 +8,7 @@ use crate::{Fault, Kernel, Launch, LoadError, Memory, Program};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use outboard_ptx::ir;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to build an engine.
 #[derive(Clone, Debug)]
@@ -16,11 +17,18 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Size of device memory in bytes.
     pub arena_bytes: u64,
+    /// The longest that compiling one program may take. It is looked at between functions.
+    pub compile_time: Duration,
+}
+
+impl EngineConfig {
+    /// The longest that compiling one program may take, unless something else is said.
+    pub const COMPILE_TIME: Duration = Duration::from_secs(300);
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { threads: None, arena_bytes: 8 << 30 }
+        EngineConfig { threads: None, arena_bytes: 8 << 30, compile_time: EngineConfig::COMPILE_TIME }
     }
 }
 
@@ -60,6 +68,7 @@ pub struct Engine {
     _pool: Pool,
     core: Arc<Core>,
     isa: OwnedTargetIsa,
+    compile_time: Duration,
 }
 
 impl Engine {
@@ -72,7 +81,7 @@ impl Engine {
         let threads = config.threads.unwrap_or_else(available).max(1);
         let core = Arc::new(Core::new(memory, threads));
         let pool = Pool::start(&core).map_err(EngineError::Threads)?;
-        Ok(Arc::new(Engine { _pool: pool, core, isa }))
+        Ok(Arc::new(Engine { _pool: pool, core, isa, compile_time: config.compile_time }))
     }
 
     /// Device memory.
@@ -112,7 +121,7 @@ impl Engine {
 
     /// As [`Engine::load`], with addresses for variables that no module defines.
     pub fn load_with(&self, modules: &[&ir::Module], symbols: &[(String, u64)]) -> Result<Arc<Program>, LoadError> {
-        codegen::program::load(&self.core, &self.isa, modules, symbols)
+        codegen::program::load(&self.core, &self.isa, modules, symbols, self.compile_time)
     }
 
     /// Runs a grid and returns when it has ended. The calling thread takes part in the work. Several threads may launch at once;

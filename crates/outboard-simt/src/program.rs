@@ -6,6 +6,7 @@ use cranelift_jit::JITModule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a program could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +35,20 @@ pub enum LoadError {
         registers: usize,
         /// Blocks between branches.
         blocks: usize,
+    },
+    /// Compiling took longer than it may ([`crate::EngineConfig::compile_time`]).
+    #[error(
+        "compiling the program took more than {} s, for {compiled} of its {functions} kernels and functions; \
+         load it in parts, or set OUTBOARD_CPU_COMPILE_SECONDS to more",
+        limit.as_secs_f32()
+    )]
+    TooLong {
+        /// The longest that it may take.
+        limit: Duration,
+        /// Functions that were compiled.
+        compiled: usize,
+        /// Functions that the program has.
+        functions: usize,
     },
     /// A symbol that no module defines.
     #[error("{0} is declared but not defined")]

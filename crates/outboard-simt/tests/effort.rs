@@ -88,3 +88,19 @@ fn large_kernels_as_compilers_make_them_are_compiled() {
     let (outcome, _) = load(&kernel(13_000, &all));
     assert_eq!(outcome, Ok(()));
 }
+
+#[test]
+fn compiling_ends_at_its_time() {
+    let many = repeated(400, |i| {
+        kernel(1, &repeated(100, |_| "ld.global.u32 %r0, [%d1];\n".to_owned())).replace("wide", &format!("k{i}"))
+    });
+    let text = format!("{HEADER}{}", many.replace(HEADER, ""));
+    let module = outboard_ptx::parse(&text).expect("valid PTX");
+    let limit = Duration::from_millis(20);
+    let begun = Instant::now();
+    let outcome = common::engine_with(limit).load(&[&module]).map(drop);
+    let Err(LoadError::TooLong { compiled, functions: 400, .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(compiled < 400, "{compiled}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(common::engine().load(&[&module]).map(drop), Ok(()), "it is not refused for anything else");
+}

@@ -18,6 +18,7 @@ use outboard_ptx::ir::{Callee, FuncId, Function, GlobalId, Module, Signature};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Function addresses in PTX are handles: this, plus the index in the program's table shifted left. No memory is ever there.
 pub(crate) const HANDLE_BASE: u64 = 0x00f0_0000_0000_0000;
@@ -136,7 +137,9 @@ pub(crate) fn load(
     isa: &OwnedTargetIsa,
     modules: &[&Module],
     symbols: &[(String, u64)],
+    time: Duration,
 ) -> Result<Arc<Program>, LoadError> {
+    let begun = Instant::now();
     let mut machine = JITModule::new(JITBuilder::with_isa(isa.clone(), default_libcall_names()));
     let internal = |function: &str, e: &dyn std::fmt::Display| LoadError::Codegen {
         function: function.into(),
@@ -202,6 +205,9 @@ pub(crate) fn load(
     for (index, compiled) in unit.functions.iter().enumerate() {
         let function = function_of(modules, compiled);
         let Some(body) = &function.body else { continue };
+        if begun.elapsed() > time {
+            return Err(LoadError::TooLong { limit: time, compiled: index, functions: unit.functions.len() });
+        }
         context.func.signature = signature.clone();
         let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
         FuncGen::generate(builder, &unit, compiled.module, index, function, body, &facts[index])?;

@@ -5,13 +5,19 @@ pub mod table;
 
 use outboard_simt::{Engine, EngineConfig, Fault, Kernel, Launch, Program};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The head of every module in the tests.
 pub const HEADER: &str = ".version 9.0\n.target sm_90\n.address_size 64\n";
 
 /// An engine with a small memory and some threads.
 pub fn engine() -> Arc<Engine> {
-    Engine::new(&EngineConfig { threads: Some(2), arena_bytes: 256 << 20 }).expect("an engine")
+    engine_with(EngineConfig::COMPILE_TIME)
+}
+
+/// The same, with the time that compiling a program may take.
+pub fn engine_with(compile_time: Duration) -> Arc<Engine> {
+    Engine::new(&EngineConfig { threads: Some(2), arena_bytes: 256 << 20, compile_time }).expect("an engine")
 }
 
 /// An engine and one program on it.
