@@ -288,7 +288,7 @@ mod tests {
             devices: 3,
             threads: 4,
             memory: 1 << 30,
-            compile_time: EngineConfig::COMPILE_TIME,
+            compile_time: outboard_simt::EngineConfig::COMPILE_TIME,
             version: 13000,
             log: false,
         };

@@ -172,22 +172,22 @@ impl Incoming {
         loop {
             let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
             let header = ReplyHeader::decode(head)?;
-            let size = ReplyHeader::SIZE + header.len as usize;
-            if self.buffer.unread().len() < size {
-                return Ok(None);
-            }
-            if header.kind != ReplyKind::Acknowledge {
-                let found = widen(header.seq, self.received);
-                let expected = self.received + 1;
+            let is_numbered = header.kind != ReplyKind::Acknowledge;
+            // Before its payload is waited for: what is no frame may promise much that never comes.
+            if is_numbered {
+                let (expected, found) = (self.received + 1, widen(header.seq, self.received));
                 if found != expected {
                     return Err(ProtocolError::Sequence { expected, found });
                 }
-                self.received = found;
             }
+            if self.buffer.unread().len() < ReplyHeader::SIZE + header.len as usize {
+                return Ok(None);
+            }
+            self.received += u64::from(is_numbered);
             self.taken = self.taken.max(widen(header.taken, self.taken));
             let answers = widen(header.answers, self.taken);
             self.buffer.consume(ReplyHeader::SIZE);
-            if header.kind == ReplyKind::Acknowledge {
+            if !is_numbered {
                 self.buffer.consume(header.len as usize);
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use outboard_session::{ProtocolError, client, server};
+use outboard_wire::frame::{ReplyHeader, ReplyKind};
 use proptest::prelude::*;
 
 /// What happens next. Sizes are in bytes.
@@ -288,4 +289,14 @@ fn acknowledging_the_future_is_an_error() {
     let mut out = client::Outgoing::new(true);
     out.push(1, 0, 0, |_| ()).unwrap();
     assert_eq!(out.acknowledged(2), Err(ProtocolError::Acknowledged { claimed: 2, sent: 1 }));
+}
+
+#[test]
+fn a_reply_out_of_turn_is_refused_before_its_payload_is_waited_for() {
+    let mut writer = outboard_wire::Writer::new();
+    let len = outboard_wire::limits::MAX_FRAME as u32;
+    ReplyHeader { len, kind: ReplyKind::Reply, code: 0, seq: 2, taken: 0, answers: 1, status: 0 }.encode(&mut writer);
+    let mut replies = client::Incoming::new();
+    replies.buffer().push(writer.as_slice());
+    assert_eq!(replies.next_event(), Err(ProtocolError::Sequence { expected: 1, found: 2 }));
 }

@@ -1,6 +1,7 @@
 //! Reading and writing frames of bulk lanes.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use outboard_wire::lane::LaneHeader;
 
@@ -9,11 +10,16 @@ use crate::{Interest, Stream, block};
 /// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. `keep_looking` is asked
 /// before each time the thread would block; while it says yes, it looks again instead.
 pub fn read_header(stream: &dyn Stream, keep_looking: impl FnMut() -> bool) -> io::Result<LaneHeader> {
-    Ok(read_numbered(stream, keep_looking)?.0)
+    Ok(read_numbered(stream, None, keep_looking)?.0)
 }
 
-/// The same with how many frames the other side has received: the low half of the number.
-pub fn read_numbered(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool) -> io::Result<(LaneHeader, u32)> {
+/// The same with how many frames the other side has received: the low half of the number. Once a header has begun, nothing may come for at most
+/// `silence`.
+pub fn read_numbered(
+    stream: &dyn Stream,
+    silence: Option<Duration>,
+    mut keep_looking: impl FnMut() -> bool,
+) -> io::Result<(LaneHeader, u32)> {
     let mut bytes = [0; LaneHeader::SIZE];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -23,6 +29,8 @@ pub fn read_numbered(stream: &dyn Stream, mut keep_looking: impl FnMut() -> bool
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if keep_looking() {
                     std::thread::yield_now();
+                } else if filled > 0 {
+                    block(stream, Interest::READ, silence)?;
                 } else {
                     stream.wait(Interest::READ, None, None)?;
                 }
@@ -49,7 +57,7 @@ pub fn write_numbered(stream: &dyn Stream, header: &LaneHeader, received: u64, b
     while !left.is_empty() {
         match stream.write(left) {
             Ok(count) => IoSlice::advance_slices(&mut left, count),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE, None)?,
             Err(error) => return Err(error),
         }
     }

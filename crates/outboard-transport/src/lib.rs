@@ -176,7 +176,7 @@ pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(&[IoSlice::new(bytes)]) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE, None)?,
             Err(error) => return Err(error),
         }
     }
@@ -184,12 +184,21 @@ pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Fills `buffer`, waiting as needed; the end before that is [`io::ErrorKind::UnexpectedEof`].
-pub fn read_exact(stream: &dyn Stream, mut buffer: &mut [u8]) -> io::Result<()> {
+pub fn read_exact(stream: &dyn Stream, buffer: &mut [u8]) -> io::Result<()> {
+    read_exact_unless_silent(stream, buffer, None)
+}
+
+/// The same; [`io::ErrorKind::TimedOut`] if nothing comes for so long.
+pub fn read_exact_unless_silent(
+    stream: &dyn Stream,
+    mut buffer: &mut [u8],
+    silence: Option<Duration>,
+) -> io::Result<()> {
     while !buffer.is_empty() {
         match stream.read(buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => buffer = &mut buffer[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::READ)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::READ, silence)?,
             Err(error) => return Err(error),
         }
     }
@@ -218,10 +227,15 @@ pub fn read_exact_until(stream: &dyn Stream, mut buffer: &mut [u8], deadline: In
 /// How often those who wait ask whether the peer is still there.
 pub const PEER_CHECK: Duration = Duration::from_secs(2);
 
-/// Waits without a limit, but notices a peer that has fallen silent.
-pub(crate) fn block(stream: &dyn Stream, interest: Interest) -> io::Result<()> {
+/// Waits in the middle of a frame, for so long or without a limit, and notices a peer whose machine has fallen silent.
+pub(crate) fn block(stream: &dyn Stream, interest: Interest, silence: Option<Duration>) -> io::Result<()> {
+    let began = Instant::now();
     loop {
-        if stream.wait(interest, None, Some(PEER_CHECK))? != Readiness::default() {
+        let left = silence.map_or(PEER_CHECK, |silence| silence.saturating_sub(began.elapsed()));
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side stopped in the middle of a frame"));
+        }
+        if stream.wait(interest, None, Some(left.min(PEER_CHECK)))? != Readiness::default() {
             return Ok(());
         }
         stream.check_peer()?;

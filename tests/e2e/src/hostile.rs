@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use outboard_wire::frame::{CommandHeader, ReplyHeader, ReplyKind, flags};
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, Purpose, VERSION, Welcome};
 use outboard_wire::lane::{LaneHeader, LaneKind};
+use outboard_wire::limits::MAX_FRAME;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
 use outboard_wire::{Reader, Writer};
@@ -220,6 +221,25 @@ impl Hostile {
         self.inner.change(|state| (state.silent, state.lanes_stand) = (true, true));
     }
 
+    /// Begins a frame that never ends. What the worker says afterwards becomes a part of it.
+    pub fn begin_a_frame(&self) {
+        self.inner.change(|state| {
+            let header = ReplyHeader {
+                len: MAX_FRAME as u32,
+                kind: ReplyKind::Notice,
+                code: REQUEST,
+                seq: state.last.wrapping_add(1),
+                taken: state.taken,
+                answers: 0,
+                status: 0,
+            };
+            let mut writer = Writer::new();
+            header.encode(&mut writer);
+            let mut stream = state.commands.as_ref().expect("the program has a session");
+            stream.write_all(writer.as_slice()).expect("there is room");
+        });
+    }
+
     /// Sends the program a frame on a lane.
     pub fn on_a_lane(&self, header: &LaneHeader, body: &[u8]) {
         let stream = self.inner.wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
@@ -227,6 +247,14 @@ impl Hostile {
         bytes.extend_from_slice(body);
         // The program may have ended the connection.
         let _ = (&stream).write_all(&bytes);
+    }
+
+    /// Begins a header on a lane, and does not end it.
+    pub fn begin_on_a_lane(&self) {
+        self.hold_lanes(true);
+        let mut stream =
+            self.inner.wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
+        stream.write_all(&[LaneKind::Grant as u8, 0, 0]).expect("there is room");
     }
 
     /// Cuts the connection that carries commands.

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
 
+mod damage;
 mod folder;
 mod footprint;
 mod hostile;
@@ -10,6 +11,7 @@ pub mod raw_client;
 mod recording;
 mod server;
 
+pub use damage::Damage;
 pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};
 pub use hostile::{Asked, Hostile, Rewrite};

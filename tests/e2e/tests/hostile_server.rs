@@ -347,3 +347,25 @@ fn a_server_that_falls_silent_is_not_waited_for() {
     assert!(hostile.connections() > 1, "it tried to go on");
     fs::remove_file(file).expect("the file can be removed");
 }
+
+#[test]
+fn a_frame_that_never_ends_is_not_waited_for() {
+    let server = lively();
+    let (hostile, mut program, file) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "0")]);
+    // Signs of life still come, as bytes of that frame.
+    hostile.begin_a_frame();
+    assert!(within(SOON, || program.has_ended()), "the program waits for the rest of a frame");
+    assert!(program.finish().stdout.contains("the wait failed"));
+    fs::remove_file(file).expect("the file can be removed");
+}
+
+#[test]
+fn a_frame_on_a_lane_that_stops_midway_is_not_waited_for() {
+    let server = lively();
+    let hostile = Hostile::before(server.address());
+    let program = Program::new("big_copy").env("OUTBOARD_RECONNECT", "0").env("OUTBOARD_KEEPALIVE", "3");
+    let mut program = program.start_through_list(hostile.address());
+    hostile.begin_on_a_lane();
+    assert!(within(SOON, || program.has_ended()), "the program waits for the rest of a header");
+    assert!(!program.finish().status.success());
+}

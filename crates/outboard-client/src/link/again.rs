@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use outboard_transport::Transport;
-use outboard_wire::DecodeError;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
-use outboard_wire::handshake::{HandshakeError, Hello, Purpose, Welcome};
+use outboard_wire::handshake::{HandshakeError, Hello, Kind, Purpose, Welcome};
+use outboard_wire::{Decode, DecodeError};
 
 use super::bulk::Dial;
 use super::connect::{Secured, join};
@@ -36,7 +36,7 @@ pub(super) fn dial<T: Transport + 'static>(
         let stream = transport.connect(&address, timeout).map_err(unreachable)?;
         let deadline = Instant::now() + 5 * timeout;
         let (stream, welcome) = join(stream, &address, &hello, secured.as_ref(), deadline)?;
-        let answer = welcome.more.get(RESUME).ok().flatten();
+        let answer = part(&welcome, RESUME, &address)?;
         if point.is_some() && answer.is_none() {
             return Err(says_nothing(&address));
         }
@@ -46,8 +46,20 @@ pub(super) fn dial<T: Transport + 'static>(
 
 /// A server that goes on with a client must say where it is.
 fn says_nothing(address: &str) -> ConnectError {
-    let error = DecodeError::Invalid { what: "answer to a client that is back", value: 0 };
+    malformed(address, DecodeError::Invalid { what: "answer to a client that is back", value: 0 })
+}
+
+fn malformed(address: &str, error: DecodeError) -> ConnectError {
     ConnectError::Handshake { address: address.to_owned(), error: HandshakeError::Malformed(error) }
+}
+
+/// A part of a welcome, if it is there. To take a damaged one for none would leave the two sides with different rules.
+pub(super) fn part<P: for<'a> Decode<'a>>(
+    welcome: &Welcome,
+    kind: Kind,
+    address: &str,
+) -> Result<Option<P>, ConnectError> {
+    welcome.more.get(kind).map_err(|error| malformed(address, error))
 }
 
 /// What takes the session that `welcome` opened up again, if the server lets it.
@@ -58,10 +70,11 @@ pub(super) fn resume<T: Transport + 'static>(
     welcome: &Welcome,
     secured: Option<Secured>,
     shares_memory: bool,
-) -> Option<Resume> {
+) -> Result<Option<Resume>, ConnectError> {
     // A peer in this machine's memory cannot be cut off.
-    let terms: Terms = welcome.more.get(RESUME).ok().flatten().filter(|_| !shares_memory)?;
-    let wish: Terms = hello.more.get(RESUME).ok().flatten()?;
+    let terms: Option<Terms> = part(welcome, RESUME, address)?;
+    let wish: Option<Terms> = hello.more.get(RESUME).ok().flatten();
+    let (Some(terms), Some(wish), false) = (terms, wish, shares_memory) else { return Ok(None) };
     let purpose = Purpose::Resume { session: welcome.session, key: welcome.key };
     let (hello, address) = (Hello { purpose, ..hello.clone() }, address.to_owned());
     let again = move |point: Point, timeout: Duration| {
@@ -72,8 +85,8 @@ pub(super) fn resume<T: Transport + 'static>(
         // The worker answers at once, but the server may have much to do.
         let deadline = Instant::now() + 5 * timeout;
         let (stream, welcome) = join(stream, &address, &hello, secured.as_ref(), deadline)?;
-        let point = welcome.more.get(RESUME).ok().flatten().ok_or_else(|| says_nothing(&address))?;
+        let point = part(&welcome, RESUME, &address)?.ok_or_else(|| says_nothing(&address))?;
         Ok((stream, point))
     };
-    Some(Resume { again: Box::new(again), grace: terms.grace.min(wish.grace) })
+    Ok(Some(Resume { again: Box::new(again), grace: terms.grace.min(wish.grace) }))
 }

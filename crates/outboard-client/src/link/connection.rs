@@ -201,7 +201,7 @@ impl Shared {
         // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
         connection.descriptor.store(descriptor(&**stream), Ordering::Release);
         (writing.current, reading.current) = (now.current.clone(), now.current.clone());
-        reading.up = true;
+        (reading.up, reading.part) = (true, 0);
         self.heard();
         drop(now);
         drop((reading, writing, old));

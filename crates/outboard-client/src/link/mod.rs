@@ -110,12 +110,12 @@ impl Link {
         let hello = &hello;
         let connect::Connected { stream, memory, welcome, secured } =
             connect::connect(transport, address, hello, &config)?;
-        let beats: Option<Beats> = welcome.more.get(BEATS).ok().flatten();
+        let beats: Option<Beats> = again::part(&welcome, BEATS, address)?;
         // Two of them may be late.
         let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));
         let config = Config { silence, ..config };
         let dial = again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
-        let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some());
+        let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some())?;
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize, resume.as_ref().map(|resume| resume.grace));
         let link = Link::assemble(stream, config, notices, bulk, memory, resume).map_err(ConnectError::Local)?;
         Ok((link, welcome))

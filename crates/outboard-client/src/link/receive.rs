@@ -18,6 +18,10 @@ use outboard_wire::{Reader, plain};
 use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
+/// So many bytes of a frame that is not complete are a sign of life. What a worker says to be believed to live is far less within the time of silence:
+/// it must not keep up the wait for a frame that never ends.
+const PART: usize = 1 << 10;
+
 /// Where one call's reply arrives.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
@@ -158,11 +162,12 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
-        self.heard();
         self.counters.received.add(count as u64);
         incoming.buffer().filled(count);
+        let unread = incoming.buffer().unread().len();
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some(event) = incoming.next_event().map_err(invalid)? {
+            self.heard();
             match event {
                 Event::Notice { code, payload } => {
                     // This thread reads for others: a panic here must not leave them without a reader.
@@ -178,6 +183,13 @@ impl Shared {
                     slot.deliver(Ok(Reply { seq: answers, status, payload: payload.to_vec() }));
                 }
             }
+        }
+        let left = incoming.buffer().unread().len();
+        if left < unread || left >= reading.part + PART {
+            self.heard();
+            reading.part = left;
+        } else {
+            self.not_heard(Duration::ZERO)?;
         }
         if self.connection.is_resumable() {
             self.note_received(incoming, count);

@@ -77,6 +77,8 @@ pub(super) struct Reading {
     pub(super) incoming: Incoming,
     /// Whether anything may be read: not while the connection is being replaced.
     pub(super) up: bool,
+    /// Bytes of a frame that is not complete, as of when they were last taken for a sign of life.
+    pub(super) part: usize,
 }
 
 #[derive(Debug, Default)]
@@ -157,7 +159,7 @@ impl Shared {
             notices,
             queue: Mutex::new(Queue { outgoing: Outgoing::new(retain), written: 0, told: (0, 0) }),
             write: Mutex::new(Writing::new(current.clone())),
-            read: Mutex::new(Reading { current, incoming: Incoming::new(), up: true }),
+            read: Mutex::new(Reading { current, incoming: Incoming::new(), up: true, part: 0 }),
             taken: AtomicU64::new(0),
             received: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),

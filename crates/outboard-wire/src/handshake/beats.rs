@@ -16,6 +16,11 @@ pub struct Beats {
     pub period: Duration,
 }
 
+impl Beats {
+    /// No worker promises so little as to speak less often than this.
+    pub const LONGEST: Duration = Duration::from_secs(60);
+}
+
 impl Encode for Beats {
     fn encode(&self, writer: &mut Writer) {
         writer.u32(u32::try_from(self.period.as_millis()).unwrap_or(u32::MAX));
@@ -24,6 +29,11 @@ impl Encode for Beats {
 
 impl<'a> Decode<'a> for Beats {
     fn decode(reader: &mut Reader<'a>) -> Result<Beats, DecodeError> {
-        Ok(Beats { period: Duration::from_millis(reader.u32()?.into()) })
+        let milliseconds = reader.u32()?;
+        let period = Duration::from_millis(milliseconds.into());
+        if period > Beats::LONGEST {
+            return Err(DecodeError::Invalid { what: "time between signs of life", value: milliseconds.into() });
+        }
+        Ok(Beats { period })
     }
 }

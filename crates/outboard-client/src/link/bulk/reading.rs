@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use outboard_transport::lane::read_numbered;
-use outboard_transport::{Stream, read_exact};
+use outboard_transport::{Stream, read_exact_unless_silent};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::shared::{Shared, lock};
@@ -39,7 +39,7 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
     let mut heard = None;
     loop {
         let mut since = None;
-        let (header, received) = read_numbered(stream, || {
+        let (header, received) = read_numbered(stream, shared.config.silence, || {
             let eager = bulk.eager.load(Ordering::Relaxed);
             if eager && since.is_none() {
                 // A worker has only so much memory for a download. If each of many lanes kept a little to itself, it could wait for that for ever.
@@ -112,13 +112,14 @@ fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &
     // Whoever opened the download promised that its memory is valid for writes and otherwise left alone until
     // it has ended. The table has checked that the chunk lies within it, gives each chunk to one thread only, and
     // does not end the download before `end_chunk` below.
+    let read = |to: &mut [u8]| read_exact_unless_silent(stream, to, shared.config.silence);
     let result = match place.contiguous() {
         // SAFETY: as above.
-        Some(address) => read_exact(stream, unsafe { std::slice::from_raw_parts_mut(address, header.len as usize) }),
+        Some(address) => read(unsafe { std::slice::from_raw_parts_mut(address, header.len as usize) }),
         None => {
             scratch.resize(header.len as usize, 0);
             // SAFETY: as above.
-            read_exact(stream, scratch).map(|()| unsafe { place.write(scratch) })
+            read(scratch).map(|()| unsafe { place.write(scratch) })
         }
     };
     let ended = lock(&bulk.table).end_chunk(header.transfer, header.index, result.is_ok());

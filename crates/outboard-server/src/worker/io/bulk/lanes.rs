@@ -114,7 +114,7 @@ impl Inner {
         loop {
             let mut since = None;
             let look = || since.get_or_insert_with(Instant::now).elapsed() < self.spin;
-            let (header, received) = read_numbered(stream, look)?;
+            let (header, received) = read_numbered(stream, None, look)?;
             if lane.number.is_some() && heard.replace(received) != Some(received) {
                 lane.acknowledged(received)?;
             }
