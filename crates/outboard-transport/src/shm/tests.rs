@@ -1,5 +1,9 @@
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals};
+use rustix::io::Errno;
+
 use super::handing::OFFER;
 use super::*;
 use crate::passing;
@@ -86,4 +90,57 @@ fn an_offer_that_is_not_as_it_should_be_is_refused() {
     let soon = Instant::now() + Duration::from_millis(20);
     assert_eq!(take_up(socket, soon).unwrap_err().kind(), io::ErrorKind::TimedOut);
     drop(client);
+}
+
+/// A worker that was offered memory has its descriptors, and may do with them what it likes.
+#[test]
+fn descriptors_in_the_hands_of_a_hostile_worker_do_its_client_no_harm() {
+    let server = UnixServer::bind(&test_path()).unwrap();
+    let client = dial(server.path().as_ref(), PATIENCE).unwrap();
+    let stream = offer(client, &[]).unwrap();
+    let socket = server.take().unwrap();
+    let mut said = [0; OFFER.len()];
+    let files = passing::receive(socket.as_fd(), &mut said, Instant::now() + PATIENCE).unwrap();
+    let [memory, events @ ..] = &files[..] else { panic!("no memory") };
+    // Pages that went away would kill the client where it touches them.
+    for bytes in [0, 4096, 2 * BYTES as u64] {
+        assert_eq!(rustix::fs::ftruncate(memory, bytes), Err(Errno::PERM), "{bytes}");
+    }
+    assert_eq!(fcntl_add_seals(memory, SealFlags::WRITE), Err(Errno::PERM));
+    fallocate(memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, BYTES as u64).unwrap();
+    // Counters that are full take no more wake-ups, and must not hold up who wakes.
+    let full = (u64::MAX - 1).to_ne_bytes();
+    for event in events {
+        let _ = rustix::io::write(event, &full);
+    }
+    for _ in 0..100 {
+        let _ = stream.write(&[IoSlice::new(&[7; 60_000])]);
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::from_millis(1)));
+    }
+    let _ = stream.shutdown();
+}
+
+/// The answer to an offer brings no descriptors; those that come are not kept.
+#[test]
+fn descriptors_that_come_with_the_answer_to_an_offer_are_closed() {
+    let server = UnixServer::bind(&test_path()).unwrap();
+    let client = dial(server.path().as_ref(), PATIENCE).unwrap();
+    let answered = std::thread::spawn(move || {
+        let socket = server.take().unwrap();
+        let mut said = [0; OFFER.len()];
+        let files = passing::receive(socket.as_fd(), &mut said, Instant::now() + PATIENCE).unwrap();
+        let (end, other) = rustix::pipe::pipe().unwrap();
+        let ends: Vec<_> = std::iter::repeat_n(other.as_fd(), passing::MOST).collect();
+        passing::send(socket.as_fd(), &[1], &ends).unwrap();
+        drop(other);
+        (end, socket, files)
+    });
+    let stream = move_to(client, &[], Instant::now() + PATIENCE);
+    let (end, ..) = answered.join().unwrap();
+    // The pipe is at its end once nobody has the other one.
+    let mut ended = [PollFd::new(&end, PollFlags::IN)];
+    assert_eq!(poll(&mut ended, Some(&Timespec { tv_sec: 5, tv_nsec: 0 })), Ok(1));
+    assert!(ended[0].revents().contains(PollFlags::HUP), "the client holds the other end");
+    drop(stream);
 }
