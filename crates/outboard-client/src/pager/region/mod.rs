@@ -11,7 +11,7 @@ use outboard_front::backend::Result;
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
 
-use ahead::Ahead;
+use ahead::{Ahead, Opens};
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,12 @@ impl Region {
         }
         // Never beyond the allocation: another may be the device's to write to while this one is the program's.
         let limit = self.pages(&self.span_of(address)).end.max(page + 1);
-        let end = (page + self.ahead.take(page, write)).min(limit);
+        let what = match &self.twin {
+            _ if !write => Opens::Read,
+            Some(_) => Opens::Compared,
+            None => Opens::Sent,
+        };
+        let end = (page + self.ahead.take(page, what)).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
