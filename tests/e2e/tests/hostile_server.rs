@@ -186,6 +186,24 @@ fn requests_that_nothing_expects_cost_no_thread() {
 }
 
 #[test]
+fn copies_that_nobody_waits_for_are_not_remembered() {
+    let server = Server::start();
+    let hostile = Hostile::before(server.address());
+    let given = Given::run("idle", &hostile, &[]);
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", given.program.id())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of it");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number")
+    };
+    let before = resident();
+    (1_000..401_000).for_each(|number: u64| hostile.notice(COPIED, &number.to_le_bytes()));
+    // A number takes 16 bytes of a set at least.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 4096, "{grown} KiB more");
+    given.finish().expect_success("the program");
+}
+
+#[test]
 fn frames_on_lanes_that_belong_to_nothing_do_no_harm() {
     let server = Server::start();
     let hostile = Hostile::before(server.address());

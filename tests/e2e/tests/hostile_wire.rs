@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outboard_e2e::{Damage, Program, Server, within};
 
@@ -29,16 +29,15 @@ fn changed_bytes_end_a_program_or_do_it_no_harm() {
         let name = PROGRAMS[seed as usize % PROGRAMS.len()];
         let reconnect = if seed % 4 == 0 { "5" } else { "0" };
         let program = Program::new(name).env("OUTBOARD_KEEPALIVE", KEEPALIVE).env("OUTBOARD_RECONNECT", reconnect);
+        let began = Instant::now();
         let mut running = program.start_through_list(damage.address());
         if !within(LONGEST, || running.has_ended()) {
             wrong.push(format!("{seed}: {name} hangs; {}", damage.plan()));
-            if let Ok(hook) = std::env::var("HANG_HOOK") {
-                let _ = std::process::Command::new(hook).arg(running.id().to_string()).arg(seed.to_string()).status();
-            }
             running.kill();
             continue;
         }
         let outcome = running.finish();
+        eprintln!("{seed}: {name} {:?} changed {} {}", began.elapsed(), damage.happened(), outcome.status);
         changed += u32::from(damage.happened());
         if let Some(signal) = outcome.status.signal() {
             wrong.push(format!("{seed}: {name} died of signal {signal}; {}\n{}", damage.plan(), outcome.stderr));
