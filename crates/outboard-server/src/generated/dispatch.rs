@@ -261,6 +261,8 @@ pub(crate) trait ModuleCommands {
     fn module_load_named(&mut self, message: ModuleLoadNamed, answer: Answer<ModuleLoadNamed>);
     /// Does `module_function_known`.
     fn module_function_known(&mut self, message: ModuleFunctionKnown<'_>) -> Outcome;
+    /// Does `module_unload_idle`.
+    fn module_unload_idle(&mut self, message: ModuleUnloadIdle) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/nvml.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1272,6 +1274,11 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.events_elapsed(message, incoming.answer());
             Ok(())
+        }
+        151 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.module_unload_idle(message)
         }
         _ => return Ok(None),
     }))

@@ -6986,6 +6986,30 @@ impl Call for EventsElapsed {
     type Reply<'a> = EventsElapsedReply;
 }
 
+/// The message `module_unload_idle`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleUnloadIdle {
+    /// `module`, see `api/wire/`.
+    pub module: u64,
+}
+
+impl Encode for ModuleUnloadIdle {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.module);
+    }
+}
+
+impl<'a> Decode<'a> for ModuleUnloadIdle {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ModuleUnloadIdle { module: reader.get()? })
+    }
+}
+
+impl Message for ModuleUnloadIdle {
+    const OP: u16 = 151;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7139,6 +7163,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         148 => "copy_staged",
         149 => "module_function_known",
         150 => "events_elapsed",
+        151 => "module_unload_idle",
         _ => return None,
     })
 }
@@ -7298,6 +7323,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         148 => writer.put(&reader.get::<CopyStaged>()?),
         149 => writer.put(&reader.get::<ModuleFunctionKnown<'_>>()?),
         150 => writer.put(&reader.get::<EventsElapsed>()?),
+        151 => writer.put(&reader.get::<ModuleUnloadIdle>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

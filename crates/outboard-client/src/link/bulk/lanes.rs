@@ -64,6 +64,10 @@ pub(super) fn open(shared: &Arc<Shared>) -> Result<(), LinkError> {
 fn run(shared: &Arc<Shared>, number: usize) {
     match dial(shared, number) {
         Ok(()) => {}
+        Err(error) if may_be_open(&error) => {
+            // What the worker sends there, it sends nowhere else.
+            return shared.lose(&format!("a connection for bulk data broke off while it was opened: {error}"));
+        }
         Err(error) => return failed(shared, &error),
     }
     let Some(lane) = shared.bulk.lanes[number].get() else { return };
@@ -111,14 +115,14 @@ fn connect(
     }
 }
 
-fn dial(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
+fn dial(shared: &Arc<Shared>, number: usize) -> Result<(), ConnectError> {
     let bulk = &shared.bulk;
     let mut attempt = 0;
     let point = || {
         attempt += 1;
         Point { attempt, ..Point::default() }
     };
-    let (stream, _) = connect(shared, number, point).map_err(io::Error::other)?;
+    let (stream, _) = connect(shared, number, point)?;
     // Only this thread has this number, so the place is empty.
     let _ = bulk.lanes[number].set(Lane::new(Arc::clone(&stream), attempt, bulk.is_resumable()));
     if shared.is_lost() {
@@ -152,9 +156,14 @@ fn go_on(shared: &Shared, number: usize, lane: &Lane) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the worker may have a lane that could not be opened: it was asked for, and not declined.
+fn may_be_open(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::BrokenOff { .. } | ConnectError::Handshake { .. })
+}
+
 /// A lane cannot be opened. The others do its work, unless there is none: large copies cannot be done any more then, and there is no other way to
 /// do them.
-fn failed(shared: &Shared, error: &io::Error) {
+fn failed(shared: &Shared, error: &dyn std::error::Error) {
     let bulk = &shared.bulk;
     let mut opening = lock(&bulk.opening);
     opening.failed += 1;

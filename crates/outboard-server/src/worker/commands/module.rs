@@ -3,13 +3,13 @@
 use std::borrow::Borrow;
 
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
-use outboard_driver::call;
+use outboard_driver::{Table, call};
 use outboard_image::{may_print, takes_at_most};
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
-use super::{Handle, Worker};
+use super::{Context, Handle, Worker, current};
 use crate::generated::dispatch::ModuleCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::What;
@@ -142,6 +142,29 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Forgets a module; what is left is to unload it, in its context.
+    fn forget_module(
+        &mut self,
+        module: u64,
+    ) -> Result<(Context, impl FnOnce(&Table) -> Outcome + Send + use<>), CUresult> {
+        let context = self.enter()?;
+        let unloaded = self.objects.modules.remove(module)?;
+        self.chains.forget_all(self.table);
+        self.objects.functions.retain(|(_, of)| *of != module);
+        self.objects.references.retain(|(_, of)| *of != module);
+        self.objects.surface_references.retain(|(_, of)| *of != module);
+        self.layouts.retain(|other| other != module);
+        let charge = self.budget.release(self.ctx, What::Module(module));
+        let unload = move |table: &Table| {
+            let outcome = unloaded.unload(table);
+            drop(charge);
+            outcome
+        };
+        Ok((context, unload))
+    }
+}
+
 impl ModuleCommands for Worker {
     fn image_data(&mut self, m: ImageData<'_>) -> Outcome {
         self.upload.extend(m.data)
@@ -186,28 +209,25 @@ impl ModuleCommands for Worker {
     }
 
     fn module_unload(&mut self, m: ModuleUnload, answer: Answer<ModuleUnload>) {
-        let context = self.enter();
-        match context.and_then(|context| self.objects.modules.remove(m.module).map(|module| (context, module))) {
-            Ok((context, module)) => {
-                self.chains.forget_all(self.table);
-                self.objects.functions.retain(|(_, of)| *of != m.module);
-                self.objects.references.retain(|(_, of)| *of != m.module);
-                self.objects.surface_references.retain(|(_, of)| *of != m.module);
-                self.layouts.retain(|module| module != m.module);
-                let charge = self.budget.release(self.ctx, What::Module(m.module));
-                self.on_helper(
-                    context,
-                    answer,
-                    move |table| {
-                        let outcome = module.unload(table);
-                        drop(charge);
-                        outcome
-                    },
-                    |answer, outcome| answer.result(outcome.map(|()| ModuleUnloadReply {})),
-                );
-            }
+        match self.forget_module(m.module) {
+            Ok((context, unload)) => self.on_helper(context, answer, unload, |answer, outcome| {
+                answer.result(outcome.map(|()| ModuleUnloadReply {}));
+            }),
             Err(error) => answer.error(error),
         }
+    }
+
+    fn module_unload_idle(&mut self, m: ModuleUnloadIdle) -> Outcome {
+        let (context, unload) = self.forget_module(m.module)?;
+        if self.waits.is_quiet(self.table, self.ctx) {
+            return unload(self.table);
+        }
+        // Another thread of the client has queued work meanwhile.
+        let table = self.table;
+        self.helpers.run_in_turn(move || {
+            let _ = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| unload(table));
+        });
+        Ok(())
     }
 
     fn module_functions(&mut self, m: ModuleFunctions, answer: Answer<ModuleFunctions>) {
