@@ -5,6 +5,7 @@
 mod folder;
 mod footprint;
 mod hostile;
+pub mod metrics;
 mod program;
 pub mod raw_client;
 mod recording;
