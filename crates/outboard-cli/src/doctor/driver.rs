@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn levels(found: &Found) -> Vec<Level> {
-        tell(Path::new("libcuda.so.1"), found, 1).iter().map(|finding| finding.level).collect()
+        tell(Path::new("libcuda.so.1"), found, Bounds::fixed(1)).iter().map(|finding| finding.level).collect()
     }
 
     #[test]
