@@ -11,12 +11,14 @@ mod standing;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_server::auth::AuthError;
 use outboard_server::logs;
 use outboard_server::sandbox::{Mode, User};
 use outboard_server::supervisor::metrics::MetricsError;
+use outboard_server::supervisor::warm::Bounds;
 use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -45,10 +47,14 @@ pub(crate) struct Args {
     /// Who may connect to the socket: the server's own user and root, its group too, or every user of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
-    /// How many workers wait for clients with the driver started and a context made, which spares a client most of its start-up. Each holds
-    /// some memory of its device: about 530 MB on an H200.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
-    pub(crate) warm: u32,
+    /// How many workers wait for clients with the driver started and a context made, which spares a client most of its start-up: a number, or the
+    /// least and the most, between which as many wait as clients came at once. `auto` is one and as many as the machine has processors (16 at most, one
+    /// for each 4 GiB of its memory, and their contexts a sixteenth of each device). Each holds some memory of its device: about 530 MB on an H200.
+    #[arg(long, default_value = "auto", value_name = "N|N-N|auto")]
+    pub(crate) warm: Bounds,
+    /// How many seconds a worker beyond the least waits for clients to come at once again.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = seconds())]
+    warm_for: u64,
     /// The devices on which waiting workers hold a context, by index, or `none`. A session that does not use one gives it back.
     #[arg(long, default_value = "0", value_name = "INDEX,…|none")]
     warm_devices: Indices,
@@ -172,7 +178,8 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         SocketAccess::All => Access::All,
     };
     args.observe.apply(&mut config);
-    config.warm = args.warm as usize;
+    config.warm = args.warm;
+    config.warm_for = Duration::from_secs(args.warm_for);
     config.warm_contexts = args.warm_devices.0;
     args.auth.apply(&mut config);
     args.standing.apply(&mut config);

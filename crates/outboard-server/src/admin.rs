@@ -121,6 +121,12 @@ pub struct Listing {
     pub most_sessions: usize,
     /// Workers that wait for a client.
     pub warm_workers: usize,
+    /// How many are to wait now.
+    pub warm_wanted: usize,
+    /// Bytes of each device that they hold, by its index, where that is known.
+    pub warm_device_memory: BTreeMap<String, u64>,
+    /// Bytes of the server's machine that they hold.
+    pub warm_host_memory: u64,
     /// Clients that wait for their place.
     pub waiting: usize,
     /// Places that are kept for clients that have asked for one and come back.

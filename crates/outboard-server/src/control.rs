@@ -67,8 +67,23 @@ pub(crate) mod tags {
 pub struct Warm {
     /// Ordinals of the devices whose primary context it is to hold.
     pub contexts: Vec<u32>,
+    /// Whether it is to measure how large they are.
+    pub measure: bool,
     /// The supervisor's process.
     pub supervisor: u32,
+}
+
+/// A context that a worker holds before it has a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextMemory {
+    /// Its device.
+    pub ordinal: u32,
+    /// Bytes of the device that nobody has, ...
+    pub free: u64,
+    /// ... and all of them.
+    pub total: u64,
+    /// Those that the context takes, if they were measured.
+    pub size: Option<u64>,
 }
 
 /// What a worker is to do.
@@ -134,8 +149,8 @@ impl std::fmt::Debug for Secure {
 /// Worker to supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToSupervisor {
-    /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message.
-    Ready { snapshot: Vec<u8> },
+    /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message, and which contexts it holds.
+    Ready { snapshot: Vec<u8>, contexts: Vec<ContextMemory> },
     /// The client has been welcomed and is the worker's from now on.
     Welcomed,
     /// The client cannot be served.

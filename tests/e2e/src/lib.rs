@@ -6,6 +6,7 @@ mod damage;
 mod folder;
 mod footprint;
 mod hostile;
+pub mod metrics;
 mod program;
 pub mod raw_client;
 mod recording;

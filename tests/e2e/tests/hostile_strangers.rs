@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_e2e::raw_client::hello;
-use outboard_e2e::{Footprint, Program, RawClient, Server, dist, within};
+use outboard_e2e::{Footprint, Program, RawClient, Server, dist, metrics, within};
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
@@ -59,14 +59,6 @@ fn stranger(to: &str, from: Ipv4Addr) -> Option<TcpStream> {
 /// The address with that number, none of which is 127.0.0.1.
 fn somewhere(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x7f01_0001 + number * 257)
-}
-
-/// What the server tells of its metrics port.
-fn metrics_address(server: &Server) -> String {
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains("\"message\":\"metrics\"")).expect("the log names the address");
-    let entry: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
-    entry["fields"]["address"].as_str().expect("an address").to_owned()
 }
 
 /// Asks whether the server is well, as liveness probes do: within a second.
@@ -173,7 +165,7 @@ fn a_thousand_tensors_are_shared() {
 fn silent_connections_do_not_starve_the_liveness_probe() {
     have_many_files();
     let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[]);
-    let metrics = metrics_address(&server);
+    let metrics = metrics::address(&server);
     let over = AtomicBool::new(false);
     let (mut asked, mut answered) = (0, 0);
     std::thread::scope(|scope| {
@@ -312,7 +304,7 @@ fn strangers_do_not_fill_the_log() {
 #[test]
 fn seats_are_no_more_than_descriptors() {
     let server = serve_with_files(64, &["--metrics", "0"]);
-    let metrics = metrics_address(&server);
+    let metrics = metrics::address(&server);
     let silent: Vec<_> = (0..200).filter_map(|number| stranger(server.address(), somewhere(number))).collect();
     let asking: Vec<_> = (0..60).map(|_| TcpStream::connect(&metrics).expect("the port is open")).collect();
     let mut sessions = vec![RawClient::connect(&server)];

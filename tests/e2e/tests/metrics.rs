@@ -1,61 +1,16 @@
 //! Metrics of a server, compared with what programs did; and the HTTP that carries them.
 
+use outboard_e2e::metrics::{address, get, scrape, sum, talk};
 use outboard_e2e::{Program, Running, Server};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Where a server tells metrics, by its log.
-fn address(server: &Server) -> String {
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains("\"message\":\"metrics\"")).expect("the log names the address");
-    let entry: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
-    entry["fields"]["address"].as_str().expect("an address").to_owned()
-}
-
 fn start() -> (Server, String) {
     let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[]);
     let address = address(&server);
     (server, address)
-}
-
-/// Sends bytes and returns all that comes back.
-fn talk(address: &str, bytes: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).expect("metrics are there");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
-    // It may be cut off in the middle.
-    let _ = stream.write_all(bytes);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn get(address: &str, path: &str) -> String {
-    talk(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
-}
-
-/// All samples: by name and labels.
-fn scrape(address: &str) -> BTreeMap<String, f64> {
-    let answer = get(address, "/metrics");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
-    assert!(body.ends_with("# EOF\n"), "{body}");
-    let samples = body.lines().filter(|line| !line.starts_with('#'));
-    let sample = |line: &str| {
-        let (name, value) = line.rsplit_once(' ').expect("a value");
-        (name.to_owned(), value.parse().expect("a number"))
-    };
-    samples.map(sample).collect()
-}
-
-/// The sum of all samples of a name whose labels have all of these parts.
-fn sum(samples: &BTreeMap<String, f64>, name: &str, parts: &[&str]) -> f64 {
-    let fits = |sample: &str| {
-        let (found, labels) = sample.split_once('{').unwrap_or((sample, ""));
-        found == name && parts.iter().all(|part| labels.contains(part))
-    };
-    samples.iter().filter(|(sample, _)| fits(sample)).map(|(_, value)| value).sum()
 }
 
 #[test]

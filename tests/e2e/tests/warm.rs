@@ -1,8 +1,9 @@
 //! Workers that waited for their clients, with contexts made ahead: programs behave as with any other worker.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use outboard_e2e::{Driver, Program, Server, within};
+use outboard_e2e::metrics::{address, scrape, sum};
+use outboard_e2e::{Driver, Folder, Program, RawClient, Server, within};
 
 /// A server with so many workers, once they wait.
 fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
@@ -10,6 +11,14 @@ fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
     let args = [&["--driver", Driver::chosen().name(), "--warm", &count], more].concat();
     let server = Server::start_with(&args, &[env, &[("OUTBOARD_LOG", "outboard_server=debug")]].concat());
     wait(&server, warm);
+    server
+}
+
+/// A server with workers between bounds, once the least of them wait.
+fn serve_between(bounds: &str, more: &[&str]) -> Server {
+    let args = ["--driver", Driver::chosen().name(), "--warm", bounds, "--metrics", "0"];
+    let server = Server::start_with(&[&args, more].concat(), &[("OUTBOARD_LOG", "outboard_server=debug")]);
+    wait(&server, bounds[..1].parse().expect("a digit"));
     server
 }
 
@@ -87,4 +96,76 @@ fn questions_of_nvml_take_no_waiting_worker() {
     let sessions = |what: &str| server.log().lines().filter(|line| line.contains(what)).count();
     assert!(sessions("\"warm\":false") >= 1, "{}", server.log());
     assert_eq!(warm_sessions(&server), 1, "{}", server.log());
+}
+
+/// So many sessions that come at once; how long each took to be let in.
+fn burst(server: &Server, count: usize) -> Vec<Duration> {
+    let session = || {
+        let came = Instant::now();
+        RawClient::connect_to(server.address()).map(|client| (client, came.elapsed()))
+    };
+    let let_in: Vec<_> = std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..count).map(|_| scope.spawn(session)).collect();
+        sessions.into_iter().map(|session| session.join().expect("no panic")).collect()
+    });
+    let mut times: Vec<Duration> = let_in.into_iter().flatten().map(|(_, time)| time).collect();
+    times.sort_unstable();
+    times
+}
+
+/// A figure of the server's metrics.
+fn figure(server: &Server, name: &str, label: &str) -> usize {
+    sum(&scrape(&address(server)), name, &[label]) as usize
+}
+
+const READY: &str = "outboard_warm_workers";
+const WANTED: &str = "outboard_warm_workers_wanted";
+const GIVEN: &str = "outboard_workers_given_total";
+
+#[test]
+fn a_burst_like_the_last_one_finds_workers_and_they_go_when_none_comes() {
+    const BURST: usize = 3;
+    const LONG: Duration = Duration::from_secs(60);
+    let server = serve_between("1-3", &["--warm-for", "8"]);
+    let cold = burst(&server, BURST);
+    assert_eq!(cold.len(), BURST);
+    assert!(within(LONG, || figure(&server, READY, "") == BURST), "{}", server.log());
+    let before = figure(&server, GIVEN, "\"ready\"");
+    let warm = burst(&server, BURST);
+    assert_eq!(figure(&server, GIVEN, "\"ready\"") - before, BURST, "{}", server.log());
+    // No bound: the software device starts in a time that a busy machine hides.
+    eprintln!("let in after {cold:?}, then after {warm:?}");
+    assert!(figure(&server, "outboard_warm_host_memory_bytes", "") > 1 << 20);
+    // Nobody comes: one by one they go, down to the least, and stay gone.
+    assert!(within(LONG, || figure(&server, WANTED, "") == 1 && server.workers().len() == 1), "{}", server.log());
+    assert_eq!(figure(&server, READY, ""), 1);
+    assert!(!server.log().contains("ended before it had a client"), "{}", server.log());
+    Program::new("vector_add").through(&server).expect_success("vector_add");
+}
+
+#[test]
+fn more_than_the_most_never_wait() {
+    let server = serve_between("0-2", &["--warm-for", "600"]);
+    assert!(server.workers().is_empty());
+    assert_eq!(burst(&server, 8).len(), 8);
+    assert!(within(Duration::from_secs(60), || figure(&server, READY, "") == 2), "{}", server.log());
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((figure(&server, WANTED, ""), server.workers().len()), (2, 2), "{}", server.log());
+}
+
+/// Neither who is not let in nor who has as many sessions as an owner may have makes the server hold more memory.
+#[test]
+fn who_is_refused_raises_nothing() {
+    let folder = Folder::create();
+    let strangers = serve_between("1-4", &["--require-authentication", "--state", &folder.path("state")]);
+    assert_eq!(burst(&strangers, 16).len(), 0);
+    assert_eq!((figure(&strangers, WANTED, ""), figure(&strangers, GIVEN, "")), (1, 0));
+    let limited = serve_between("1-4", &["--owner-sessions", "2"]);
+    for _ in 0..4 {
+        let held: Vec<_> = (0..8).filter_map(|_| RawClient::connect_to(limited.address()).ok()).collect();
+        assert_eq!(held.len(), 2);
+        drop(held);
+        assert!(within(Duration::from_secs(20), || figure(&limited, "outboard_sessions", "") == 0));
+    }
+    assert_eq!(figure(&limited, WANTED, ""), 2);
 }

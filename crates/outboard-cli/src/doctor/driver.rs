@@ -8,6 +8,7 @@ use std::time::Duration;
 use outboard_abi::CUdevice_attribute as A;
 use outboard_driver::nvml::Nvml;
 use outboard_driver::{Library, Table, call};
+use outboard_server::supervisor::warm::Bounds;
 use outboard_wire::Code;
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +85,8 @@ fn device(table: &Table, ordinal: i32) -> Option<Device> {
     Some(Device { name, memory: memory as u64, free: asked.map(|()| free as u64).map_err(|status| status.0), mode })
 }
 
-/// Tries a library. `warm` workers are going to wait with a context on it.
-pub(super) fn check(library: &Path, warm: u32) -> Vec<Finding> {
+/// Tries a library. `warm` are the workers that are going to wait with a context on it.
+pub(super) fn check(library: &Path, warm: Bounds) -> Vec<Finding> {
     let mut trial = child::this_program("doctor-trial");
     let ended = match child::run(trial.arg("driver").arg(library), LIMIT) {
         Ok(ended) => ended,
@@ -110,7 +111,7 @@ pub(super) fn check(library: &Path, warm: u32) -> Vec<Finding> {
     }
 }
 
-fn tell(library: &Path, found: &Found, warm: u32) -> Vec<Finding> {
+fn tell(library: &Path, found: &Found, warm: Bounds) -> Vec<Finding> {
     let name = library.display();
     if let Some(reason) = &found.unusable {
         let mend = "install NVIDIA's driver, or name the library with --driver PATH";
@@ -135,7 +136,7 @@ fn tell(library: &Path, found: &Found, warm: u32) -> Vec<Finding> {
     findings
 }
 
-fn tell_device(index: usize, device: &Device, warm: u32) -> Finding {
+fn tell_device(index: usize, device: &Device, warm: Bounds) -> Finding {
     let name = format!("/{index} {}, {}", device.name, machine::size(device.memory));
     let free = match device.free {
         Ok(free) => free,
@@ -155,7 +156,9 @@ fn tell_device(index: usize, device: &Device, warm: u32) -> Finding {
         }
     };
     let found = format!("{name}, {} free", machine::size(free));
-    let held = CONTEXT * u64::from(warm);
+    // More than the least wait only where there is room for them.
+    let least = warm.least;
+    let held = CONTEXT * least as u64;
     if device.mode == 3 {
         Finding::warn(
             "devices",
@@ -164,7 +167,7 @@ fn tell_device(index: usize, device: &Device, warm: u32) -> Finding {
         )
     } else if free < held {
         let mend = format!(
-            "{warm} waiting workers hold about {} of each device in --warm-devices: lower --warm",
+            "{least} waiting workers hold about {} of each device in --warm-devices: lower --warm",
             machine::size(held)
         );
         Finding::warn("devices", found, mend)
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     fn levels(found: &Found) -> Vec<Level> {
-        tell(Path::new("libcuda.so.1"), found, 1).iter().map(|finding| finding.level).collect()
+        tell(Path::new("libcuda.so.1"), found, Bounds::fixed(1)).iter().map(|finding| finding.level).collect()
     }
 
     #[test]

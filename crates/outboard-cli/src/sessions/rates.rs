@@ -1,6 +1,6 @@
 //! What sessions do by the second, from one listing to the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use outboard_server::admin::{Kept, Listing, Session};
 use serde::Serialize;
@@ -32,6 +32,12 @@ pub(crate) struct Rated {
     pub(crate) most_sessions: usize,
     /// Workers that wait for a client.
     pub(crate) warm_workers: usize,
+    /// How many are to wait now.
+    pub(crate) warm_wanted: usize,
+    /// Bytes of each device that they hold, by its index.
+    pub(crate) warm_device_memory: BTreeMap<String, u64>,
+    /// Bytes of the server's machine that they hold.
+    pub(crate) warm_host_memory: u64,
     /// Places that are kept for clients that come back.
     pub(crate) kept: Vec<Kept>,
     pub(crate) sessions: Vec<RatedSession>,
@@ -101,6 +107,9 @@ impl Rates {
             age_seconds: listing.age_seconds,
             most_sessions: listing.most_sessions,
             warm_workers: listing.warm_workers,
+            warm_wanted: listing.warm_wanted,
+            warm_device_memory: listing.warm_device_memory,
+            warm_host_memory: listing.warm_host_memory,
             kept: listing.kept,
             sessions,
         }

@@ -57,10 +57,11 @@ fn summary(state: &State) -> Line<'static> {
     let mut line = Line::from(vec![
         Span::styled(format!("outboard {}", server.software), Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!(
-            "  up {}  {sessions}/{} sessions  {} warm  {} calls/s  {}/s",
+            "  up {}  {sessions}/{} sessions  {}/{} warm  {} calls/s  {}/s",
             duration(server.age_seconds),
             server.most_sessions,
             server.warm_workers,
+            server.warm_wanted,
             rate(sum(|rated| rated.calls_per_second)),
             bytes(sum(|rated| rated.bytes_per_second)),
         )),
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn it_fits_the_usual_terminal() {
         let lines = screen(&mut state(), 80, 24);
-        assert_eq!(lines[0], "outboard 0.1.0  up 0s  2/8 sessions  0 warm  12k calls/s  0 B/s");
+        assert_eq!(lines[0], "outboard 0.1.0  up 0s  2/8 sessions  0/0 warm  12k calls/s  0 B/s");
         assert!(lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[||||    ] 50%"), "{}", lines[2]);
         assert!(lines[2].contains("70.0 GiB/141 GiB") && lines[2].ends_with('2'), "{}", lines[2]);
         let words: Vec<&str> = lines[3].split_whitespace().collect();

@@ -4,7 +4,7 @@ use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Terms;
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 
-use super::{Grace, Secure, Start, ToSupervisor, ToWorker, Warm};
+use super::{ContextMemory, Grace, Secure, Start, ToSupervisor, ToWorker, Warm};
 
 impl Encode for Secure {
     fn encode(&self, writer: &mut Writer) {
@@ -76,6 +76,7 @@ impl Encode for ToWorker {
             ToWorker::Warm(warm) => {
                 writer.u8(5);
                 writer.put(&warm.contexts);
+                writer.put(&warm.measure);
                 writer.u32(warm.supervisor);
             }
             ToWorker::Home { outlive } => {
@@ -122,7 +123,9 @@ impl<'a> Decode<'a> for ToWorker {
             42 => Ok(ToWorker::Trace { on: reader.get()?, root: reader.u64()? }),
             41 => Ok(ToWorker::End { sentence: reader.get()? }),
             3 => Ok(ToWorker::Answer { request: reader.u64()?, payload: reader.get()? }),
-            5 => Ok(ToWorker::Warm(Warm { contexts: reader.get()?, supervisor: reader.u32()? })),
+            5 => {
+                Ok(ToWorker::Warm(Warm { contexts: reader.get()?, measure: reader.get()?, supervisor: reader.u32()? }))
+            }
             32 => Ok(ToWorker::Home { outlive: reader.get()? }),
             33 => Ok(ToWorker::Keep { tag: reader.u8()? }),
             number => {
@@ -130,6 +133,21 @@ impl<'a> Decode<'a> for ToWorker {
                 Ok(ToWorker::Unknown(number))
             }
         }
+    }
+}
+
+impl Encode for ContextMemory {
+    fn encode(&self, writer: &mut Writer) {
+        writer.u32(self.ordinal);
+        writer.u64(self.free);
+        writer.u64(self.total);
+        writer.put(&self.size);
+    }
+}
+
+impl<'a> Decode<'a> for ContextMemory {
+    fn decode(reader: &mut Reader<'a>) -> Result<ContextMemory, DecodeError> {
+        Ok(ContextMemory { ordinal: reader.u32()?, free: reader.u64()?, total: reader.u64()?, size: reader.get()? })
     }
 }
 
@@ -196,9 +214,10 @@ impl Encode for ToSupervisor {
                 writer.u32(*device);
                 writer.u64(*bytes);
             }
-            ToSupervisor::Ready { snapshot } => {
+            ToSupervisor::Ready { snapshot, contexts } => {
                 writer.u8(5);
                 writer.bytes(snapshot);
+                writer.put(contexts);
             }
             ToSupervisor::Orphan => writer.u8(32),
             ToSupervisor::Kept { tag } => {
@@ -234,7 +253,7 @@ impl<'a> Decode<'a> for ToSupervisor {
                 failed: reader.get()?,
             }),
             53 => Ok(ToSupervisor::Holds { device: reader.u32()?, bytes: reader.u64()? }),
-            5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec() }),
+            5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec(), contexts: reader.get()? }),
             32 => Ok(ToSupervisor::Orphan),
             33 => Ok(ToSupervisor::Kept { tag: reader.u8()? }),
             34 => Ok(ToSupervisor::Told),

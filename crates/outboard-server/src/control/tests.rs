@@ -35,7 +35,7 @@ fn messages_and_descriptors_arrive() {
     for lane in &lanes {
         send(here.as_fd(), lane, None).unwrap();
     }
-    let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], supervisor: 5 });
+    let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], measure: true, supervisor: 5 });
     send(here.as_fd(), &warm, None).unwrap();
     let end = ToWorker::End { sentence: "enough".into() };
     send(here.as_fd(), &end, None).unwrap();
@@ -56,7 +56,10 @@ fn messages_and_descriptors_arrive() {
 
     let share = ToSupervisor::Share { request: 3, token: u128::MAX, kind: 4, payload: vec![1, 2] };
     let find = ToSupervisor::Find { request: 5, token: 6, kind: 7 };
-    let ready = ToSupervisor::Ready { snapshot: vec![7; 100] };
+    let ready = ToSupervisor::Ready {
+        snapshot: vec![7; 100],
+        contexts: vec![ContextMemory { ordinal: 1, free: 2, total: 3, size: Some(1) }],
+    };
     for message in [share, find, ToSupervisor::Unshare { token: 8 }, ready] {
         send(there.as_fd(), &message, None).unwrap();
         assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);

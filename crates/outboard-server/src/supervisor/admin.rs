@@ -169,6 +169,14 @@ fn listing(supervisor: &Supervisor) -> Listing {
         socket: supervisor.local.as_ref().map(|local| local.path.clone()),
         most_sessions: supervisor.parts.sessions,
         warm_workers: supervisor.warm.ready(),
+        warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()),
+        warm_device_memory: supervisor
+            .warm
+            .device_memory()
+            .into_iter()
+            .map(|(device, bytes)| (device.to_string(), bytes))
+            .collect(),
+        warm_host_memory: supervisor.warm.host_memory(),
         waiting: supervisor.queue.waiting(),
         kept: kept(supervisor),
         unanswered: supervisor.unanswered.get(),

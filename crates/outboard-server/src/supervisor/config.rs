@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::local::{Access, Socket};
-use super::{metrics, resume, sharing, standing, traces};
+use super::{metrics, resume, sharing, standing, traces, warm};
 use crate::auth;
 use crate::cgroup::Cgroup;
 
@@ -43,7 +43,9 @@ pub struct Config {
     /// Bulk lanes that clients are advised to open.
     pub lanes: u32,
     /// Workers that wait for a client with the driver started.
-    pub warm: usize,
+    pub warm: warm::Bounds,
+    /// How long one waits that the last clients did not need, before it ends.
+    pub warm_for: Duration,
     /// Ordinals of the devices whose primary context those workers hold.
     pub warm_contexts: Vec<u32>,
     /// How long sessions outlive their connections.
@@ -90,7 +92,8 @@ impl Config {
             max_sessions: 1024,
             max_questions: 256,
             lanes: usual_lanes(),
-            warm: 0,
+            warm: warm::Bounds::fixed(0),
+            warm_for: Duration::from_secs(30),
             warm_contexts: vec![0],
             resume: resume::Config::default(),
             standing: standing::Config::default(),

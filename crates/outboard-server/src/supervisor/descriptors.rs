@@ -46,7 +46,7 @@ pub(super) fn raise_limit() -> usize {
 impl Parts {
     /// Divides so many; `None` if they are too few to serve anybody.
     pub(super) fn of(limit: usize, config: &Config) -> Option<Parts> {
-        let rest = limit.saturating_sub(OWN).saturating_sub(OF_A_WARM_WORKER.saturating_mul(config.warm));
+        let rest = limit.saturating_sub(OWN).saturating_sub(OF_A_WARM_WORKER.saturating_mul(config.warm.most));
         if rest < LEAST {
             return None;
         }
@@ -84,13 +84,14 @@ const MOST_OF_A_SESSION: usize = 2048;
 mod tests {
     use super::*;
     use crate::supervisor::WorkerCommand;
+    use crate::supervisor::warm::Bounds;
 
     fn config() -> Config {
         Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]))
     }
 
     fn used(parts: &Parts, config: &Config) -> usize {
-        OWN + OF_A_WARM_WORKER * config.warm
+        OWN + OF_A_WARM_WORKER * config.warm.most
             + OF_A_SESSION * parts.sessions
             + parts.hellos
             + parts.local_hellos
@@ -105,7 +106,7 @@ mod tests {
         for warm in [0, 1, 4] {
             for queue in [0, 7, 100_000] {
                 let mut config = config();
-                (config.warm, config.sharing.queue) = (warm, queue);
+                (config.warm, config.sharing.queue) = (Bounds::fixed(warm), queue);
                 for limit in (0..5000).chain([20_000, 1 << 20, usize::MAX]) {
                     if let Some(parts) = Parts::of(limit, &config) {
                         assert!(used(&parts, &config) <= limit, "{limit}: {parts:?}");
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn who_has_many_is_not_limited_by_them_and_who_has_few_serves_few() {
         let mut config = config();
-        config.warm = 1;
+        config.warm = Bounds::fixed(1);
         let parts = Parts::of(1 << 19, &config).unwrap();
         assert_eq!((parts.sessions, parts.hellos, parts.metrics), (1024, 256, MOST_METRICS));
         assert_eq!(parts.shared_of_a_session(), MOST_OF_A_SESSION);

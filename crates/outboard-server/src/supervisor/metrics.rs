@@ -35,6 +35,12 @@ struct Snapshot {
     sessions: BTreeMap<(String, &'static str), u64>,
     most_sessions: u64,
     warm: u64,
+    warm_wanted: u64,
+    /// By device.
+    warm_memory: BTreeMap<u32, u64>,
+    warm_host_memory: u64,
+    /// By which worker it was.
+    given: BTreeMap<&'static str, u64>,
     starts: BTreeMap<&'static str, u64>,
     refusals: BTreeMap<&'static str, u64>,
     queued: u64,
@@ -72,6 +78,10 @@ impl Snapshot {
             sessions,
             most_sessions: supervisor.parts.sessions as u64,
             warm: supervisor.warm.ready() as u64,
+            warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()) as u64,
+            warm_memory: supervisor.warm.device_memory(),
+            warm_host_memory: supervisor.warm.host_memory(),
+            given: tally.workers_given(),
             starts: tally.starts(),
             refusals: tally.refusals(),
             queued: supervisor.queue.waiting() as u64,
@@ -202,6 +212,12 @@ impl Collector for Snapshot {
         }
         pen.gauges("outboard_device_memory_bytes", "Device memory that sessions hold", self.memory())?;
         pen.gauge("outboard_warm_workers", "Workers that wait for a client", &self.warm)?;
+        pen.gauge("outboard_warm_workers_wanted", "Workers that are to wait for a client", &self.warm_wanted)?;
+        let memory = self.warm_memory.iter().map(|(device, bytes)| (vec![("device", device.to_string())], *bytes));
+        pen.gauges("outboard_warm_device_memory_bytes", "Device memory that waiting workers hold", memory)?;
+        let help = "Memory of this machine that waiting workers hold";
+        pen.gauge("outboard_warm_host_memory_bytes", help, &self.warm_host_memory)?;
+        pen.counters("outboard_workers_given", "Workers that clients were given", one("worker", &self.given))?;
         pen.gauge("outboard_queue_length", "Clients that wait for their place", &self.queued)?;
         let mut queue =
             pen.begin("outboard_queue_wait_seconds", "How long clients waited for their place", MetricType::Histogram)?;
@@ -229,6 +245,10 @@ mod tests {
             sessions: [(("a\"b\n".to_owned(), "serving"), 2)].into(),
             most_sessions: 5,
             warm: 1,
+            warm_wanted: 3,
+            warm_memory: [(1, 1 << 29)].into(),
+            warm_host_memory: 1 << 20,
+            given: [("ready", 2)].into(),
             starts: [("welcomed", 3)].into(),
             refusals: [("busy", 4)].into(),
             queued: 6,
@@ -252,6 +272,10 @@ mod tests {
             r#"outboard_device_memory_bytes{owner="a\"b\n",device="1"} 1073741824.0"#,
             r#"outboard_device_memory_bytes{owner="idle",device="1"} 0.0"#,
             "outboard_warm_workers 1",
+            "outboard_warm_workers_wanted 3",
+            r#"outboard_warm_device_memory_bytes{device="1"} 536870912.0"#,
+            "outboard_warm_host_memory_bytes 1048576",
+            r#"outboard_workers_given_total{worker="ready"} 2"#,
             "outboard_queue_length 6",
             r#"outboard_queue_wait_seconds_bucket{le="+Inf"} 0"#,
             "# TYPE outboard_build info",

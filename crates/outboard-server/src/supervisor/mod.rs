@@ -29,7 +29,7 @@ mod tally;
 mod totals;
 pub mod traces;
 mod upgrade;
-mod warm;
+pub mod warm;
 mod workers;
 
 use std::cell::Cell;
@@ -88,18 +88,24 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// How many workers there may be yet.
+    fn sessions_left(&self) -> usize {
+        self.parts.sessions.saturating_sub(self.sessions.len())
+    }
+
     /// Why a client that comes now would not get a session, as far as that does not depend on the client.
     fn why_not_ready(&self) -> Option<&'static str> {
         if self.drain.has_begun() {
             return Some("the server is stopping");
         }
-        (self.sessions.len() >= self.parts.sessions).then_some("the server is at its limit of sessions")
+        (self.sessions_left() == 0).then_some("the server is at its limit of sessions")
     }
 }
 
 /// Divides the descriptors, and with them how many sessions there can be and how many workers for those who only ask.
 fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
     let limit = descriptors::raise_limit();
+    config.warm = config.warm.within(limit);
     let parts = Parts::of(limit, config).ok_or(ServeError::FewDescriptors { limit })?;
     let mut questions = config.max_questions.min(config.max_sessions);
     if parts.sessions < config.max_sessions {
@@ -147,7 +153,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         on_ready(address);
     }
     let hellos = Hellos::new(parts.hellos, parts.local_hellos);
-    let warm = Rc::new(Warm::new(config.warm, config.warm_contexts.clone()));
+    let warm = Rc::new(Warm::new(&config));
     let (drain, coming, started) = (Drain::default(), Coming::default(), std::time::Instant::now());
     let tally = tally::Tally::default();
     let (counter, mut askers) = Counter::open();
@@ -171,8 +177,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if late > 0 {
         tasks.spawn_local(adopt::later(Rc::clone(&supervisor)));
     }
-    let (warm, config) = (Rc::clone(&supervisor.warm), &supervisor.config);
-    tasks.spawn_local(warm.keep(config.worker.clone(), config.log_format));
+    let config = &supervisor.config;
+    tasks.spawn_local(Warm::keep(Rc::clone(&supervisor)));
     if let Some(desk) = desk {
         tasks.spawn_local(desk.serve(Rc::clone(&supervisor)));
     }

@@ -17,11 +17,23 @@ pub(super) enum Outcome {
     Failed,
 }
 
+/// Which worker a client was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Given {
+    /// One that was ready.
+    Ready,
+    /// One that was getting ready.
+    Starting,
+    /// One that was started for it.
+    New,
+}
+
 /// Counts that only grow.
 #[derive(Default)]
 pub(super) struct Tally {
     starts: RefCell<BTreeMap<Outcome, u64>>,
     refusals: RefCell<BTreeMap<&'static str, u64>>,
+    given: RefCell<BTreeMap<Given, u64>>,
     queue: Cell<QueueTimes>,
 }
 
@@ -42,7 +54,29 @@ impl Outcome {
     }
 }
 
+impl Given {
+    fn name(self) -> &'static str {
+        match self {
+            Given::Ready => "ready",
+            Given::Starting => "starting",
+            Given::New => "new",
+        }
+    }
+}
+
 impl Tally {
+    /// A client was given a worker.
+    pub(super) fn given(&self, given: Given) {
+        *self.given.borrow_mut().entry(given).or_default() += 1;
+    }
+
+    /// How many clients were given which.
+    pub(super) fn workers_given(&self) -> BTreeMap<&'static str, u64> {
+        let given = self.given.borrow();
+        let all = [Given::Ready, Given::Starting, Given::New];
+        all.into_iter().map(|one| (one.name(), given.get(&one).copied().unwrap_or(0))).collect()
+    }
+
     /// A session was to start.
     pub(super) fn started(&self, outcome: Outcome) {
         *self.starts.borrow_mut().entry(outcome).or_default() += 1;

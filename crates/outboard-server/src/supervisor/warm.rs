@@ -1,10 +1,15 @@
 //! Workers that wait for their client with the driver started: a session that is given one is spared most of a start-up.
 //!
-//! A few are kept. One that is taken is replaced once the sessions that have just begun have had time for their own start, which a driver
-//! that starts beside them would slow down. One that ends by itself is replaced too, more and more slowly.
+//! As many are kept as sessions came at once, between bounds. One that is taken is replaced once the sessions that have just begun have had time for
+//! their own start, which a driver that starts beside them would slow down. One that ends by itself is replaced too, more and more slowly.
+
+mod bounds;
+mod demand;
+mod failures;
+mod memory;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,92 +19,112 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::workers::{Order, Worker};
-use super::{WorkerCommand, until};
+use super::{Config, Supervisor, until};
 use crate::control::{ToSupervisor, ToWorker, Warm as Wanted};
-use crate::logs;
+pub use bounds::Bounds;
+use demand::Demand;
+use failures::Failures;
+use memory::Memory;
 
-/// After a worker was taken, the next one is started when no other is taken for this long ...
+/// While sessions come one at a time, the next worker is started when none has come for this long ...
 const QUIET: Duration = Duration::from_millis(500);
 /// ... or at the latest after this.
 const LATEST: Duration = Duration::from_secs(3);
+/// Drivers that are started at once while sessions come at once: on an H100 one after the other makes 3.2 a second, two at once 4.3, four and more 5.0.
+const STARTS: usize = 4;
+/// The same while sessions wait for drivers of their own, which every further one slows down.
+const STARTS_BESIDE_SESSIONS: usize = 2;
 /// How long a worker may take to get ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest pause after workers that ended by themselves; the first is a second. After as long without any, all is forgotten.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long the workers may take to be gone.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// The workers that wait.
 pub(super) struct Warm {
-    wanted: usize,
+    bounds: Bounds,
     contexts: Vec<u32>,
     waiting: RefCell<VecDeque<Waiting>>,
     /// The number of the last one.
     last: Cell<u64>,
-    /// What the last of them said of the platform.
+    /// What the last of them said of the platform, ...
     snapshot: RefCell<Vec<u8>>,
+    /// ... of its devices, ...
+    memory: RefCell<Memory>,
+    /// ... and how long it took to get ready.
+    start: Cell<Duration>,
+    demand: RefCell<Demand>,
     /// When workers were taken since the last one was started: first and last.
     taken: Cell<Option<(Instant, Instant)>>,
     failures: RefCell<Failures>,
     /// Tasks that hold a worker.
     held: Cell<usize>,
+    /// Sessions that wait for a driver to start.
+    cold: Cell<usize>,
     stopping: Cell<bool>,
-    /// Told whenever one is gone.
+    /// Told whenever one is ready or gone, or more are wanted.
     changed: Notify,
 }
 
 /// A worker that waits, seen from the table: a task of its own holds it.
 struct Waiting {
     number: u64,
+    process: u32,
     ready: bool,
     /// Has the task hand over the worker.
     take: oneshot::Sender<oneshot::Sender<Worker>>,
 }
 
-/// Workers that have ended by themselves.
-#[derive(Default)]
-struct Failures {
-    count: u32,
-    last: Option<Instant>,
+/// A worker that was kept, and whether it is ready.
+pub(super) struct Taken {
+    pub(super) worker: Worker,
+    pub(super) ready: bool,
 }
 
-impl Failures {
-    fn add(&mut self, now: Instant) {
-        if self.last.is_some_and(|last| now.duration_since(last) > LONGEST_PAUSE * 2) {
-            self.count = 0;
-        }
-        self.count = self.count.saturating_add(1);
-        self.last = Some(now);
-    }
+/// A session that waits for a driver to start.
+pub(super) struct Cold<'a>(&'a Warm);
 
-    /// How long to wait before the next start.
-    fn pause(&self) -> Duration {
-        match self.count {
-            0 => Duration::ZERO,
-            count => Duration::from_secs(1 << (count - 1).min(6)).min(LONGEST_PAUSE),
-        }
+impl Drop for Cold<'_> {
+    fn drop(&mut self) {
+        self.0.cold.set(self.0.cold.get() - 1);
+        self.0.changed.notify_waiters();
     }
 }
 
 impl Warm {
-    /// Keeps so many workers, with contexts on the devices of these ordinals.
-    pub(super) fn new(wanted: usize, contexts: Vec<u32>) -> Warm {
+    /// Keeps workers as it is configured.
+    pub(super) fn new(config: &Config) -> Warm {
         Warm {
-            wanted,
-            contexts,
+            bounds: config.warm,
+            contexts: config.warm_contexts.clone(),
             waiting: RefCell::default(),
             last: Cell::new(0),
             snapshot: RefCell::default(),
+            memory: RefCell::default(),
+            start: Cell::default(),
+            demand: RefCell::new(Demand::new(config.warm, config.warm_for)),
             taken: Cell::new(None),
             failures: RefCell::default(),
             held: Cell::new(0),
+            cold: Cell::new(0),
             stopping: Cell::new(false),
             changed: Notify::new(),
         }
     }
 
+    /// A session has come, of a holder who may have so many at once.
+    pub(super) fn came(&self, holder: &str, sessions: Option<u32>) {
+        self.demand.borrow_mut().came(holder, sessions, self.start.get(), Instant::now());
+        self.changed.notify_waiters();
+    }
+
+    /// A session has to wait for a driver to start, until what is returned is dropped.
+    pub(super) fn cold(&self) -> Cold<'_> {
+        self.cold.set(self.cold.get() + 1);
+        Cold(self)
+    }
+
     /// A worker, if one waits: one that is ready, or else the one that has been getting ready the longest.
-    pub(super) async fn take(&self) -> Option<Worker> {
+    pub(super) async fn take(&self) -> Option<Taken> {
         loop {
             let waiting = {
                 let mut waiting = self.waiting.borrow_mut();
@@ -116,7 +141,7 @@ impl Warm {
                 && let Ok(worker) = handed_over.await
             {
                 *self.failures.borrow_mut() = Failures::default();
-                return Some(worker);
+                return Some(Taken { worker, ready: waiting.ready });
             }
         }
     }
@@ -124,6 +149,24 @@ impl Warm {
     /// How many are ready.
     pub(super) fn ready(&self) -> usize {
         self.waiting.borrow().iter().filter(|waiting| waiting.ready).count()
+    }
+
+    /// How many are wanted, by what came and what there is room for, in a server that takes so many sessions yet.
+    pub(super) fn wanted(&self, sessions_left: usize) -> usize {
+        let wanted = self.demand.borrow_mut().wanted(Instant::now());
+        let room = self.memory.borrow().room(self.bounds).min(sessions_left);
+        wanted.min(room.max(self.bounds.least))
+    }
+
+    /// Bytes of each device that they hold, by ordinal, as far as that is known.
+    pub(super) fn device_memory(&self) -> BTreeMap<u32, u64> {
+        self.memory.borrow().held(self.ready())
+    }
+
+    /// Bytes of the host's memory that they hold.
+    pub(super) fn host_memory(&self) -> u64 {
+        let resident = |waiting: &Waiting| resident(waiting.process).unwrap_or(0);
+        self.waiting.borrow().iter().map(resident).sum()
     }
 
     /// What a worker that is ready said of the platform; `None` if there is no such worker, so that nobody knows.
@@ -146,96 +189,134 @@ impl Warm {
         Some(platform.devices.len()).filter(|count| *count > 0)
     }
 
-    /// Starts workers whenever there are fewer than wanted. Never ends.
-    pub(super) async fn keep(self: Rc<Self>, command: WorkerCommand, log_format: logs::Format) {
-        let order = Order { command: &command, log_format };
+    /// Starts workers whenever there are fewer than wanted, and ends those that are not any more. Never ends.
+    pub(super) async fn keep(supervisor: Rc<Supervisor>) {
+        let (this, config) = (&supervisor.warm, &supervisor.config);
+        let order = Order { command: &config.worker, log_format: config.log_format };
         loop {
-            let changed = self.changed.notified();
-            if self.stopping.get() || self.waiting.borrow().len() >= self.wanted {
+            let changed = this.changed.notified();
+            if this.stopping.get() {
                 changed.await;
                 continue;
             }
-            if let Some(pause) = self.pause() {
-                // Whoever takes one meanwhile makes the pause longer, whoever stops ends it.
-                let _ = timeout(pause, changed).await;
+            let wanted = this.wanted(supervisor.sessions_left());
+            let there = this.waiting.borrow().len();
+            if there >= wanted {
+                this.dismiss(there - wanted);
+                let fall = this.demand.borrow().next_fall();
+                let _ = timeout(fall.map_or(Duration::MAX, from_now), changed).await;
                 continue;
             }
-            self.taken.set(None);
-            match Worker::spawn(&order) {
-                Ok(worker) => {
-                    // One at a time: drivers that start side by side are slower than one after the other.
-                    let _ = self.watch(worker).await;
+            match this.pause() {
+                Pause::No => {}
+                // Whoever takes one meanwhile makes the pause longer, whoever stops ends it.
+                Pause::For(pause) => {
+                    let _ = timeout(pause, changed).await;
+                    continue;
                 }
+                Pause::UntilChanged => {
+                    changed.await;
+                    continue;
+                }
+            }
+            this.taken.set(None);
+            match Worker::spawn(&order) {
+                Ok(worker) => this.watch(worker),
                 Err(error) => {
                     tracing::warn!(%error, "cannot start a worker ahead of its client");
-                    self.failures.borrow_mut().add(Instant::now());
+                    this.failed();
                 }
             }
         }
     }
 
-    /// How long the next start has to wait from now on, if it has to.
-    fn pause(&self) -> Option<Duration> {
-        let failures = self.failures.borrow();
-        let after_failure = failures.last.map(|last| last + failures.pause());
-        let after_take = self.taken.get().map(|(first, last)| (last + QUIET).min(first + LATEST));
-        let until = after_failure.max(after_take)?;
-        until.checked_duration_since(Instant::now()).filter(|pause| !pause.is_zero())
+    /// Ends workers that are no longer wanted: those that were started last.
+    fn dismiss(&self, count: usize) {
+        let mut waiting = self.waiting.borrow_mut();
+        let rest = waiting.len() - count;
+        // Their tasks end with what the table holds.
+        waiting.truncate(rest);
     }
 
-    /// Puts a new worker into the table and looks after it in a task of its own. Tells when it is ready, taken or gone.
-    fn watch(self: &Rc<Self>, worker: Worker) -> oneshot::Receiver<()> {
-        let (settle, settled) = oneshot::channel();
+    /// How long the next start has to wait from now on.
+    fn pause(&self) -> Pause {
+        let failed = self.failures.borrow().until().map_or(Duration::ZERO, from_now);
+        if !failed.is_zero() {
+            return Pause::For(failed);
+        }
+        let starting = self.waiting.borrow().iter().filter(|waiting| !waiting.ready).count();
+        let cold = self.cold.get();
+        if self.demand.borrow_mut().is_low(Instant::now()) {
+            let taken = self.taken.get().map(|(first, last)| from_now((last + QUIET).min(first + LATEST)));
+            return match taken.filter(|pause| !pause.is_zero()) {
+                Some(pause) => Pause::For(pause),
+                None if starting > 0 => Pause::UntilChanged,
+                None => Pause::No,
+            };
+        }
+        let most = if cold > 0 { STARTS_BESIDE_SESSIONS } else { STARTS };
+        if starting + cold >= most { Pause::UntilChanged } else { Pause::No }
+    }
+
+    /// A worker could not be started, or ended by itself: for now, fewer are enough. How many seconds the next one waits.
+    fn failed(&self) -> u64 {
+        self.demand.borrow_mut().forget();
+        let mut failures = self.failures.borrow_mut();
+        failures.add(Instant::now());
+        failures.pause().as_secs()
+    }
+
+    /// Puts a new worker into the table and looks after it in a task of its own.
+    fn watch(self: &Rc<Self>, worker: Worker) {
         let (take, taken) = oneshot::channel();
         let number = self.last.get() + 1;
         self.last.set(number);
-        self.waiting.borrow_mut().push_back(Waiting { number, ready: false, take });
+        self.waiting.borrow_mut().push_back(Waiting { number, process: worker.id(), ready: false, take });
         self.held.set(self.held.get() + 1);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let ended = this.attend(worker, number, taken, settle).await;
+            let ended = this.attend(worker, number, taken).await;
             this.waiting.borrow_mut().retain(|waiting| waiting.number != number);
             if let Some(reason) = ended
                 && !this.stopping.get()
             {
-                let mut failures = this.failures.borrow_mut();
-                failures.add(Instant::now());
-                let seconds = failures.pause().as_secs();
+                let seconds = this.failed();
                 tracing::warn!(reason, seconds, "a worker ended before it had a client; the next one waits");
             }
             this.held.set(this.held.get() - 1);
             this.changed.notify_waiters();
         });
-        settled
     }
 
-    /// Holds a worker until it is taken, or ends; then why.
+    /// Holds a worker until it is taken or not wanted any more, or ends by itself; then why.
     async fn attend(
         &self,
         mut worker: Worker,
         number: u64,
         mut taken: oneshot::Receiver<oneshot::Sender<Worker>>,
-        settle: oneshot::Sender<()>,
     ) -> Option<String> {
         let started = Instant::now();
-        let mut settle = Some(settle);
-        let wanted = Wanted { contexts: self.contexts.clone(), supervisor: std::process::id() };
+        let measure = self.memory.borrow().is_to_be_measured();
+        let wanted = Wanted { contexts: self.contexts.clone(), measure, supervisor: std::process::id() };
         if let Err(error) = worker.send(&ToWorker::Warm(wanted), None) {
             return Some(error.to_string());
         }
+        let mut ready = false;
         let reason = loop {
             let late = START_TIMEOUT.saturating_sub(started.elapsed());
             tokio::select! {
                 said = worker.receive() => match said {
-                    Ok(Some((ToSupervisor::Ready { snapshot }, _))) => {
-                        tracing::debug!(worker = worker.id(), ms = started.elapsed().as_millis() as u64, "warm");
+                    Ok(Some((ToSupervisor::Ready { snapshot, contexts }, _))) => {
+                        let start = started.elapsed();
+                        tracing::debug!(worker = worker.id(), ms = start.as_millis() as u64, "warm");
+                        ready = true;
+                        self.start.set(start);
                         *self.snapshot.borrow_mut() = snapshot;
+                        self.memory.borrow_mut().told(&contexts);
                         if let Some(waiting) = self.waiting.borrow_mut().iter_mut().find(|one| one.number == number) {
                             waiting.ready = true;
                         }
-                        if let Some(settle) = settle.take() {
-                            let _ = settle.send(());
-                        }
+                        self.changed.notify_waiters();
                     }
                     Ok(Some((ToSupervisor::Failed { sentence, .. }, _))) => break Some(sentence),
                     Ok(Some(_)) => break Some("it said what only a worker with a client says".to_owned()),
@@ -243,16 +324,18 @@ impl Warm {
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break None,
                     Err(error) => break Some(error.to_string()),
                 },
-                asked = &mut taken => match asked {
-                    Ok(hand_over) => {
+                asked = &mut taken => {
+                    if let Ok(hand_over) = asked {
                         // Whoever asked waits for it. Should it be gone, the worker ends with this value.
                         let _ = hand_over.send(worker);
-                        return None;
+                    } else {
+                        // The table has dropped it.
+                        worker.kill();
+                        let _ = worker.wait().await;
                     }
-                    // The table has dropped it.
-                    Err(_) => break Some("it is not needed".to_owned()),
-                },
-                () = sleep(late), if settle.is_some() => break Some("it took too long to start".to_owned()),
+                    return None;
+                }
+                () = sleep(late), if !ready => break Some("it took too long to start".to_owned()),
             }
         };
         worker.kill();
@@ -278,23 +361,20 @@ impl Warm {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Until when the next worker is not to be started.
+enum Pause {
+    No,
+    For(Duration),
+    UntilChanged,
+}
 
-    #[test]
-    fn pauses_grow_and_end() {
-        let mut failures = Failures::default();
-        let now = Instant::now();
-        assert_eq!(failures.pause(), Duration::ZERO);
-        let pauses: Vec<u64> = std::iter::repeat_with(|| {
-            failures.add(now);
-            failures.pause().as_secs()
-        })
-        .take(9)
-        .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        failures.add(now + LONGEST_PAUSE * 3);
-        assert_eq!(failures.pause().as_secs(), 1);
-    }
+fn from_now(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// Bytes of memory that a process has, by what the system says.
+fn resident(process: u32) -> Option<u64> {
+    let sizes = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = sizes.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }

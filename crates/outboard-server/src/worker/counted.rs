@@ -73,7 +73,7 @@ impl Counted {
         // SAFETY: no library is loaded: the table is there.
         let setup = unsafe { Setup::new("", "none") };
         let output = Output::catch().map_err(failed)?;
-        let prepared = Prepared { setup, table, platform, output, kept: Kept::default() };
+        let prepared = Prepared { setup, table, platform, output, kept: Kept::default(), contexts: Vec::new() };
         let replier = Replier::to(Arc::new(Nowhere)).map_err(failed)?;
         let start = Start {
             session: 1,

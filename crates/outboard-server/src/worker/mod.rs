@@ -77,7 +77,7 @@ use waits::Waits;
 use warm::Kept;
 
 pub use counted::Counted;
-pub use io::{Again, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm, run};
+pub use io::{Again, Build, Bulk, Command, ContextMemory, Handler, Replier, Sink, Start, Warm, run};
 pub use prepared::{Prepared, Setup};
 
 /// The worker's state: one client's session with the driver library.
@@ -145,7 +145,7 @@ pub struct Worker {
 impl Worker {
     /// Serves a client with the devices that it may see.
     fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        let Prepared { setup, table, mut platform, output, mut kept } = prepared;
+        let Prepared { setup, table, mut platform, output, mut kept, .. } = prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
         let budget = offer::limit(&mut platform, &start.identity.limits);

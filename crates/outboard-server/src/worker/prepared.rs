@@ -11,9 +11,9 @@ use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
 
-use super::io::{Build, Start, Warm};
+use super::io::{Build, ContextMemory, Start, Warm};
 use super::output::Output;
-use super::warm::{self, Kept};
+use super::warm::{self, Kept, Measures};
 use super::{Worker, offer};
 
 /// Which libraries a worker uses, and how.
@@ -68,6 +68,8 @@ pub struct Prepared {
     pub(super) platform: Platform,
     pub(super) output: Output,
     pub(super) kept: Kept,
+    /// What the contexts that are kept take.
+    pub(super) contexts: Vec<ContextMemory>,
 }
 
 /// The value of `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE` that lets several processes have contexts.
@@ -90,17 +92,19 @@ impl Prepared {
             return Err(Refusal { code: RefusalCode::NoDevice, sentence });
         }
         offer::mask_what_is_local(&mut platform);
-        Ok(Prepared { setup, table, platform, output, kept: Kept::default() })
+        Ok(Prepared { setup, table, platform, output, kept: Kept::default(), contexts: Vec::new() })
     }
 
     /// Makes contexts ahead, on those of the devices that processes may share.
-    fn warm(&mut self, wanted: &[u32]) {
+    fn warm(&mut self, Warm { contexts: wanted, measure, .. }: &Warm) {
         let shared = |ordinal: &&u32| {
             let device = self.platform.devices.iter().find(|device| device.ordinal == **ordinal);
             device.is_some_and(|device| device.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0) == Some(SHARED_MODE))
         };
         let devices: Vec<i32> = wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();
-        self.kept = warm::contexts(self.table, &devices);
+        let measures = (*measure && !devices.is_empty()).then(|| Measures::new(&self.setup, &self.platform)).flatten();
+        let used = |device| measures.as_ref().and_then(|measures| measures.used(device));
+        (self.kept, self.contexts) = warm::contexts(self.table, &devices, used);
     }
 }
 
@@ -118,7 +122,7 @@ impl Build for Setup {
     fn prepare(self, warm: Option<&Warm>) -> Result<Prepared, Refusal> {
         let mut prepared = Prepared::new(self)?;
         if let Some(warm) = warm {
-            prepared.warm(&warm.contexts);
+            prepared.warm(warm);
         }
         Ok(prepared)
     }
@@ -127,13 +131,17 @@ impl Build for Setup {
         let Ok(platform) = decode_all(platform) else { return self.prepare(None) };
         let failed = |error: std::io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
         let output = Output::catch().map_err(failed)?;
-        Ok(Prepared { setup: self, table: no_driver(), platform, output, kept: Kept::default() })
+        Ok(Prepared { setup: self, table: no_driver(), platform, output, kept: Kept::default(), contexts: Vec::new() })
     }
 
     fn snapshot(prepared: &Prepared) -> Vec<u8> {
         let mut writer = Writer::new();
         prepared.platform.encode(&mut writer);
         writer.into_vec()
+    }
+
+    fn contexts(prepared: &Prepared) -> Vec<ContextMemory> {
+        prepared.contexts.clone()
     }
 
     fn build(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {

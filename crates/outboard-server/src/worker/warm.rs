@@ -3,10 +3,15 @@
 //! The client learns nothing of them: what it asks about primary contexts, its own driver library answers. Whether one was there already
 //! shows in the time that its first use takes, and in nothing else.
 
+use outboard_abi::nvml::{nvmlDevice_t, nvmlMemory_t, nvmlReturn_t};
 use outboard_abi::{CUcontext, CUctx_flags, CUctx_st, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
+use outboard_driver::nvml::Nvml;
 use outboard_driver::{Table, call};
+use outboard_wire::platform::{Device, Platform, uuid_text};
 
+use super::io;
 use super::objects::Handle;
+use super::prepared::Setup;
 
 /// Contexts that were made ahead and that no client has opened yet.
 #[derive(Default)]
@@ -20,28 +25,68 @@ pub(super) struct Kept {
 const KERNEL: &std::ffi::CStr =
     c".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nothing() {\n    ret;\n}\n";
 
+/// The bytes of devices that are in use, by NVML: it can be asked before there is a context.
+pub(super) struct Measures {
+    nvml: Nvml,
+    devices: Vec<(i32, nvmlDevice_t)>,
+}
+
+impl Measures {
+    /// None where there is no NVML for this driver.
+    pub(super) fn new(setup: &Setup, platform: &Platform) -> Option<Measures> {
+        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one that is named.
+        let nvml = unsafe { Nvml::load(setup.nvml.as_deref(), &setup.driver) }?;
+        let handle = |device: &Device| Some((device.ordinal as i32, nvml.device(&uuid_text(&device.uuid))?));
+        let devices = platform.devices.iter().filter_map(handle).collect();
+        Some(Measures { nvml, devices })
+    }
+
+    pub(super) fn used(&self, device: i32) -> Option<u64> {
+        let (_, handle) = self.devices.iter().find(|(ordinal, _)| *ordinal == device)?;
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+        let arguments = [handle.expose_provenance() as u64, (&raw mut memory).expose_provenance() as u64];
+        // SAFETY: a device, and room for what is said of its memory.
+        let status = unsafe { self.nvml.call("nvmlDeviceGetMemoryInfo", &arguments) };
+        (status == Some(nvmlReturn_t::NVML_SUCCESS)).then_some(memory.used)
+    }
+}
+
 /// Retains the primary contexts of these devices, and does once in each what is slow the first time. What fails is left to the client's first
-/// use, which can say why.
-pub(super) fn contexts(table: &Table, devices: &[i32]) -> Kept {
-    let mut kept = Kept::default();
+/// use, which can say why. What they take is told beside them; `used` says how many bytes of a device are in use, if it can.
+pub(super) fn contexts(
+    table: &Table,
+    devices: &[i32],
+    used: impl Fn(i32) -> Option<u64>,
+) -> (Kept, Vec<io::ContextMemory>) {
+    let (mut kept, mut told) = (Kept::default(), Vec::new());
     for device in devices {
+        let before = used(*device);
         let mut context: CUcontext = core::ptr::null_mut();
         if let Err(error) = call!(table, cuDevicePrimaryCtxRetain(&raw mut context, *device)) {
             tracing::warn!(device, error = error.0, "no context could be made ahead");
             continue;
         }
-        if let Err(error) = use_once(table, context) {
-            tracing::warn!(device, error = error.0, "a context made ahead could not be tried");
-        }
         kept.contexts.push((*device, Handle::new(context)));
+        match use_once(table, context) {
+            Ok((free, total)) => {
+                let size = before.zip(used(*device)).map(|(before, after)| after.saturating_sub(before));
+                told.push(io::ContextMemory { ordinal: *device as u32, free, total, size });
+            }
+            Err(error) => tracing::warn!(device, error = error.0, "a context made ahead could not be tried"),
+        }
     }
-    kept
+    (kept, told)
 }
 
-/// Does in a context what is slow the first time: loading code, launching, a stream's first operations, memory.
-fn use_once(table: &Table, context: CUcontext) -> Result<(), CUresult> {
+/// Does in a context what is slow the first time: loading code, launching, a stream's first operations, memory. Then how many bytes of the device are
+/// free, and how many there are.
+fn use_once(table: &Table, context: CUcontext) -> Result<(u64, u64), CUresult> {
     call!(table, cuCtxPushCurrent_v2(context))?;
-    let outcome = load_and_launch(table).and_then(|()| copy_and_fill(table));
+    let (mut free, mut total) = (0, 0);
+    let outcome = load_and_launch(table)
+        .and_then(|()| copy_and_fill(table))
+        .and_then(|()| call!(table, cuMemGetInfo_v2(&raw mut free, &raw mut total)))
+        .map(|()| (free as u64, total as u64));
     let mut popped = core::ptr::null_mut();
     call!(table, cuCtxPopCurrent_v2(&raw mut popped))?;
     outcome

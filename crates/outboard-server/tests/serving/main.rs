@@ -19,13 +19,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use outboard_client::link::Choice;
+use outboard_server::supervisor::warm::Bounds;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("worker") => parts::worker(args[1..] == ["dies"]),
         Some("supervisor") => {
-            let warm = args.get(1).map_or(0, |count| count.parse().expect("a count"));
+            let warm = args.get(1).map_or(Bounds::fixed(0), |bounds| bounds.parse().expect("bounds"));
             let drain =
                 args.get(2).and_then(|seconds| seconds.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
             parts::supervisor(warm, args[1..].contains(&"dies".to_owned()), drain)

@@ -9,6 +9,7 @@ use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
 use outboard_server::auth;
 use outboard_server::sandbox::Sandbox;
 use outboard_server::supervisor::standing::{Folder, Program};
+use outboard_server::supervisor::warm::Bounds;
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::Any;
@@ -173,8 +174,8 @@ fn turn_away() {
     }
 }
 
-/// `warm` workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it stops.
-pub(crate) fn supervisor(warm: usize, dies_warm: bool, drain: Duration) -> ExitCode {
+/// So many workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it stops.
+pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
     let mut config =
         Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]));

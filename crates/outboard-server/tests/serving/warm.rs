@@ -80,7 +80,11 @@ fn a_warm_worker_that_dies_is_replaced() {
 }
 
 fn warm_workers_that_cannot_live_are_tried_ever_more_slowly() {
-    let server = Part::start(&["supervisor", "3", "dies"]);
+    // However many clients come: whoever wants more of what cannot be started gets no more tries.
+    let server = Part::start(&["supervisor", "1-8", "dies"]);
+    let clients: Vec<_> = (0..8).map(|_| connect(&server.first_line, vec![]).unwrap()).collect();
+    drop(clients);
+    wait_until("the sessions' end", || server.children().len() <= 1);
     let until = Instant::now() + Duration::from_millis(4500);
     let mut seen = std::collections::BTreeSet::new();
     while Instant::now() < until {

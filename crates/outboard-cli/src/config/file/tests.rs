@@ -2,6 +2,7 @@ use clap::CommandFactory;
 
 use super::*;
 use crate::Cli;
+use outboard_server::supervisor::warm::Bounds;
 
 fn command() -> Command {
     keys::with_environment(Cli::command())
@@ -42,7 +43,7 @@ fn every_mistake_is_told_with_its_place() {
     );
     let wanted = [
         ("2:1: there is no setting `lisen`", "did you mean `listen`?"),
-        ("3:8: invalid value '99' for '--warm <N>'", "0..=64"),
+        ("3:8: invalid value '99' for '--warm <N|N-N|auto>'", "0 to 64"),
         ("4:1: there is no setting `image_cache`", "did you mean `image-cache`?"),
         ("5:10: a date is no value", ""),
         ("7:13: `udp` cannot be used for `transport`", "shm, tcp"),
@@ -99,7 +100,7 @@ fn flags_go_before_the_file_and_switches_can_be_turned_off() {
     let matches = command.try_get_matches_from(["outboard", "serve", "--warm", "4"]).unwrap();
     let serve = matches.subcommand_matches("serve").unwrap();
     assert_eq!(serve.get_one::<String>("listen").map(String::as_str), Some("a:1"));
-    assert_eq!(serve.get_one::<u32>("warm"), Some(&4));
+    assert_eq!(serve.get_one::<Bounds>("warm"), Some(&Bounds::fixed(4)));
     for flag in keys::flags(&self::command()) {
         assert!(flag.get_env().is_some() && flag.get_help().is_some(), "{flag}");
         assert!(!matches!(flag.get_action(), clap::ArgAction::SetTrue), "{flag}");

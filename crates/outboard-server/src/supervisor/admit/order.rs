@@ -19,6 +19,8 @@ use crate::supervisor::hellos::machine;
 use crate::supervisor::peer::Peer;
 use crate::supervisor::sessions::{About, Kind, Unwelcome};
 use crate::supervisor::sharing::Place;
+use crate::supervisor::tally::Given;
+use crate::supervisor::warm::Taken;
 use crate::supervisor::workers::{self, Worker};
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
@@ -87,8 +89,7 @@ pub(super) async fn start(
     let room = || {
         let most = supervisor.parts.sessions;
         let sentence = || format!("the server is at its limit of {most} workers; try again later");
-        let full = supervisor.sessions.len() >= most;
-        if full { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
+        if supervisor.sessions_left() == 0 { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
     };
     room()?;
     if order.kind != Kind::Session {
@@ -104,12 +105,18 @@ pub(super) async fn start(
             return Err(refuse(RefusalCode::Busy, sentence));
         }
     }
+    if order.kind == Kind::Session {
+        let identity = &order.client.identity;
+        supervisor.warm.came(&holder(identity, order.peer), identity.limits.sessions);
+    }
     if order.kind != Kind::Probe
         && order.platform.is_none()
-        && let Some(worker) = supervisor.warm.take().await
+        && let Some(Taken { worker, ready }) = supervisor.warm.take().await
     {
         // Others may have come meanwhile.
         room()?;
+        let _cold = (!ready).then(|| supervisor.warm.cold());
+        supervisor.tally.given(if ready { Given::Ready } else { Given::Starting });
         match hand_over(supervisor, order, stream, worker, true).await {
             // It may have died before anybody noticed; the client has not heard from it.
             Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
@@ -122,6 +129,8 @@ pub(super) async fn start(
         tracing::error!(%error, program = %config.worker.program.display(), "cannot start a worker");
         refuse(RefusalCode::WorkerFailed, format!("the server cannot start a worker: {error}"))
     })?;
+    let _cold = order.platform.is_none().then(|| supervisor.warm.cold());
+    supervisor.tally.given(Given::New);
     hand_over(supervisor, order, stream, worker, false).await
 }
 

@@ -40,7 +40,8 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<A
             let snapshot = B::snapshot(&prepared);
             // Without it, the supervisor has a worker of its own tell whoever asks.
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
-            control::send(control.as_fd(), &ToSupervisor::Ready { snapshot }, None)?;
+            let contexts = B::contexts(&prepared);
+            control::send(control.as_fd(), &ToSupervisor::Ready { snapshot, contexts }, None)?;
             let client = client(control, control::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Ok(prepared))))
         }

@@ -39,7 +39,7 @@ use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
 
-pub use crate::control::{Start, Warm};
+pub use crate::control::{ContextMemory, Start, Warm};
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
 pub use outboard_session::server::Command;
@@ -127,6 +127,11 @@ pub trait Build {
 
     /// What a welcome would say of the platform to a client that sees all devices.
     fn snapshot(prepared: &Self::Prepared) -> Vec<u8>;
+
+    /// The contexts that were made ahead.
+    fn contexts(_prepared: &Self::Prepared) -> Vec<ContextMemory> {
+        Vec::new()
+    }
 
     /// Makes the handler; a refusal is what the client gets to read.
     fn build(prepared: Self::Prepared, start: &Start) -> Result<Self::Handler, Refusal>;
