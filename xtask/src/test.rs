@@ -66,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             command.env("OUTBOARD_TEST_DRIVER", &args.driver);
             tests(command)
         }),
+        ("python", &|| crate::python::tests().map(|(passed, failed)| Count { passed, failed })),
         ("wheel", &|| crate::wheel::attempt().map(|()| Count { passed: 1, failed: 0 })),
         ("counts", &|| crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })),
         ("fuzzing", &|| crate::fuzz::all(args.fuzz_seconds).map(|targets| Count { passed: targets, failed: 0 })),
