@@ -73,8 +73,13 @@ def flags(
     context: Optional[str] = None,
     token_file: Optional[str] = None,
     fingerprint: Optional[str] = None,
+    token: Optional[str] = None,
 ) -> List[str]:
-    """As the command takes them."""
+    """As the command takes them; the token goes another way."""
+    if context is not None and server is not None:
+        raise Error("a context names a server, and so does `server`: leave one of them out")
+    if context is not None and token is not None:
+        raise Error("a context has its own token: leave out `token`, or name the server")
     named = {"--server": server, "--context": context, "--token-file": token_file, "--tls-fingerprint": fingerprint}
     return [f"{flag}={os.fspath(value)}" for flag, value in named.items() if value is not None]
 
@@ -99,5 +104,5 @@ def devices(
 
     Without a server it is the one of `connect`, of `OUTBOARD_SERVER`, or of the configuration, else this machine.
     """
-    arguments = ["devices", "--json", *flags(server, context, token_file, fingerprint)]
+    arguments = ["devices", "--json", *flags(server, context, token_file, fingerprint, token)]
     return ask(arguments, with_token(token))["devices"]

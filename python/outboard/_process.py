@@ -45,7 +45,7 @@ def connect(
     `server` is HOST[:PORT][/INDEX],…; without it OUTBOARD_SERVER counts, then the configuration, then this machine. Call it before anything uses CUDA:
     a driver library that is loaded stays loaded. With `check`, a server that does not answer is an error now instead of in the first CUDA call.
     """
-    flags = _command.flags(server, context, token_file, fingerprint) + (["--check"] if check else [])
+    flags = _command.flags(server, context, token_file, fingerprint, token) + (["--check"] if check else [])
     settings = {} if token is None else {"OUTBOARD_TOKEN": token}
     return _choose(flags, settings, "client")
 

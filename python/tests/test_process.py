@@ -84,6 +84,17 @@ def test_a_token_is_shown_and_in_no_command_line(python, tmp_path):
         child.communicate()
 
 
+def test_a_context_is_a_server_by_name(python, server, tmp_path):
+    settings = tmp_path / "outboard.toml"
+    settings.write_text(f'[contexts.here]\nserver = "{server}"\n')
+    connect = "import outboard; print(outboard.connect(context='here').server)\n"
+    chosen = {"OUTBOARD_CONFIG": str(settings)}
+    assert python(connect + COPY, **chosen).startswith(f"{server}\nOutboard CPU")
+    assert "OB0708" in python("import outboard; outboard.connect(context='there')", status=1, **chosen)
+    for other in ("server='gpu1'", "token='x'"):
+        assert "leave" in python(f"import outboard; outboard.connect(context='here', {other})", status=1, **chosen)
+
+
 @pytest.mark.parametrize("local", [True, False])
 def test_the_module_runs_programs(server, tmp_path, local):
     script = tmp_path / "script.py"
