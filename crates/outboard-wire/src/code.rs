@@ -73,6 +73,7 @@ macro_rules! for_each_code {
             OB0705 NoSuchCode "there is no such error code";
             OB0706 BadUsage "the command line cannot be understood";
             OB0707 NotMeasured "nothing was measured";
+            OB0708 NoSuchContext "there is no context of this name";
 
             // 08: operation
             OB0801 NotUpgraded "the server has not become another release, and goes on as it is";
