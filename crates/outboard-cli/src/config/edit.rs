@@ -233,9 +233,7 @@ mod tests {
         assert!(gone(&two, "a").unwrap().ends_with("spin-us = 3\n\n[contexts.b]\nserver = \"b\"\n"));
         assert_eq!(gone("# x\n[contexts.a] # y\n# z\n[serve]\n", "a").unwrap(), "# x\n# z\n[serve]\n");
         assert_eq!(gone("contexts.a = {}\ncontexts.b.server = 'b'\n", "b").unwrap(), "contexts.a = {}\n");
-        for text in
-            ["contexts = { a = {} }", "[contexts.b]", "[contexts.a]\nserver = 1\n[client]\n[contexts.a.x]\ny = 1"]
-        {
+        for text in ["[contexts.b]", "[contexts.a]\nserver = 1\n[client]\n[contexts.a.x]\ny = 1"] {
             assert_eq!(gone(text, "a"), None, "{text}");
         }
     }
