@@ -1,10 +1,11 @@
 """Makes a wheel of an installation: `wheel.py DIST VERSION LICENCES OUTPUT`. `cargo xtask wheel` calls it.
 
 The command becomes a script of the wheel and the libraries its data, so that pip lays them out as any installation is: PREFIX/bin/outboard and
-PREFIX/lib/outboard. The module for JAX is a module of the interpreter, too.
+PREFIX/lib/outboard. The Python modules are modules of the interpreter, too.
 """
 
 import base64
+import configparser
 import hashlib
 import os
 import pathlib
@@ -58,7 +59,7 @@ class Wheel:
 def main(dist, version, licences, output):
     dist, licences, output = map(pathlib.Path, (dist, licences, output))
     command = dist / "bin/outboard"
-    libraries = sorted(path for path in (dist / "lib").rglob("*") if path.is_file())
+    libraries = sorted(path for path in (dist / "lib").rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     programs = [command] + [path for path in libraries if ".so" in path.name and not path.is_symlink()]
     major, minor = floor(programs)
     tag = f"py3-none-manylinux_{major}_{minor}_{machine(command)}"
@@ -72,14 +73,25 @@ def main(dist, version, licences, output):
         if library.is_symlink() and not library.name.endswith(".so.1"):
             continue
         wheel.add(f"{data}/data/{library.relative_to(dist)}", library.read_bytes(), ".so" in library.name)
-    for module in sorted((dist / "lib/outboard/python").rglob("*.py")):
-        wheel.add(str(module.relative_to(dist / "lib/outboard/python")), module.read_bytes())
+    modules = dist / "lib/outboard/python"
+    for module in (path for path in libraries if modules in path.parents):
+        wheel.add(str(module.relative_to(modules)), module.read_bytes())
+    wheel.add(f"{info}/entry_points.txt", entry_points(licences / "python/pyproject.toml").encode())
     wheel.add(f"{info}/METADATA", metadata(version, licences).encode())
     wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: outboard\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
     for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
         wheel.add(f"{info}/licenses/{licence}", (licences / licence).read_bytes())
     wheel.close(info)
     print(path)
+
+
+def entry_points(project):
+    """Those of the modules alone, as a wheel says them."""
+    parser = configparser.ConfigParser()
+    parser.read(project)
+    prefix = "project.entry-points."
+    groups = [(name[len(prefix) :], parser[name]) for name in parser.sections() if name.startswith(prefix)]
+    return "\n".join(f"[{name}]\n" + "".join(f"{key} = {value.strip(chr(34))}\n" for key, value in group.items()) for name, group in groups)
 
 
 def metadata(version, folder):

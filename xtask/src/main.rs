@@ -13,6 +13,7 @@ mod latency;
 #[cfg(test)]
 mod packaging;
 mod programs;
+mod python;
 mod server;
 mod soak;
 mod stage;

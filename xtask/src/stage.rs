@@ -47,6 +47,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "fish/vendor_completions.d/outboard.fish"),
 ];
 
+/// Packages of the folder `python`.
+pub(crate) const PYTHON: [&str; 2] = ["outboard", "jax_plugins/outboard"];
+
 /// How something is built.
 #[derive(Clone, Copy)]
 pub(crate) enum Profile {
@@ -98,8 +101,9 @@ impl Dist {
         place(&built.join("libcuda.so"), &lib.join("client/libcuda.so.1"))?;
         place(&built.join("libnvidia_ml.so"), &lib.join("client/libnvidia-ml.so.1"))?;
         place(&built.join("liboutboard_cpu.so"), &lib.join("liboutboard-cpu.so"))?;
-        let module = "python/jax_plugins/outboard/__init__.py";
-        place(&root().join("crates/outboard-cli").join(module), &lib.join(module))?;
+        for package in PYTHON {
+            modules(&root().join("python").join(package), &lib.join("python").join(package))?;
+        }
         link("libcuda.so.1", &lib.join("client/libcuda.so"))?;
         link("libnvidia-ml.so.1", &lib.join("client/libnvidia-ml.so"))?;
         fs::create_dir_all(lib.join("cpu")).context("cannot create a folder in target/dist")?;
@@ -153,6 +157,24 @@ fn place(from: &Path, to: &Path) -> Result<()> {
     let temporary = to.with_extension(format!("new-{}", std::process::id()));
     fs::copy(from, &temporary).with_context(|| format!("cannot copy {}", from.display()))?;
     fs::rename(&temporary, to).with_context(|| format!("cannot put {} in place", to.display()))
+}
+
+/// Lays out the modules of a Python package, and no others: one that was renamed would still be found.
+pub(crate) fn modules(from: &Path, to: &Path) -> Result<()> {
+    let files = |folder: &Path| -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        Ok(paths.into_iter().filter(|path| path.is_file()).collect())
+    };
+    for file in files(from)? {
+        place(&file, &to.join(file.file_name().unwrap_or_default()))?;
+    }
+    for old in files(to)? {
+        if !from.join(old.file_name().unwrap_or_default()).exists() {
+            fs::remove_file(&old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn link(target: &str, at: &Path) -> Result<()> {

@@ -1,13 +1,17 @@
 //! `cargo xtask test`: sets up all that is needed and runs every check and test.
 
+mod times;
+
 use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use times::{File, Reader};
 
 /// The release of cargo-deny.
 const DENY: &str = "0.20.2";
@@ -36,10 +40,14 @@ struct Row {
     name: &'static str,
     count: Count,
     taken: Duration,
+    /// Processor time of what it started.
+    used: Duration,
     error: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let files = RefCell::new(Vec::new());
+    let tests = |command| tests(command, &mut files.borrow_mut());
     let steps: &[(&'static str, &dyn Fn() -> Result<Count>)] = &[
         ("format", &|| one(cargo(["fmt", "--all", "--check"]))),
         ("lints", &|| one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
@@ -58,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             command.env("OUTBOARD_TEST_DRIVER", &args.driver);
             tests(command)
         }),
+        ("python", &|| crate::python::tests().map(|(passed, failed)| Count { passed, failed })),
         ("wheel", &|| crate::wheel::attempt().map(|()| Count { passed: 1, failed: 0 })),
         ("counts", &|| crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })),
         ("fuzzing", &|| crate::fuzz::all(args.fuzz_seconds).map(|targets| Count { passed: targets, failed: 0 })),
@@ -69,9 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         step(name);
-        let started = Instant::now();
+        let (started, used) = (Instant::now(), times::processor_time());
         let result = action();
-        let taken = started.elapsed();
+        let (taken, used) = (started.elapsed(), times::processor_time().saturating_sub(used));
         let (count, error) = match result {
             Ok(count) => (count, None),
             Err(error) => (Count { passed: 0, failed: 1 }, Some(format!("{error:#}"))),
@@ -79,20 +88,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if let Some(error) = &error {
             eprintln!("error: {error}");
         }
-        rows.push(Row { name, count, taken, error });
+        rows.push(Row { name, count, taken, used, error });
     }
-    summarize(&rows)
+    summarize(rows, &files.into_inner())
 }
 
-fn summarize(rows: &[Row]) -> Result<()> {
+fn summarize(mut rows: Vec<Row>, files: &[File]) -> Result<()> {
     let mut total = Count::default();
-    eprintln!("\n{:<16} {:>7} {:>7} {:>9}", "", "passed", "failed", "seconds");
-    for Row { name, count, taken, .. } in rows {
-        eprintln!("{name:<16} {:>7} {:>7} {:>9.1}", count.passed, count.failed, taken.as_secs_f64());
-        total.passed += count.passed;
-        total.failed += count.failed;
+    let (mut taken, mut used) = (Duration::ZERO, Duration::ZERO);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.taken));
+    eprintln!("\n{:<16} {:>7} {:>7} {:>9} {:>11}", "slowest first", "passed", "failed", "seconds", "processor s");
+    for row in &rows {
+        let Count { passed, failed } = row.count;
+        let (seconds, processor) = (row.taken.as_secs_f64(), row.used.as_secs_f64());
+        eprintln!("{:<16} {passed:>7} {failed:>7} {seconds:>9.1} {processor:>11.1}", row.name);
+        total.passed += passed;
+        total.failed += failed;
+        taken += row.taken;
+        used += row.used;
     }
-    for Row { name, error, .. } in rows {
+    if !files.is_empty() {
+        eprint!("\nThe slowest files of tests, without building them:\n{}", times::slowest(files));
+    }
+    eprintln!("\nAll of it took {}, and {} of processor time.", times::spoken(taken), times::spoken(used));
+    for Row { name, error, .. } in &rows {
         if let Some(error) = error {
             eprintln!("{name}: {}", error.lines().next().unwrap_or_default());
         }
@@ -123,36 +142,30 @@ fn one(mut command: Command) -> Result<Count> {
     Ok(Count { passed: 1, failed: 0 })
 }
 
-/// `cargo test`: shows its output and counts what the test binaries report.
-fn tests(mut command: Command) -> Result<Count> {
+/// `cargo test`: shows its output, counts what the test programs report and keeps what each took.
+fn tests(mut command: Command, files: &mut Vec<File>) -> Result<Count> {
     let shown = util::show(&command);
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let mut count = Count::default();
-    let stdout = child.stdout.take().context("standard output is piped")?;
-    for line in BufReader::new(stdout).lines() {
+    // One pipe for both: cargo names a program on standard error, and the program's result comes on standard output.
+    let (output, input) = std::io::pipe().context("cannot make a pipe")?;
+    command.stdout(input.try_clone().context("cannot make a pipe")?).stderr(input);
+    command.env("CARGO_TERM_COLOR", "never");
+    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    // It holds the pipe's other end, too.
+    drop(command);
+    let mut reader = Reader::default();
+    for line in BufReader::new(output).split(b'\n') {
         let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
+        let line = String::from_utf8_lossy(&line);
         eprintln!("{line}");
-        if let Some(found) = parse_result(&line) {
-            count.passed += found.passed;
-            count.failed += found.failed;
-        }
+        reader.read(&line);
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    if !status.success() && count.failed == 0 {
+    files.append(&mut reader.files);
+    if !status.success() && reader.count.failed == 0 {
         // It did not compile, or a test ended its process.
         bail!("`{shown}` failed ({status})");
     }
-    Ok(count)
-}
-
-/// `test result: ok. 12 passed; 0 failed; …`
-fn parse_result(line: &str) -> Option<Count> {
-    let rest = line.strip_prefix("test result: ")?;
-    let number = |what: &str| {
-        let before = rest.split(what).next()?;
-        before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
-    };
-    Some(Count { passed: number(" passed")?, failed: number(" failed")? })
+    Ok(reader.count)
 }
 
 /// Licences and sources of the dependencies, by cargo-deny, which is installed if it is not there.
@@ -175,19 +188,4 @@ fn dependencies() -> Result<Count> {
     let mut check = Command::new(program);
     check.current_dir(root()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
     one(check)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_result;
-
-    #[test]
-    fn results_of_test_binaries_are_read() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s";
-        let count = parse_result(line).unwrap();
-        assert_eq!((count.passed, count.failed), (12, 3));
-        let count = parse_result("test result: ok. 7 passed; 0 failed; 1 ignored").unwrap();
-        assert_eq!((count.passed, count.failed), (7, 0));
-        assert!(parse_result("running 3 tests").is_none());
-    }
 }

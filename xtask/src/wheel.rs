@@ -88,6 +88,13 @@ fn check(dist: &Dist, wheel: &Path) -> Result<()> {
     if !found.contains("site-packages/jax_plugins/outboard") {
         bail!("the module for JAX is at {found}");
     }
+    // With nothing of the wheel in PATH.
+    let module =
+        format!("import outboard; outboard.connect('{}'); print(outboard.devices()[0]['name'])", server.address);
+    let found = said(Command::new(bin.join("python")).args(["-c", &module]))?;
+    if !found.starts_with("Outboard CPU") {
+        bail!("the module outboard finds {found}");
+    }
     said(outboard().args(["doctor", "--server", &server.address]))?;
     util::run(pip().args(["uninstall", "--yes", "outboard"]))?;
     for left in ["bin/outboard", "lib/outboard/client/libcuda.so.1"] {

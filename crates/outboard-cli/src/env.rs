@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result};
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::{chosen, credentials, output, probe};
+use crate::{chosen, config, credentials, output, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,6 +37,10 @@ type Variables = BTreeMap<OsString, Option<OsString>>;
 /// `given` is the environment that this process was started with.
 pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()> {
     let chosen = args.chosen.choose()?;
+    if let (Some(context), Some(server)) = (config::context(), &chosen.server) {
+        // Standard output is for a shell, or a file.
+        eprintln!("outboard: the context {context}, server {server}");
+    }
     match &chosen.server {
         Some(server) if args.check => drop(probe::probe(server)?),
         Some(_) => credentials::warn_of_open_files(),
@@ -45,14 +49,18 @@ pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()
     output::print_bytes(&text(args.format, &changes(chosen.variables, given, std::env::vars_os()))?)
 }
 
-/// What was chosen, and what the configuration has set in this process (`now`). What is to be gone and was not there is not worth a word.
+/// What was chosen, and what the configuration has set in this process (`now`) or taken from it. What is to be gone and was not there is not worth a word.
 fn changes(
     chosen: BTreeMap<&'static str, Option<OsString>>,
     given: &BTreeMap<OsString, OsString>,
     now: impl Iterator<Item = (OsString, OsString)>,
 ) -> Variables {
-    let set = now.filter(|(name, value)| given.get(name) != Some(value)).map(|(name, value)| (name, Some(value)));
-    let mut all: Variables = set.collect();
+    let now: BTreeMap<OsString, OsString> = now.collect();
+    let gone = given.keys().filter(|name| !now.contains_key(*name)).map(|name| (name.clone(), None));
+    let mut all: Variables = gone.collect();
+    all.extend(
+        now.into_iter().filter(|(name, value)| given.get(name) != Some(value)).map(|(name, value)| (name, Some(value))),
+    );
     all.extend(chosen.into_iter().map(|(name, value)| (OsString::from(name), value)));
     all.retain(|name, value| value.is_some() || given.contains_key(name));
     all
@@ -181,8 +189,9 @@ mod tests {
         let given: BTreeMap<OsString, OsString> = given.map(|(name, value)| (name.into(), value.into())).into();
         let mut now = given.clone();
         now.insert("FROM_FILE".into(), "2".into());
+        now.remove(OsStr::new("OUTBOARD_TOKEN"));
         let chosen = [("B", some("1")), ("GONE", None), ("NEVER_THERE", None)].into();
-        let wanted = [("B", some("1")), ("FROM_FILE", some("2")), ("GONE", None)];
+        let wanted = [("B", some("1")), ("FROM_FILE", some("2")), ("GONE", None), ("OUTBOARD_TOKEN", None)];
         assert_eq!(changes(chosen, &given, now.into_iter()), wanted.map(|(name, value)| (name.into(), value)).into());
     }
 }

@@ -2,16 +2,15 @@
 
 pub(crate) mod invitation;
 
-use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
 use miette::Result;
 use outboard_wire::Code;
 
-use crate::config::{self, client};
+use crate::config::edit::Table;
+use crate::config::{self, client, context, store};
 use crate::failure::Failure;
 use crate::output::print;
 use invitation::Invitation;
@@ -26,23 +25,27 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// The file of the token, beside the configuration.
-const TOKEN: &str = "token";
 /// No string is longer.
 const LONGEST: u64 = 4096;
 
-/// `chosen` is the configuration file that the command line names.
-pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, command: Command) -> Result<()> {
+/// The file of the token that a login keeps for a context, or without one, beside the configuration.
+pub(crate) fn token_file(configuration: &Path, context: Option<&str>) -> PathBuf {
+    configuration.with_file_name(context.map_or_else(|| "token".to_owned(), |name| format!("token-{name}")))
+}
+
+/// `chosen` is the configuration file that the command line names, `name` the context.
+pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, name: Option<&str>, command: Command) -> Result<()> {
+    let name = name.filter(|name| *name != context::DEFAULT);
+    if let Some(Err(problem)) = name.map(context::check_name) {
+        return Err(Failure::new(Code::BadUsage, problem, "choose another name").into());
+    }
     let given = if args.string == "-" { read_line()? } else { args.string.clone() };
     let invitation: Invitation = given.parse().map_err(|mistake| {
         let message = format!("this is not the string that `outboard token create` prints: {mistake}");
         Failure::new(Code::BadUsage, message, "copy all of it: outboard://TOKEN@HOST:PORT/sha256:DIGITS")
     })?;
-    let file = config::own_file(chosen).ok_or_else(|| {
-        let help = "name one with --config FILE, or set HOME";
-        Failure::new(Code::FileUnusable, "there is no configuration file to write to", help)
-    })?;
-    let token_file = file.with_file_name(TOKEN);
+    let file = config::own_file(chosen).ok_or_else(config::no_file)?;
+    let token_file = token_file(&file, name);
     let Some(named) = token_file.to_str().filter(|_| token_file != file) else {
         let message =
             format!("{} cannot be the configuration: it is where the token goes, or no UTF-8", file.display());
@@ -50,7 +53,8 @@ pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, command: Command) -> R
     };
     let (server, fingerprint) = (invitation.server.to_string(), invitation.fingerprint.to_string());
     let wanted = [("server", server.as_str()), ("tls-fingerprint", &fingerprint), ("token-file", named)];
-    let edit = config::edit::client(&file, &wanted, &config::keys::with_environment(command))?;
+    let command = config::keys::with_environment(command);
+    let edit = config::edit::table(&file, name.map_or(Table::Client, Table::Context), &wanted, &command)?;
     let mut others = edit.others.clone();
     match std::fs::read_to_string(&token_file) {
         Ok(there) if there.trim() == invitation.token => {}
@@ -60,23 +64,31 @@ pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, command: Command) -> R
     }
     if !others.is_empty() && !args.force {
         let message = format!("nothing was written, since something else is there: {}", others.join("; "));
-        let help = "--force replaces it; --config FILE writes to another file";
+        let help =
+            "--force replaces it; --context NAME keeps it beside what is there; --config FILE writes to another file";
         return Err(Failure::new(Code::BadUsage, message, help).into());
     }
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| Failure::file("make", folder, &error))?;
+    store::make_folder(&file)?;
     let is_new = !file.exists();
-    let token = format!("{}\n", invitation.token);
-    replace(&token_file, token.as_bytes(), 0o600).map_err(|error| Failure::file("write", &token_file, &error))?;
-    // A link to a file elsewhere stays one.
-    let real = file.canonicalize().unwrap_or_else(|_| file.clone());
-    let mode = std::fs::metadata(&real).map_or(0o600, |there| there.permissions().mode() & 0o777);
-    replace(&real, edit.text.as_bytes(), mode).map_err(|error| Failure::file("write", &real, &error))?;
+    store::secret(&token_file, &format!("{}\n", invitation.token))?;
+    store::configuration(&file, &edit.text)?;
+    let settings = context::settings(Some(file.clone()), &command)?;
+    let in_use = context::chosen(settings.as_ref(), None);
     warn(&wanted, is_new);
+    let is_used = in_use.as_deref() == name;
+    let what = match (name, is_used) {
+        (_, true) => "`outboard devices` shows what there is.".to_owned(),
+        (Some(name), false) => {
+            format!("`outboard context use {name}` has every command use it, `--context {name}` this one.")
+        }
+        (None, false) => format!(
+            "The context {} is in use, though; `outboard context use {}` has this one count.",
+            in_use.unwrap_or_default(),
+            context::DEFAULT
+        ),
+    };
     print(&format!(
-        "The token is in {named}, which only you can read.\nThe server {server}, its fingerprint and the token's file are in {}.\n\
-         `outboard devices` shows what there is.\n",
+        "The token is in {named}, which only you can read.\nThe server {server}, its fingerprint and the token's file are in {}.\n{what}\n",
         file.display()
     ))
 }
@@ -98,7 +110,7 @@ fn read_line() -> Result<String, Failure> {
 }
 
 /// Says what stands in the way of what was written.
-fn warn(wanted: &[(&str, &str)], is_new: bool) {
+pub(crate) fn warn(wanted: &[(&str, &str)], is_new: bool) {
     let variables = wanted.iter().filter_map(|(name, value)| {
         let variable = client::key(name)?.variable;
         std::env::var_os(variable).filter(|set| set != value).map(|_| variable)
@@ -111,24 +123,4 @@ fn warn(wanted: &[(&str, &str)], is_new: bool) {
     if is_new && Path::new(config::SYSTEM).exists() {
         eprintln!("outboard: {} is not read for you any more; copy what you need of it", config::SYSTEM);
     }
-}
-
-/// Writes a file, all of it or nothing.
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".unfinished-{}", std::process::id()));
-    let unfinished = path.with_file_name(name);
-    let write = || {
-        let mut file = File::options().write(true).create_new(true).mode(mode).open(&unfinished)?;
-        // What it may be allowed more than the process gives to new files.
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, path)
-    };
-    // Left by a process of the same number, which was killed.
-    let _ = std::fs::remove_file(&unfinished);
-    write().inspect_err(|_| {
-        let _ = std::fs::remove_file(&unfinished);
-    })
 }

@@ -5,6 +5,7 @@ mod bench;
 mod cdi;
 mod chosen;
 mod config;
+mod context;
 mod credentials;
 mod devices;
 mod doctor;
@@ -44,6 +45,9 @@ struct Cli {
     /// The configuration file, or `none`. Without it the user's outboard/outboard.toml in $XDG_CONFIG_HOME, else /etc/outboard/outboard.toml.
     #[arg(long, global = true, env = "OUTBOARD_CONFIG", hide_env_values = true, value_name = "FILE|none")]
     config: Option<PathBuf>,
+    /// Use the server that has this name in the configuration (`outboard context list`), whatever the environment says. Also OUTBOARD_CONTEXT.
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -61,6 +65,8 @@ enum Command {
     Devices(devices::Args),
     /// Keep a server, its fingerprint and a token as this user's settings, from the string that `outboard token create` prints.
     Login(login::Args),
+    /// Give servers names, and choose the one that every command uses.
+    Context(context::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
     /// Show who uses a server on this machine, live.
@@ -116,7 +122,8 @@ fn main() -> miette::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
-        Command::Login(args) => login::login(&args, cli.config, Cli::command()),
+        Command::Login(args) => login::login(&args, cli.config, cli.context.as_deref(), Cli::command()),
+        Command::Context(args) => context::context(args, cli.config, cli.context, Cli::command()),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => trace::trace(args),
@@ -130,7 +137,7 @@ fn main() -> miette::Result<()> {
         Command::Cdi(args) => cdi::cdi(args),
         Command::Completions(args) => manual::completions(&args, &Cli::command()),
         Command::Man(args) => manual::man(&args, Cli::command()),
-        Command::Config(args) => config::config(&args, cli.config, Cli::command()),
+        Command::Config(args) => config::config(&args, cli.config, cli.context, Cli::command()),
         Command::Explain(args) => explain::explain(&args),
         Command::BenchParticipant => bench::participant(),
         Command::Worker(args) => serve::worker(&args),

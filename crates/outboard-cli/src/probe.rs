@@ -93,7 +93,7 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     }
     if let Some(index) = target.devices.iter().find(|index| **index as usize >= platform.devices.len()) {
         return Err(Failure::new(
-            Code::NoSuchDevice,
+            Code::NoDevice,
             format!("the server at {address} has no device {index}; it offers {}", count(platform.devices.len())),
             "`outboard devices` lists them with their indices, which count from 0",
         ));
@@ -173,7 +173,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
     let check_port;
     let help = match error {
         ConnectError::Refused { refusal, .. } => match refusal.code {
-            RefusalCode::NoDevice => WITHOUT_DEVICE,
+            RefusalCode::NoDevice => {
+                "`outboard devices` lists what there is; if that is nothing, check the NVIDIA driver there with nvidia-smi, or start it with `outboard serve --driver cpu`"
+            }
             RefusalCode::ClientTooOld => "install a newer Outboard on this machine",
             RefusalCode::ServerTooOld => "install a newer Outboard on the server",
             RefusalCode::NotAllowed => "name the server by HOST:PORT",

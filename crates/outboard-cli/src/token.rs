@@ -130,7 +130,8 @@ struct Made<'a> {
     owner: &'a str,
     expires: Option<Timestamp>,
     limits: Limits,
-    server: &'a str,
+    /// None where nobody said it and the machine has no name.
+    server: Option<&'a str>,
     fingerprint: String,
     login: Option<String>,
 }
@@ -207,7 +208,16 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
     if wanted.json {
         let Record { id, owner, expires, limits, .. } = &record;
         let (expires, limits) = (*expires, *limits);
-        let made = Made { token: &token, id, owner, expires, limits, server: &server, fingerprint, login };
+        let made = Made {
+            token: &token,
+            id,
+            owner,
+            expires,
+            limits,
+            server: login.as_ref().map(|_| server.as_str()),
+            fingerprint,
+            login,
+        };
         return print(&(serde_json::to_string_pretty(&made).into_diagnostic()? + "\n"));
     }
     print(&text(&token, &record, &server, &fingerprint, login.as_deref()))

@@ -1,5 +1,6 @@
 //! `outboard top`: who uses a server, live.
 
+mod recent;
 mod state;
 mod view;
 

@@ -58,12 +58,14 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
     quiet_panics();
     let platform = platform::<B>()?;
     let variable = |name| std::env::var(name).ok();
+    let offered = platform.devices.len();
     let devices = crate::visible::select(
         platform.devices,
         variable("CUDA_DEVICE_ORDER").as_deref(),
         variable("CUDA_VISIBLE_DEVICES").as_deref(),
     );
     if devices.is_empty() {
+        B::get().all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
     // SAFETY: the handler only stores to an atomic.

@@ -29,14 +29,14 @@ macro_rules! for_each_code {
             OB0202 ServerTooOld "the server is too old for the client";
             OB0203 BadHello "the handshake was not understood, or took too long";
             OB0204 NoSession "the server does not know the session";
-            OB0205 NoDevice "the server has no device to offer";
+            OB0205 NoDevice "the server does not have the device, or none at all";
             OB0206 Busy "the server is at its limit";
             OB0207 WorkerFailed "the server's worker did not start";
             OB0208 Stopping "the server is stopping";
             OB0209 NotAllowed "the server does not allow this to the client";
             OB0210 Refused "the server refused for a reason that this release does not know";
             OB0211 BadSnapshot "the server's description of its devices cannot be read";
-            OB0212 NoSuchDevice "the server has no device of this index";
+            OB0212 NoSuchDevice "the server has no device of this index: now OB0205";
 
             // 03: starting a server and its driver
             OB0301 NoGpu "there is no NVIDIA GPU to offer";
@@ -73,6 +73,7 @@ macro_rules! for_each_code {
             OB0705 NoSuchCode "there is no such error code";
             OB0706 BadUsage "the command line cannot be understood";
             OB0707 NotMeasured "nothing was measured";
+            OB0708 NoSuchContext "there is no context of this name";
 
             // 08: operation
             OB0801 NotUpgraded "the server has not become another release, and goes on as it is";

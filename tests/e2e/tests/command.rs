@@ -121,7 +121,10 @@ fn a_server_without_a_usable_driver_says_so() {
 fn a_device_that_is_not_there() {
     let server = Server::start();
     let text = complaint(&format!("{}/99", server.address()));
-    assert!(text.contains("has no device 99") && text.contains("OB0212"), "{text}");
+    assert!(
+        text.contains("has no device 99") && text.contains("OB0205") && text.contains("`outboard devices`"),
+        "{text}"
+    );
     for list in ["gpu1/0,gpu2/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
         let output = outboard(&["run", "--server", list, "--", "true"]);
         let text = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 //! Which devices a program sees: those of the server in the order asked for, then `CUDA_VISIBLE_DEVICES`.
 
-use outboard_e2e::{Program, Server, command};
+use outboard_e2e::{Program, Server, command, dist};
 
 fn three_devices() -> Server {
     Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "3")])
@@ -70,4 +70,27 @@ fn the_list_of_the_server_picks_and_orders() {
     let outcome = program.env("CUDA_VISIBLE_DEVICES", "1").through_list(&format!("{},{}", at(2), at(0)));
     outcome.expect_success("the second of two devices");
     assert_eq!(seen(&outcome.stdout), [uuids[0].clone()]);
+}
+
+/// Programs start the driver more than once.
+const TWICE: &str = "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); print(cuda.cuInit(0), cuda.cuInit(0))";
+
+#[test]
+fn the_log_says_once_why_there_is_no_device() {
+    let server = three_devices();
+    let logged = |list: &str, visible: &str| {
+        let mut python = std::process::Command::new("python3");
+        python.args(["-c", TWICE]).env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"));
+        python.env("OUTBOARD_SERVER", list).env("OUTBOARD_LOG", "1").env("CUDA_VISIBLE_DEVICES", visible);
+        let output = python.output().expect("python3 starts");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "100 100\n", "CUDA_ERROR_NO_DEVICE");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    };
+    let hidden = logged(server.address(), "7");
+    let part = "CUDA_VISIBLE_DEVICES is `7`, which hides all 3 devices";
+    assert!(hidden.contains(part) && hidden.contains("OB0205"), "{hidden}");
+    let missing = logged(&format!("{}/5", server.address()), "0");
+    assert!(missing.contains("no device 5") && missing.contains("OB0205"), "{missing}");
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 /// Parts of the book and their pages, in order. Pages that are in none come under the last part.
 const PARTS: &[(&str, &[&str])] = &[
-    ("Using it", &["install", "using", "configuration", "containers", "software-device"]),
+    ("Using it", &["install", "using", "python", "ci", "configuration", "containers", "software-device"]),
     ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
     ("When something is wrong", &["troubleshooting", "errors", "limits"]),
     ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),

@@ -9,7 +9,11 @@ use std::path::PathBuf;
 use outboard_client::target::{Target, VARIABLE};
 use outboard_transport::tls::Fingerprint;
 
+use super::context::{self, InForce};
 use super::file::Setting;
+
+/// Names the server.
+pub(crate) const SERVER: &str = VARIABLE;
 
 /// A key of `[client]`.
 pub(crate) struct Key {
@@ -18,6 +22,8 @@ pub(crate) struct Key {
     pub(crate) variable: &'static str,
     /// What it is.
     pub(crate) meaning: &'static str,
+    /// Whether it says which server, or who comes and how they know each other: of another server it means nothing.
+    pub(crate) is_of_a_server: bool,
     /// What is wrong with a value.
     pub(crate) check: fn(&str) -> Result<(), String>,
 }
@@ -25,88 +31,115 @@ pub(crate) struct Key {
 /// All keys.
 pub(crate) const KEYS: &[Key] = &[
     Key {
+        name: context::KEY,
+        variable: context::VARIABLE,
+        meaning: "The context in use, a table `[contexts.NAME]`; `default` is the table `[client]` by itself.",
+        is_of_a_server: false,
+        check: context::check_name,
+    },
+    Key {
         name: "server",
         variable: VARIABLE,
         meaning: "The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…",
+        is_of_a_server: true,
         check: |text| text.parse::<Target>().map(drop).map_err(|error| error.to_string()),
     },
     Key {
         name: "transport",
         variable: "OUTBOARD_TRANSPORT",
         meaning: "Use only this transport: `shm` or `tcp`.",
+        is_of_a_server: false,
         check: |text| one_of(text, &["shm", "tcp"]),
     },
     Key {
         name: "tls",
         variable: "OUTBOARD_TLS",
         meaning: "Whether the connection is encrypted: `auto`, `on` or `off`.",
+        is_of_a_server: true,
         check: |text| one_of(text, &["auto", "on", "off"]),
     },
     Key {
         name: "tls-fingerprint",
         variable: "OUTBOARD_TLS_FINGERPRINT",
         meaning: "SHA-256 of the server's certificate.",
+        is_of_a_server: true,
         check: |text| text.parse::<Fingerprint>().map(drop).map_err(|error| error.to_string()),
     },
     Key {
         name: "tls-ca",
         variable: "OUTBOARD_TLS_CA",
         meaning: "The file of authorities that sign certificates of servers.",
+        is_of_a_server: true,
         check: |_| Ok(()),
     },
     Key {
         name: "tls-cert",
         variable: "OUTBOARD_TLS_CERT",
         meaning: "The file of the client's own certificate.",
+        is_of_a_server: true,
         check: |_| Ok(()),
     },
-    Key { name: "tls-key", variable: "OUTBOARD_TLS_KEY", meaning: "The file of its key.", check: |_| Ok(()) },
+    Key {
+        name: "tls-key",
+        variable: "OUTBOARD_TLS_KEY",
+        meaning: "The file of its key.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
     Key {
         name: "token-file",
         variable: "OUTBOARD_TOKEN_FILE",
         meaning: "The file of the token to show.",
+        is_of_a_server: true,
         check: |_| Ok(()),
     },
     Key {
         name: "queue-timeout",
         variable: "OUTBOARD_QUEUE_TIMEOUT",
         meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
+        is_of_a_server: false,
         check: |text| text.parse::<f64>().map(drop).map_err(|_| "it is a number of seconds".to_owned()),
     },
     Key {
         name: "reconnect",
         variable: "OUTBOARD_RECONNECT",
         meaning: "For how many seconds a program tries to go on when its connection is lost, if the server keeps its session for as long; 0 does not try.",
+        is_of_a_server: false,
         check: number,
     },
     Key {
         name: "keepalive",
         variable: "OUTBOARD_KEEPALIVE",
         meaning: "After how many seconds a server that does not answer is taken for gone: 3 to 3600, 15 unless set.",
+        is_of_a_server: false,
         check: number,
     },
     Key {
         name: "spin-us",
         variable: "OUTBOARD_SPIN_US",
         meaning: "For how many microseconds a thread that waits looks again and again before it sleeps.",
+        is_of_a_server: false,
         check: number,
     },
     Key {
         name: "copy-threads",
         variable: "OUTBOARD_COPY_THREADS",
         meaning: "How many threads copy to and from shared staging memory.",
+        is_of_a_server: false,
         check: number,
     },
     Key {
         name: "profile",
         variable: "OUTBOARD_PROFILE",
         meaning: "The file in which each process leaves its profile; `%p` in it is the number of the process.",
+        is_of_a_server: false,
         check: |_| Ok(()),
     },
     Key {
         name: "log",
         variable: "OUTBOARD_LOG",
         meaning: "Anything but nothing has the library say on standard error why it cannot serve a program.",
+        is_of_a_server: false,
         check: |_| Ok(()),
     },
 ];
@@ -124,12 +157,6 @@ pub(crate) fn key(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// What is set for a key: from the environment, else from the file.
-pub(crate) fn in_force<'a>(key: &Key, settings: &'a [Setting]) -> (Option<OsString>, Option<&'a Setting>) {
-    let setting = settings.iter().find(|setting| setting.name == key.name);
-    (std::env::var_os(key.variable), setting)
-}
-
 /// Keys that name files.
 const FILES: [&str; 4] = ["tls-ca", "tls-cert", "tls-key", "token-file"];
 
@@ -144,8 +171,8 @@ fn value(setting: &Setting, home: Option<OsString>) -> OsString {
 }
 
 /// What is wrong with the files that settings name, a sentence each.
-pub(crate) fn wrong_files(settings: &[Setting]) -> Vec<String> {
-    let files = settings.iter().filter(|setting| FILES.contains(&setting.name.as_str()));
+pub(crate) fn wrong_files<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<String> {
+    let files = settings.filter(|setting| FILES.contains(&setting.name.as_str()));
     let opened = files.map(|setting| (setting, PathBuf::from(value(setting, std::env::var_os("HOME")))));
     opened
         .filter_map(|(setting, path)| {
@@ -160,13 +187,23 @@ pub(crate) fn wrong_files(settings: &[Setting]) -> Vec<String> {
         .collect()
 }
 
-/// Sets the variables for the settings of a file, except those that are set already. This process and the program that it becomes read them.
-pub(crate) fn set(settings: &[Setting]) {
-    for key in KEYS {
-        if let (None, Some(setting)) = in_force(key, settings) {
-            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
-            unsafe { std::env::set_var(key.variable, value(setting, std::env::var_os("HOME"))) };
+/// Sets the variables for the settings in force, except those that are set already and count. This process and the program that it becomes read them.
+pub(crate) fn set(in_force: &InForce) {
+    for key in KEYS.iter().filter(|key| key.name != context::KEY) {
+        if in_force.variable(key).is_some() {
+            continue;
         }
+        match in_force.setting(key) {
+            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
+            Some(setting) => unsafe { std::env::set_var(key.variable, value(setting, std::env::var_os("HOME"))) },
+            // SAFETY: as above.
+            None if in_force.by_flag && key.is_of_a_server => unsafe { std::env::remove_var(key.variable) },
+            None => {}
+        }
+    }
+    if in_force.by_flag {
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("OUTBOARD_TOKEN") };
     }
 }
 

@@ -9,8 +9,40 @@ use outboard_wire::Code;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file::File;
+use super::context;
+use super::file::{File, Setting, Settings};
 use crate::failure::Failure;
+
+/// A table of a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Table<'a> {
+    Client,
+    /// The context of this name.
+    Context(&'a str),
+}
+
+impl<'a> Table<'a> {
+    fn path(self) -> Vec<&'a str> {
+        match self {
+            Table::Client => vec!["client"],
+            Table::Context(name) => vec![context::TABLE, name],
+        }
+    }
+
+    fn header(self) -> String {
+        format!("[{}]", self.path().join("."))
+    }
+
+    fn settings(self, settings: &Settings) -> &[Setting] {
+        match self {
+            Table::Client => &settings.client,
+            Table::Context(name) => {
+                let found = settings.contexts.iter().find(|context| context.name == name);
+                found.map_or(&[], |context| &context.settings)
+            }
+        }
+    }
+}
 
 /// What is to become of a file.
 pub(crate) struct Edit {
@@ -20,11 +52,11 @@ pub(crate) struct Edit {
     pub(crate) others: Vec<String>,
 }
 
-/// Has these keys of `[client]` have these values. A file that is not there is an empty one; one with mistakes is an error.
-pub(crate) fn client(path: &Path, wanted: &[(&str, &str)], command: &Command) -> Result<Edit> {
+/// Has these keys of a table have these values. A file that is not there is an empty one; one with mistakes is an error.
+pub(crate) fn table(path: &Path, table: Table<'_>, wanted: &[(&str, &str)], command: &Command) -> Result<Edit> {
     let there = if path.exists() { Some(File::read(path.to_owned())?) } else { None };
     let settings = there.as_ref().map(|file| file.check(command)).transpose()?;
-    let settings = settings.map(|settings| settings.client).unwrap_or_default();
+    let settings = settings.as_ref().map_or(&[][..], |settings| table.settings(settings));
     let mut wanted = wanted.to_vec();
     // A token would be readable on its way.
     if settings.iter().any(|setting| setting.name == "tls" && setting.text() == "off") {
@@ -36,43 +68,54 @@ pub(crate) fn client(path: &Path, wanted: &[(&str, &str)], command: &Command) ->
     });
     let others = other.map(|other| format!("`{} = {}` in {}:{}", other.name, other.text(), path.display(), other.line));
     let others = others.collect();
-    let text = edited(there.as_ref().map_or("", File::text), &wanted).ok_or_else(|| {
+    let text = edited(there.as_ref().map_or("", File::text), table, &wanted).ok_or_else(|| {
         let lines: Vec<String> = wanted.iter().map(|(name, value)| line(name, value)).collect();
-        let message = format!("{} is written in a way that cannot be changed from here", path.display());
-        Failure::new(Code::FileUnusable, message, format!("write under [client] there: {}", lines.join(", ")))
+        unchangeable(path, format!("write under {} there: {}", table.header(), lines.join(", ")))
     })?;
     Ok(Edit { text, others })
+}
+
+/// The text of a file without a table that it has.
+pub(crate) fn without(path: &Path, table: Table<'_>) -> Result<String> {
+    let file = File::read(path.to_owned())?;
+    let text = removed(file.text(), table);
+    Ok(text.ok_or_else(|| unchangeable(path, format!("remove {} there", table.header())))?)
+}
+
+fn unchangeable(path: &Path, help: String) -> Failure {
+    let message = format!("{} is written in a way that cannot be changed from here", path.display());
+    Failure::new(Code::FileUnusable, message, help)
 }
 
 fn line(name: &str, value: &str) -> String {
     format!("{name} = {}", toml::Value::from(value))
 }
 
-/// A text in which keys of `[client]` have these values. None if nothing but that could not be done.
-fn edited(text: &str, wanted: &[(&str, &str)]) -> Option<String> {
+/// A text in which keys of a table have these values. None if nothing but that could not be done.
+fn edited(text: &str, table: Table<'_>, wanted: &[(&str, &str)]) -> Option<String> {
     let mut expected: toml::Table = text.parse().ok()?;
-    let table = expected.entry("client").or_insert_with(|| toml::Table::new().into()).as_table_mut()?;
+    let mut inner = &mut expected;
+    for name in table.path() {
+        inner = inner.entry(name).or_insert_with(|| toml::Table::new().into()).as_table_mut()?;
+    }
     for (name, value) in wanted {
-        table.insert((*name).to_owned(), toml::Value::from(*value));
+        inner.insert((*name).to_owned(), toml::Value::from(*value));
     }
     let root = DeTable::parse(text).ok()?;
-    let found = root.get_ref().iter().find(|(name, _)| name.get_ref() == "client");
+    let found = place_of(root.get_ref(), &table.path());
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     let mut new = String::new();
     for (name, value) in wanted {
-        match found.and_then(|(_, table)| value_of(table, name)) {
+        match found.as_ref().and_then(|(_, table)| value_of(table, name)) {
             Some(place) => edits.push((place, toml::Value::from(*value).to_string())),
             None => new += &(line(name, value) + "\n"),
         }
     }
-    let place = match found {
-        Some((name, _)) => {
-            let rest = &text[name.span().end..];
-            name.span().end + rest.find('\n').map_or(rest.len(), |end| end + 1)
-        }
+    let place = match &found {
+        Some((name, _)) => end_of_line(text, name.end),
         None => {
             let blank = if text.is_empty() { "" } else { "\n" };
-            new = format!("{blank}[client]\n{new}");
+            new = format!("{blank}{}\n{new}", table.header());
             text.len()
         }
     };
@@ -89,6 +132,49 @@ fn edited(text: &str, wanted: &[(&str, &str)]) -> Option<String> {
     (edited.parse::<toml::Table>().ok()? == expected).then_some(edited)
 }
 
+/// A text without a table, from its header to its last value. None if nothing but that could not be done.
+fn removed(text: &str, table: Table<'_>) -> Option<String> {
+    let mut expected: toml::Table = text.parse().ok()?;
+    match table.path()[..] {
+        [outer, name] => {
+            let others = expected.get_mut(outer)?.as_table_mut()?;
+            others.remove(name)?;
+            if others.is_empty() {
+                expected.remove(outer);
+            }
+        }
+        _ => drop(expected.remove(table.path().first().copied()?)?),
+    }
+    let root = DeTable::parse(text).ok()?;
+    let (name, values) = place_of(root.get_ref(), &table.path())?;
+    let DeValue::Table(values) = values.get_ref() else { return None };
+    let last = values.iter().map(|(_, value)| value.span().end).max().unwrap_or(name.end);
+    let mut end = end_of_line(text, last);
+    if text[end..].starts_with('\n') {
+        end += 1;
+    }
+    let start = text[..name.start].rfind('\n').map_or(0, |before| before + 1);
+    let removed = format!("{}{}", &text[..start], &text[end..]);
+    (removed.parse::<toml::Table>().ok()? == expected).then_some(removed)
+}
+
+/// Where the line ends that has this place, its end included.
+fn end_of_line(text: &str, place: usize) -> usize {
+    let rest = &text[place..];
+    place + rest.find('\n').map_or(rest.len(), |end| end + 1)
+}
+
+/// Where the last name of a path stands, and what it names.
+fn place_of<'t, 'a>(root: &'t DeTable<'a>, path: &[&str]) -> Option<(Range<usize>, &'t Spanned<DeValue<'a>>)> {
+    let (first, rest) = path.split_first()?;
+    let (name, value) = root.iter().find(|(name, _)| name.get_ref() == first)?;
+    if rest.is_empty() {
+        return Some((name.span(), value));
+    }
+    let DeValue::Table(table) = value.get_ref() else { return None };
+    place_of(table, rest)
+}
+
 /// Where the value of a key stands.
 fn value_of(table: &Spanned<DeValue<'_>>, name: &str) -> Option<Range<usize>> {
     let DeValue::Table(table) = table.get_ref() else { return None };
@@ -102,7 +188,7 @@ mod tests {
     const WANTED: [(&str, &str); 2] = [("server", "gpu1:9470"), ("token-file", "/a \"b\"/token")];
 
     fn after(text: &str) -> Option<String> {
-        edited(text, &WANTED)
+        edited(text, Table::Client, &WANTED)
     }
 
     #[test]
@@ -129,6 +215,26 @@ mod tests {
     fn what_cannot_be_changed_is_left_alone() {
         for text in ["client.tls = 'on'", "client = {}", "client = { tls = \"on\" }", "[client"] {
             assert_eq!(after(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn contexts_are_tables_below_another() {
+        let add = |text: &str, name| edited(text, Table::Context(name), &[("server", name)]).unwrap();
+        let one = add("[client]\nspin-us = 3\n", "a");
+        assert_eq!(one, "[client]\nspin-us = 3\n\n[contexts.a]\nserver = \"a\"\n");
+        let two = add(&one, "b");
+        assert!(two.ends_with("[contexts.a]\nserver = \"a\"\n\n[contexts.b]\nserver = \"b\"\n"), "{two}");
+        let again = edited(&two, Table::Context("a"), &[("server", "c"), ("tls", "on")]).unwrap();
+        assert!(again.contains("[contexts.a]\ntls = \"on\"\nserver = \"c\"\n\n[contexts.b]"), "{again}");
+
+        let gone = |text: &str, name| removed(text, Table::Context(name));
+        assert_eq!(gone(&two, "b").unwrap(), one.clone() + "\n");
+        assert!(gone(&two, "a").unwrap().ends_with("spin-us = 3\n\n[contexts.b]\nserver = \"b\"\n"));
+        assert_eq!(gone("# x\n[contexts.a] # y\n# z\n[serve]\n", "a").unwrap(), "# x\n# z\n[serve]\n");
+        assert_eq!(gone("contexts.a = {}\ncontexts.b.server = 'b'\n", "b").unwrap(), "contexts.a = {}\n");
+        for text in ["[contexts.b]", "[contexts.a]\nserver = 1\n[client]\n[contexts.a.x]\ny = 1"] {
+            assert_eq!(gone(text, "a"), None, "{text}");
         }
     }
 }

@@ -9,6 +9,7 @@ use miette::Result;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::context::{self, Context};
 use super::mistakes::{Mistake, Mistakes};
 use super::{client, keys};
 use crate::failure::Failure;
@@ -16,7 +17,7 @@ use crate::failure::Failure;
 /// The file of the machine.
 pub(crate) const SYSTEM: &str = "/etc/outboard/outboard.toml";
 /// The tables that there are.
-const TABLES: [&str; 2] = ["serve", "client"];
+const TABLES: [&str; 3] = ["serve", "client", context::TABLE];
 
 /// A file's text.
 pub(crate) struct File {
@@ -29,9 +30,11 @@ pub(crate) struct Settings {
     pub(crate) file: PathBuf,
     pub(crate) serve: Vec<Setting>,
     pub(crate) client: Vec<Setting>,
+    pub(crate) contexts: Vec<Context>,
 }
 
 /// A key and its value.
+#[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) name: String,
     /// As a flag takes them, one or several.
@@ -86,7 +89,8 @@ impl File {
         let (table, errors) = DeTable::parse_recoverable(&self.text);
         let syntax = |error: &toml::de::Error| Mistake::new(error.message(), error.span().unwrap_or(0..0), None);
         let mut mistakes: Vec<Mistake> = errors.iter().map(syntax).collect();
-        let mut settings = Settings { file: self.path.clone(), serve: Vec::new(), client: Vec::new() };
+        let mut settings =
+            Settings { file: self.path.clone(), serve: Vec::new(), client: Vec::new(), contexts: Vec::new() };
         // After a syntax error, what seems to be there may not be what was meant.
         if mistakes.is_empty() {
             for (name, value) in table.get_ref() {
@@ -94,13 +98,8 @@ impl File {
                 match (text, value.get_ref()) {
                     ("serve", DeValue::Table(table)) => settings.serve = self.serve(command, table, &mut mistakes),
                     ("client", DeValue::Table(table)) => settings.client = self.client(table, &mut mistakes),
-                    ("serve" | "client", _) => {
-                        mistakes.push(Mistake::new(
-                            format!("`{text}` is a table"),
-                            place,
-                            Some(format!("write [{text}]")),
-                        ));
-                    }
+                    (context::TABLE, DeValue::Table(table)) => settings.contexts = self.contexts(table, &mut mistakes),
+                    ("serve" | "client" | context::TABLE, _) => mistakes.push(no_table(text, text, place)),
                     _ => mistakes.push(stray(command, text, place)),
                 }
             }
@@ -109,6 +108,7 @@ impl File {
             let place = table.get_ref().iter().find(|(name, _)| name.get_ref() == "serve");
             mistakes.push(Mistake::new(problem, place.map_or(0..0, |(name, _)| name.span()), None));
         }
+        mistakes.extend(stray_choice(&settings, table.get_ref()));
         mistakes.sort_by_key(|mistake| mistake.place.map(|place| place.offset()));
         if mistakes.is_empty() { Ok(settings) } else { Err(Mistakes::new(&self.path, &self.text, mistakes)) }
     }
@@ -123,7 +123,34 @@ impl File {
     }
 
     fn client(&self, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
-        let names: Vec<&str> = client::KEYS.iter().map(|key| key.name).collect();
+        self.of_client(table, &|_| true, mistakes)
+    }
+
+    fn contexts(&self, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Context> {
+        let mut contexts = Vec::new();
+        for (name, value) in table {
+            let (text, place): (&str, _) = (name.get_ref(), name.span());
+            let problem = match text {
+                context::DEFAULT => Err("that is the name of the table [client]".to_owned()),
+                _ => context::check_name(text),
+            };
+            match (problem, value.get_ref()) {
+                (Err(problem), _) => {
+                    mistakes.push(Mistake::new(format!("no context can be named `{text}`"), place, Some(problem)));
+                }
+                (Ok(()), DeValue::Table(table)) => {
+                    let settings = self.of_client(table, &|name| name != context::KEY, mistakes);
+                    contexts.push(Context { name: text.to_owned(), settings });
+                }
+                (Ok(()), _) => mistakes.push(no_table(text, &format!("{}.{text}", context::TABLE), place)),
+            }
+        }
+        contexts
+    }
+
+    /// Keys of the client, those that may stand here.
+    fn of_client(&self, table: &DeTable<'_>, may: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
+        let names: Vec<&str> = client::KEYS.iter().map(|key| key.name).filter(|name| may(name)).collect();
         self.settings(table, &names, "outboard config show", mistakes, |name, values| {
             let (key, text) = (client::key(name)?, values.join(","));
             (key.check)(&text).err().map(|problem| format!("`{text}` cannot be used for `{name}`: {problem}"))
@@ -165,6 +192,28 @@ impl File {
     }
 }
 
+fn no_table(name: &str, header: &str, place: Range<usize>) -> Mistake {
+    Mistake::new(format!("`{name}` is a table"), place, Some(format!("write [{header}]")))
+}
+
+/// A context is in use that is not there.
+fn stray_choice(settings: &Settings, root: &DeTable<'_>) -> Option<Mistake> {
+    let setting = settings.client.iter().find(|setting| setting.name == context::KEY)?;
+    let name = setting.text();
+    if name == context::DEFAULT || settings.contexts.iter().any(|context| context.name == name) {
+        return None;
+    }
+    let (_, client) = root.iter().find(|(name, _)| name.get_ref() == "client")?;
+    let DeValue::Table(client) = client.get_ref() else { return None };
+    let (_, value) = client.iter().find(|(key, _)| key.get_ref() == context::KEY)?;
+    let names: Vec<&str> = settings.contexts.iter().map(|context| context.name.as_str()).collect();
+    let help = meant(&name, &names).map_or_else(
+        || format!("write [{}.{name}], or `{}`", context::TABLE, context::DEFAULT),
+        |other| format!("did you mean `{other}`?"),
+    );
+    Some(Mistake::new(format!("there is no context `{name}`"), value.span(), Some(help)))
+}
+
 /// A key outside of the tables.
 fn stray(command: &Command, name: &str, place: Range<usize>) -> Mistake {
     let help = if keys::flags(command).any(|flag| flag.get_long() == Some(name)) {
@@ -173,7 +222,7 @@ fn stray(command: &Command, name: &str, place: Range<usize>) -> Mistake {
         "it belongs under [client]".to_owned()
     } else {
         meant(name, &TABLES).map_or_else(
-            || "settings stand under [serve] or [client]".to_owned(),
+            || "settings stand under [serve], [client] or [contexts.NAME]".to_owned(),
             |other| format!("did you mean `{other}`?"),
         )
     };

@@ -3,14 +3,17 @@
 //! Nothing here names a setting of the server: keys of the table `[serve]` are the long flags of `outboard serve`, whatever those are.
 
 pub(crate) mod client;
+pub(crate) mod context;
 pub(crate) mod edit;
 mod file;
 pub(crate) mod keys;
 mod mistakes;
 mod show;
+pub(crate) mod store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use clap::{ArgMatches, Command};
 use miette::Result;
@@ -19,7 +22,7 @@ use outboard_wire::Code;
 use crate::failure::Failure;
 use crate::{failure, output};
 use file::File;
-pub(crate) use file::{SYSTEM, own_file};
+pub(crate) use file::{SYSTEM, Setting, Settings, own_file};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -46,47 +49,68 @@ enum Action {
 }
 
 /// Commands that work whatever the configuration is, or do not look at it.
-const WITHOUT: &[&str] = &["bench", "completions", "config", "explain", "login", "man", "profile"];
+const WITHOUT: &[&str] = &["bench", "completions", "config", "context", "explain", "login", "man", "profile"];
 
 /// Commands that become or start programs, or read the table `[serve]` by themselves. Others look after the server of this machine, and have to find
 /// what it has.
 const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
+/// The context whose settings this process has.
+static CONTEXT: OnceLock<String> = OnceLock::new();
+
+/// The context whose settings this process has, if they are one's.
+pub(crate) fn context() -> Option<&'static str> {
+    CONTEXT.get().map(String::as_str)
+}
+
 /// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
 pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let mut built = keys::with_environment(command());
-    if let Some((chosen, name)) = first_look(&built, &line)
-        && reads_configuration(&built, &name)
-        && let Some(file) = File::find(chosen)?
+    if let Some(look) = first_look(&built, &line)
+        && reads_configuration(&built, &look.name)
     {
-        let settings = file.check(&built)?;
-        if name != keys::SERVE {
-            client::set(&settings.client);
+        let settings = context::settings(look.file, &built)?;
+        if look.name != keys::SERVE {
+            let in_force = context::in_force(settings.as_ref(), &look.line)?;
+            client::set(&in_force);
+            in_force.name.map(|name| CONTEXT.set(name));
         }
-        if !PROGRAMS.contains(&name.as_str()) {
-            keys::set(&settings.serve);
+        if let Some(settings) = settings {
+            if !PROGRAMS.contains(&look.name.as_str()) {
+                keys::set(&settings.serve);
+            }
+            // Made anew: it has looked at the environment when it was made.
+            built = settings.as_defaults(keys::with_environment(command()));
         }
-        // Made anew: it has looked at the environment when it was made.
-        built = settings.as_defaults(keys::with_environment(command()));
     }
     Ok(built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))
 }
 
-/// Which file the command line names, and which command. None if it only asks for help, or for nothing.
-fn first_look(command: &Command, line: &[OsString]) -> Option<(Option<PathBuf>, String)> {
+/// What has to be known of a command line before it can be understood.
+struct Look {
+    /// The configuration file that it names.
+    file: Option<PathBuf>,
+    /// The command.
+    name: String,
+    /// What it says of a server.
+    line: context::Line,
+}
+
+/// None if the line only asks for help, or for nothing.
+fn first_look(command: &Command, line: &[OsString]) -> Option<Look> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
     let (name, inner) = matches.subcommand()?;
     // An error may have kept a global flag from being passed on.
-    let chosen = inner.try_get_one("config").ok().flatten().or_else(|| matches.get_one::<PathBuf>("config"));
-    Some((chosen.cloned(), name.to_owned()))
+    let file = inner.try_get_one("config").ok().flatten().or_else(|| matches.get_one::<PathBuf>("config"));
+    Some(Look { file: file.cloned(), name: name.to_owned(), line: context::Line::of(&matches) })
 }
 
 /// The flags of `outboard serve` as they would be in force with these on the command line.
 pub(crate) fn of_serve(command: fn() -> Command, flags: Vec<OsString>) -> Result<ArgMatches> {
     let mut built = keys::with_environment(command());
     let line: Vec<OsString> = ["outboard", keys::SERVE].map(OsString::from).into_iter().chain(flags).collect();
-    let chosen = first_look(&built, &line).and_then(|(chosen, _)| chosen);
+    let chosen = first_look(&built, &line).and_then(|look| look.file);
     if let Some(file) = File::find(chosen)? {
         built = file.check(&built)?.as_defaults(built);
     }
@@ -94,13 +118,19 @@ pub(crate) fn of_serve(command: fn() -> Command, flags: Vec<OsString>) -> Result
     Ok(matches.remove_subcommand().map(|(_, inner)| inner).unwrap_or_default())
 }
 
+/// There is no file that could be written.
+pub(crate) fn no_file() -> Failure {
+    let help = "name one with --config FILE, or set HOME";
+    Failure::new(Code::FileUnusable, "there is no configuration file to write to", help)
+}
+
 fn reads_configuration(command: &Command, name: &str) -> bool {
     let hidden = command.find_subcommand(name).is_none_or(Command::is_hide_set);
     !hidden && !WITHOUT.contains(&name)
 }
 
-/// `outboard config`. `chosen` is the file that the command line names.
-pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> Result<()> {
+/// `outboard config`. `chosen` is the file that the command line names, `context` the context.
+pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, context: Option<String>, command: Command) -> Result<()> {
     let command = keys::with_environment(command);
     match &args.action {
         Action::Check { file: Some(path) } => check(&File::read(path.clone())?, &command),
@@ -110,21 +140,23 @@ pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, command: Command) -> 
         },
         Action::Reference => output::print(&show::reference(&command)),
         Action::Show { json } => {
-            let settings = File::find(chosen)?.map(|file| file.check(&command)).transpose()?;
-            show::show(&command, settings.as_ref(), *json)
+            let settings = context::settings(chosen, &command)?;
+            show::show(&command, settings.as_ref(), context, *json)
         }
     }
 }
 
 fn check(file: &File, command: &Command) -> Result<()> {
     let settings = file.check(command)?;
-    let wrong = client::wrong_files(&settings.client);
+    let of_contexts = settings.contexts.iter().flat_map(|context| &context.settings);
+    let wrong = client::wrong_files(settings.client.iter().chain(of_contexts));
     if !wrong.is_empty() {
         let message = format!("the configuration {}: {}", file.path.display(), wrong.join("; "));
         let help = "check the path and whose file it is; `~/` at its beginning is the home folder";
         return Err(Failure::new(Code::FileUnusable, message, help).into());
     }
-    let count = settings.serve.len() + settings.client.len();
+    let in_contexts: usize = settings.contexts.iter().map(|context| context.settings.len()).sum();
+    let count = settings.serve.len() + settings.client.len() + in_contexts;
     let noun = if count == 1 { "setting" } else { "settings" };
     output::print(&format!("{} is right: {count} {noun}.\n", file.path.display()))
 }

@@ -7,8 +7,9 @@ use clap::{ArgMatches, Command};
 use miette::{IntoDiagnostic, Result};
 use serde::Serialize;
 
+use super::context::{InForce, Line, in_force};
 use super::file::{Setting, Settings};
-use super::{client, keys};
+use super::{client, context, keys};
 use crate::failure;
 use crate::output::print;
 
@@ -24,9 +25,9 @@ struct Row {
     source: String,
 }
 
-pub(super) fn show(command: &Command, settings: Option<&Settings>, json: bool) -> Result<()> {
+pub(super) fn show(command: &Command, settings: Option<&Settings>, context: Option<String>, json: bool) -> Result<()> {
     let mut rows = serve(command, settings);
-    rows.extend(of_client(settings));
+    rows.extend(of_client(settings, &in_force(settings, &Line::with(context))?));
     if json {
         return print(&(serde_json::to_string_pretty(&rows).into_diagnostic()? + "\n"));
     }
@@ -87,10 +88,10 @@ fn raw(matches: &ArgMatches, id: &str) -> Option<String> {
     Some(values.collect::<Vec<_>>().join(","))
 }
 
-fn of_client(settings: Option<&Settings>) -> Vec<Row> {
+fn of_client(settings: Option<&Settings>, in_force: &InForce) -> Vec<Row> {
     let row = |key: &client::Key| {
-        let (variable, setting) = client::in_force(key, settings.map_or(&[], |settings| &settings.client));
-        let (value, source) = match (variable, setting) {
+        let (value, source) = match (in_force.variable(key), in_force.setting(key)) {
+            _ if key.name == context::KEY && in_force.by_flag => (in_force.name.clone(), "--context".to_owned()),
             (Some(value), _) => (Some(value.to_string_lossy().into_owned()), key.variable.to_owned()),
             (None, Some(setting)) => (Some(setting.text()), from_file(settings, setting)),
             (None, None) => (None, format!("not set: {}", key.meaning)),

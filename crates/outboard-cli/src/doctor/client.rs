@@ -14,7 +14,7 @@ use outboard_wire::Code;
 use super::finding::{Finding, Report};
 use super::{child, link, machine};
 use crate::probe::{self, Offer};
-use crate::{environment, install};
+use crate::{config, environment, install};
 
 /// How long a small process may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,6 +22,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(super) fn check(given: Option<Target>) -> Result<Report> {
     let target = probe::server(given)?;
     let mut findings = vec![command()];
+    findings.extend(context(&target));
     let libraries = installation(&mut findings);
     if let Some(folder) = &libraries {
         loader(folder, &mut findings);
@@ -44,6 +45,12 @@ pub(super) fn check(given: Option<Target>) -> Result<Report> {
 fn command() -> Finding {
     let path = std::env::current_exe().map_or_else(|_| "?".to_owned(), |path| path.display().to_string());
     Finding::ok("command", format!("outboard {} at {path}", env!("CARGO_PKG_VERSION")))
+}
+
+/// By which name the configuration knows the server.
+fn context(target: &Target) -> Option<Finding> {
+    let name = config::context()?;
+    Some(Finding::ok("context", format!("{name}, which is {target}")))
 }
 
 fn installation(findings: &mut Vec<Finding>) -> Option<PathBuf> {

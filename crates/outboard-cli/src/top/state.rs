@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ratatui::crossterm::event::KeyCode;
 
 use super::Look;
+use super::recent::Recent;
 use crate::sessions::RatedSession;
 
 /// By what sessions are sorted.
@@ -41,6 +42,7 @@ impl FromStr for Sort {
 /// What is on the screen.
 pub(super) struct State {
     look: Look,
+    pub(super) recent: Recent,
     pub(super) sort: Sort,
     reversed: bool,
     /// Whether connections that only ask are shown, too.
@@ -52,12 +54,21 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(sort: Sort) -> State {
-        State { look: Look::default(), sort, reversed: false, all: false, paused: false, offset: 0 }
+        State {
+            look: Look::default(),
+            recent: Recent::default(),
+            sort,
+            reversed: false,
+            all: false,
+            paused: false,
+            offset: 0,
+        }
     }
 
     /// Shows this from now on, unless it is paused.
     pub(super) fn take(&mut self, look: Look) {
         if !self.paused {
+            self.recent.take(&look);
             self.look = look;
             self.arrange();
         }

@@ -19,24 +19,45 @@ struct Column {
     grows: bool,
     /// Screens that are narrower go without it.
     from: u16,
-    cell: fn(&RatedSession) -> String,
+    cell: fn(&RatedSession, &State) -> String,
 }
 
+/// How calls a second went lately: nothing that a single look could say.
+const RECENT: Column = Column {
+    head: "LATELY",
+    width: 6,
+    grows: false,
+    from: 80,
+    cell: |rated, state| state.recent.of_session(&rated.session.id, 6),
+};
+
 const COLUMNS: &[Column] = &[
-    Column { head: "SESSION", width: 8, grows: false, from: 0, cell: |rated| short(&rated.session.id).to_owned() },
-    Column { head: "OWNER", width: 10, grows: false, from: 0, cell: |rated| rated.session.owner.clone() },
-    Column { head: "CLIENT", width: 10, grows: true, from: 0, cell: |rated| rated.session.client.clone() },
-    Column { head: "FROM", width: 21, grows: false, from: 130, cell: |rated| rated.session.peer.clone() },
-    Column { head: "DEV", width: 4, grows: false, from: 90, cell: |rated| devices(&rated.session) },
-    Column { head: "STATE", width: 9, grows: false, from: 70, cell: |rated| rated.session.state.clone() },
-    Column { head: "VIA", width: 4, grows: false, from: 110, cell: |rated| rated.session.transport.clone() },
-    Column { head: "AGE", width: 7, grows: false, from: 120, cell: |rated| duration(rated.session.age_seconds) },
-    Column { head: "IDLE", width: 6, grows: false, from: 100, cell: |rated| duration(rated.session.idle_seconds) },
-    Column { head: "MEMORY", width: 8, grows: false, from: 0, cell: |rated| bytes(rated.session.held() as f64) },
-    Column { head: "CALLS/S", width: 7, grows: false, from: 0, cell: |rated| rate(rated.calls_per_second) },
-    Column { head: "IN/S", width: 8, grows: false, from: 60, cell: |rated| bytes(rated.bytes_to_device_per_second) },
-    Column { head: "OUT/S", width: 8, grows: false, from: 60, cell: |rated| bytes(rated.bytes_from_device_per_second) },
-    Column { head: "WAIT", width: 5, grows: false, from: 110, cell: |rated| format!("{:.0}%", rated.waiting * 100.0) },
+    Column { head: "SESSION", width: 8, grows: false, from: 0, cell: |rated, _| short(&rated.session.id).to_owned() },
+    Column { head: "OWNER", width: 8, grows: false, from: 0, cell: |rated, _| rated.session.owner.clone() },
+    Column { head: "CLIENT", width: 10, grows: true, from: 0, cell: |rated, _| rated.session.client.clone() },
+    Column { head: "FROM", width: 21, grows: false, from: 130, cell: |rated, _| rated.session.peer.clone() },
+    Column { head: "DEV", width: 4, grows: false, from: 90, cell: |rated, _| devices(&rated.session) },
+    Column { head: "STATE", width: 9, grows: false, from: 70, cell: |rated, _| rated.session.state.clone() },
+    Column { head: "VIA", width: 4, grows: false, from: 110, cell: |rated, _| rated.session.transport.clone() },
+    Column { head: "AGE", width: 7, grows: false, from: 120, cell: |rated, _| duration(rated.session.age_seconds) },
+    Column { head: "IDLE", width: 6, grows: false, from: 100, cell: |rated, _| duration(rated.session.idle_seconds) },
+    Column { head: "MEMORY", width: 8, grows: false, from: 0, cell: |rated, _| bytes(rated.session.held() as f64) },
+    Column { head: "CALLS/S", width: 7, grows: false, from: 0, cell: |rated, _| rate(rated.calls_per_second) },
+    Column { head: "IN/S", width: 8, grows: false, from: 60, cell: |rated, _| bytes(rated.bytes_to_device_per_second) },
+    Column {
+        head: "OUT/S",
+        width: 8,
+        grows: false,
+        from: 60,
+        cell: |rated, _| bytes(rated.bytes_from_device_per_second),
+    },
+    Column {
+        head: "WAIT",
+        width: 5,
+        grows: false,
+        from: 110,
+        cell: |rated, _| format!("{:.0}%", rated.waiting * 100.0),
+    },
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
@@ -103,6 +124,7 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
             Cell::from(gauge.name.clone()),
             Cell::from(bar(gauge.utilisation.map(|percent| f64::from(percent) / 100.0), cells)).fg(Color::Green),
             Cell::from(gauge.utilisation.map_or("–".to_owned(), |percent| format!("{percent}%"))),
+            Cell::from(state.recent.of_device(&gauge.uuid, 8)).fg(Color::Green),
             Cell::from(bar(used(gauge), cells)).fg(Color::Cyan),
             Cell::from(memory),
             Cell::from(sessions_on(state, gauge.index).to_string()),
@@ -119,11 +141,12 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
         Constraint::Min(8),
         bar,
         Constraint::Length(4),
+        Constraint::Length(8),
         bar,
         Constraint::Length(18),
         Constraint::Length(4),
     ];
-    let mut head = vec!["", "DEVICE", "BUSY", "", "MEMORY", "", "SESS"];
+    let mut head = vec!["", "DEVICE", "BUSY", "", "LATELY", "MEMORY", "", "SESS"];
     if wide {
         widths.extend([Constraint::Length(6), Constraint::Length(6)]);
         head.extend(["TEMP", "POWER"]);
@@ -134,12 +157,13 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
 }
 
 fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.from).collect();
+    let columns: Vec<&Column> = COLUMNS.iter().chain([&RECENT]).filter(|column| area.width >= column.from).collect();
     let widths = columns.iter().map(|column| match column.grows {
         true => Constraint::Min(column.width),
         false => Constraint::Length(column.width),
     });
-    let sessions = state.sessions();
+    let shown: &State = state;
+    let sessions = shown.sessions();
     let room = usize::from(area.height.saturating_sub(1));
     let offset = state.offset.min(sessions.len().saturating_sub(room));
     let row = |rated: &&RatedSession| {
@@ -148,7 +172,7 @@ fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
             "ending" => Style::new().fg(Color::Red),
             _ => Style::new().fg(Color::Yellow),
         };
-        Row::new(columns.iter().map(|column| plain(&(column.cell)(rated))).collect::<Vec<_>>()).style(style)
+        Row::new(columns.iter().map(|column| plain(&(column.cell)(rated, shown))).collect::<Vec<_>>()).style(style)
     };
     let rows: Vec<Row<'_>> = sessions.iter().skip(offset).take(room).map(row).collect();
     let head = columns.iter().map(|column| column.head);
@@ -190,7 +214,9 @@ pub(super) fn text(state: &State) -> String {
     }
     let mut text = columns(&rows);
     let mut rows = vec![COLUMNS.iter().map(|column| column.head.to_owned()).collect::<Vec<_>>()];
-    rows.extend(state.sessions().iter().map(|rated| COLUMNS.iter().map(|column| (column.cell)(rated)).collect()));
+    rows.extend(
+        state.sessions().iter().map(|rated| COLUMNS.iter().map(|column| (column.cell)(rated, state)).collect()),
+    );
     text.push('\n');
     text.push_str(&columns(&rows));
     text
@@ -253,7 +279,7 @@ mod tests {
         assert!(lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[||||    ] 50%"), "{}", lines[2]);
         assert!(lines[2].contains("70.0 GiB/141 GiB") && lines[2].ends_with('2'), "{}", lines[2]);
         let words: Vec<&str> = lines[3].split_whitespace().collect();
-        assert_eq!(words, ["SESSION", "OWNER", "CLIENT", "STATE", "MEMORY", "CALLS/S", "IN/S", "OUT/S"]);
+        assert_eq!(words, ["SESSION", "OWNER", "CLIENT", "STATE", "MEMORY", "CALLS/S", "IN/S", "OUT/S", "LATELY"]);
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..2], ["bbbbbbbb", "bob"], "who calls most comes first");
         assert!(
@@ -263,6 +289,25 @@ mod tests {
         );
         assert!(lines[5].starts_with("aaaaaaaa alice"), "{}", lines[5]);
         assert!(lines[23].starts_with("q quit  sort: calls bytes"), "{}", lines[23]);
+    }
+
+    #[test]
+    fn what_was_lately_stands_beside_what_is() {
+        let mut state = state();
+        for (percent, calls) in [(0, 0.0), (100, 12_345.0)] {
+            let mut look = state.look().clone();
+            look.devices[0].utilisation = Some(percent);
+            look.server.sessions.iter_mut().for_each(|rated| rated.calls_per_second = calls);
+            state.take(look);
+        }
+        let lines = screen(&mut state, 80, 24);
+        assert!(lines[2].contains("] 100%      ▅▁█ ["), "{}", lines[2]);
+        assert!(lines[4].starts_with("aaaaaaaa alice") && lines[4].ends_with("   ▁▁█"), "{}", lines[4]);
+        assert!(lines[5].starts_with("bbbbbbbb bob") && lines[5].ends_with("   █▁█"), "{}", lines[5]);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80));
+        assert!(!text(&state).contains("LATELY"));
+        state.take(Look::default());
+        assert!(state.recent.is_empty(), "what is gone is forgotten");
     }
 
     #[test]

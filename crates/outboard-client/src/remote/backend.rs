@@ -31,6 +31,10 @@ impl Backend for Remote {
         Ok(platform)
     }
 
+    fn all_hidden(&self, devices: usize) {
+        crate::session::explain_hidden(devices);
+    }
+
     fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
         let session = self.session()?;
         self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;

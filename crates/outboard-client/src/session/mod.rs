@@ -28,7 +28,7 @@ use crate::times::Times;
 use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
-pub(crate) use open::{explain, open_link};
+pub(crate) use open::{explain, explain_hidden, open_link};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;

@@ -1,6 +1,6 @@
 //! The start of a session, or why there is none.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
@@ -152,7 +152,27 @@ fn client_name() -> String {
 
 /// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
 pub(crate) fn explain(error: &OpenError) {
-    say(error.code(), &error.to_string());
+    say_once(error.code(), &error.to_string());
+}
+
+/// `CUDA_VISIBLE_DEVICES` leaves none of so many devices.
+pub(crate) fn explain_hidden(devices: usize) {
+    let value = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let these = if devices == 1 { "the one device".to_owned() } else { format!("all {devices} devices") };
+    let sentence = format!(
+        "CUDA_VISIBLE_DEVICES is `{value}`, which hides {these} of the session from this program; indices count from 0 among these"
+    );
+    say_once(Code::NoDevice, &sentence);
+}
+
+/// Says nothing that was the last thing to be said: programs start the driver again and again.
+fn say_once(code: Code, sentence: &str) {
+    static LAST: Mutex<String> = Mutex::new(String::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if *last != sentence {
+        say(code, sentence);
+        sentence.clone_into(&mut last);
+    }
 }
 
 pub(super) fn say(code: Code, sentence: &str) {

@@ -186,6 +186,8 @@ pub trait Backend:
 
     /// Finds the devices; the first `cuInit` calls it, and again if that failed.
     fn platform(&self) -> Result<Platform>;
+    /// Says to who wants to know that the program's environment hides all of so many devices.
+    fn all_hidden(&self, _devices: usize) {}
 
     /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
     fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()>;

@@ -69,7 +69,7 @@ fn keys_outside_of_tables_are_told_where_they_belong() {
     assert!(mistakes("[server]")[0].contains("it belongs under [client]"));
     assert!(mistakes("[serv]")[0].contains("did you mean `serve`?"));
     assert!(mistakes("serve = 1")[0].contains("write [serve]"));
-    assert!(mistakes("[quite-else]")[0].contains("under [serve] or [client]"));
+    assert!(mistakes("[quite-else]")[0].contains("under [serve], [client]"));
 }
 
 #[test]

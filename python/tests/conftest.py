@@ -1,0 +1,59 @@
+"""Tests of the Python modules, with the installation that `cargo xtask stage` has laid out and the software device."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+DIST = Path(os.environ.get("OUTBOARD_TEST_DIST") or Path(__file__).resolve().parents[2] / "target/dist")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    """Nothing that the machine or its user has set up, and the command in PATH as for a user."""
+    for name in [name for name in os.environ if name.startswith("OUTBOARD_")]:
+        monkeypatch.delenv(name)
+    for name in ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OUTBOARD_CONFIG", "none")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", f"{DIST / 'bin'}:{os.environ['PATH']}")
+
+
+def serve(folder, *flags):
+    """A server on the software device, and where it listens."""
+    command = [DIST / "bin/outboard", "serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--warm", "0", "--drain", "0", "--records", "none"]
+    environment = {**os.environ, "OUTBOARD_CONFIG": "none", "XDG_CACHE_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    child = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment)
+    said = ""
+    for line in child.stderr:
+        said += line
+        found = re.search(r"serving address=(\S+)", re.sub(r"\x1b\[[0-9;]*m", "", line))
+        if found:
+            return child, found.group(1)
+    raise AssertionError(f"the server did not come up: {said}")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    child, address = serve(tmp_path_factory.mktemp("server"))
+    yield address
+    child.terminate()
+    child.communicate()
+
+
+@pytest.fixture
+def python():
+    """Runs code in an interpreter of its own: a driver that is loaded stays loaded."""
+
+    def run(code, *arguments, status=0, **variables):
+        ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env={**os.environ, **variables})
+        assert ended.returncode == status, ended.stdout + ended.stderr
+        return ended.stdout if status == 0 else ended.stderr
+
+    return run

@@ -1,0 +1,103 @@
+//! The tests of the Python modules: in an environment of their own, into which pip installs them as a user would.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::stage::{self, Dist};
+use crate::util::{self, root, step};
+
+/// What the tests need from PyPI.
+const PACKAGES: [&str; 2] = ["pytest==9.2.0", "setuptools==80.9.0"];
+
+/// Runs them with what is laid out; returns how many have passed and failed.
+pub(crate) fn tests() -> Result<(u64, u64)> {
+    let dist = Dist::laid_out()?;
+    let folder = util::target_dir().join("python");
+    let python = environment(&folder)?;
+    install(&python, &folder)?;
+    let mut pytest = Command::new(&python);
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "3"])
+        .arg(root().join("python/tests"));
+    pytest.env("OUTBOARD_TEST_DIST", &dist.dir).env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+    let shown = util::show(&pytest);
+    let mut child = pytest.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let mut last = String::new();
+    for line in BufReader::new(child.stdout.take().context("standard output is piped")?).lines() {
+        last = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
+        eprintln!("{last}");
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+    let (passed, failed) = counted(&last);
+    if failed == 0 && (!status.success() || passed == 0) {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok((passed, failed))
+}
+
+/// The interpreter of an environment that has the packages; made anew when they change.
+fn environment(folder: &Path) -> Result<PathBuf> {
+    let (venv, stamp) = (folder.join("venv"), folder.join("packages.txt"));
+    let python = venv.join("bin/python");
+    let wanted = PACKAGES.join("\n");
+    if !python.exists() || !fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
+        step("installing pytest from PyPI");
+        fs::create_dir_all(folder)?;
+        util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+        util::run(pip(&python).args(PACKAGES))?;
+        fs::write(&stamp, wanted)?;
+    }
+    Ok(python)
+}
+
+/// Has pip build and install a copy: setuptools builds in the folder that it is given.
+fn install(python: &Path, folder: &Path) -> Result<()> {
+    let source = folder.join("source");
+    let _ = fs::remove_dir_all(&source);
+    for package in stage::PYTHON {
+        stage::modules(&root().join("python").join(package), &source.join(package))?;
+    }
+    fs::copy(root().join("python/pyproject.toml"), source.join("pyproject.toml"))?;
+    util::run(pip(python).args(["--no-index", "--no-build-isolation", "--force-reinstall"]).arg(&source))
+}
+
+fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet", "install"]);
+    pip
+}
+
+/// `=== 2 failed, 16 passed, 1 skipped in 10.65s ===`; an error outside of a test is a failure.
+fn counted(line: &str) -> (u64, u64) {
+    let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    let number = |what: &str| -> u64 {
+        let found = words.windows(2).find(|pair| pair[1].starts_with(what));
+        found.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+    };
+    (number("passed"), number("failed") + number("error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_pytest_is_read() {
+        assert_eq!(counted("==== 2 failed, 16 passed, 1 skipped, 1 error in 10.65s ===="), (16, 3));
+        assert_eq!(counted("===== 18 passed in 10.65s ====="), (18, 0));
+        assert_eq!(counted("no tests ran in 0.07s"), (0, 0));
+    }
+
+    #[test]
+    fn the_modules_have_the_release_of_the_rest() {
+        let project = fs::read_to_string(root().join("python/pyproject.toml")).unwrap();
+        assert!(project.contains(&format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"))));
+        for package in stage::PYTHON {
+            assert!(project.contains(&format!("\"{}\"", package.replace('/', "."))), "{package}");
+        }
+    }
+}

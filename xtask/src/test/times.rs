@@ -1,0 +1,147 @@
+//! Where the time of a test run goes: what `cargo test` says of each file of tests, and what the processes that ended have used.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::Count;
+
+/// How many files of tests the table of the slowest has.
+const SHOWN: usize = 10;
+
+/// A file of tests, as `cargo test` ran it.
+#[derive(Debug, PartialEq)]
+pub(super) struct File {
+    pub(super) name: String,
+    pub(super) taken: Duration,
+}
+
+/// Reads what `cargo test` says, line after line.
+#[derive(Default)]
+pub(super) struct Reader {
+    running: String,
+    pub(super) files: Vec<File>,
+    pub(super) count: Count,
+}
+
+impl Reader {
+    pub(super) fn read(&mut self, line: &str) {
+        if let Some(name) = running(line) {
+            self.running = name;
+        } else if let Some((count, taken)) = result(line) {
+            self.count.passed += count.passed;
+            self.count.failed += count.failed;
+            self.files.push(File { name: self.running.clone(), taken });
+        }
+    }
+}
+
+/// The file in `     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)`. Many packages have a `src/lib.rs`, so those go by their
+/// program's name.
+fn running(line: &str) -> Option<String> {
+    let line = line.trim_start();
+    if let Some(package) = line.strip_prefix("Doc-tests ") {
+        return Some(format!("{package} (in comments)"));
+    }
+    let (source, program) = line.strip_prefix("Running ")?.split_once(" (")?;
+    match source.strip_prefix("unittests ") {
+        Some(_) => {
+            let name = program.trim_end_matches(')').rsplit('/').next()?;
+            let package = name.rsplit_once('-').map_or(name, |(package, _)| package);
+            Some(format!("{package} (unit tests)"))
+        }
+        None => Some(source.to_owned()),
+    }
+}
+
+/// `test result: ok. 12 passed; 0 failed; …; finished in 1.23s`
+fn result(line: &str) -> Option<(Count, Duration)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let number = |what: &str| {
+        let before = rest.split(what).next()?;
+        before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
+    };
+    let count = Count { passed: number(" passed")?, failed: number(" failed")? };
+    let seconds = rest.split("finished in ").nth(1).and_then(|text| text.trim().trim_end_matches('s').parse().ok());
+    Some((count, Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default()))
+}
+
+/// The slowest files of tests, each with its share of what all of them took.
+pub(super) fn slowest(files: &[File]) -> String {
+    let all: f64 = files.iter().map(|file| file.taken.as_secs_f64()).sum();
+    let mut sorted: Vec<&File> = files.iter().collect();
+    sorted.sort_by_key(|file| std::cmp::Reverse(file.taken));
+    let mut text = String::new();
+    for File { name, taken } in sorted.into_iter().take(SHOWN).filter(|file| !file.taken.is_zero()) {
+        let seconds = taken.as_secs_f64();
+        let _ = writeln!(text, "{name:<40} {seconds:>8.1} s  {:>3.0} %", 100.0 * seconds / all);
+    }
+    text
+}
+
+/// The processor time of all processes that this one has started and that have ended.
+pub(super) fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = of_children(&stat).unwrap_or(0);
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
+/// User's and system's ticks of ended children: the 16th and 17th field, counted from the process's number. The second is a name in parentheses.
+fn of_children(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// Minutes and seconds, as people say them.
+pub(super) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{} min {:02} s", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_says_of_its_test_programs_is_read() {
+        let mut reader = Reader::default();
+        for line in [
+            "   Compiling outboard-e2e v0.1.0",
+            "     Running unittests src/lib.rs (target/debug/deps/outboard_e2e-0123456789abcdef)",
+            "running 3 tests",
+            "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
+            "     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)",
+            "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.50s",
+            "   Doc-tests outboard_wire",
+            "test result: ok. 1 passed; 0 failed; 1 ignored",
+        ] {
+            reader.read(line);
+        }
+        let file =
+            |name: &str, milliseconds| File { name: name.to_owned(), taken: Duration::from_millis(milliseconds) };
+        let wanted = [
+            file("outboard_e2e (unit tests)", 50),
+            file("tests/daily.rs", 12_500),
+            file("outboard_wire (in comments)", 0),
+        ];
+        assert_eq!(reader.files, wanted);
+        assert_eq!((reader.count.passed, reader.count.failed), (20, 3));
+        let table = slowest(&reader.files);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[0].starts_with("tests/daily.rs ") && lines[0].ends_with("12.5 s  100 %"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn children_s_time_is_found_behind_any_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 500 60 11 22 20 0 1 0 9";
+        assert_eq!(of_children(stat), Some(33));
+        assert_eq!(of_children(""), None);
+        let before = processor_time();
+        let mut busy = std::process::Command::new("sh");
+        busy.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"]);
+        assert!(busy.status().is_ok_and(|status| status.success()));
+        assert!(processor_time() > before);
+    }
+}
