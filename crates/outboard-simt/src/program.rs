@@ -148,7 +148,6 @@ pub(crate) struct KernelCode {
     pub(crate) coroutines: bool,
     /// Blocks may wait for each other.
     pub(crate) spins: bool,
-    pub(crate) uses_clusters: bool,
     /// Calls may nest without a bound that is known.
     pub(crate) recursive: bool,
     /// Bytes of local memory that the longest chain of calls needs; without the part of recursion.

@@ -116,7 +116,6 @@ impl CallGraph {
             entry,
             coroutines: spins || any(|f| f.waits),
             spins,
-            uses_clusters: any(|f| f.clusters),
             recursive: depth.is_none(),
             local_bytes,
             frame_bytes,

@@ -375,9 +375,6 @@ fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layou
     if shared > SHARED_MAX {
         return invalid(format!("{shared} bytes of shared memory in a block, of at most {SHARED_MAX}"));
     }
-    if code.uses_clusters && launch.cluster.iter().any(|&n| n > 1) {
-        return Err(FaultKind::Unsupported("a kernel that synchronises a cluster of more than one block".into()));
-    }
     let deep = if code.recursive { core.limit(Limit::Stack) } else { 0 };
     let local_bytes = (code.local_bytes + deep).next_multiple_of(16);
     Ok(Layout {
