@@ -150,6 +150,7 @@ impl Grid {
             nsmid: self.core.threads as u32,
             dynamic_shared: self.dynamic_shared,
             total_shared: self.kernel.info.shared_bytes + self.dynamic_shared,
+            across_rows: across_rows(self.block).into(),
             dynamic_offset: u64::from(self.kernel.info.shared_bytes),
             grid_id: self.grid_id,
             params: self.params,
@@ -348,6 +349,11 @@ impl Drop for Grid {
     }
 }
 
+/// Whether warps have threads of more than one row of a block.
+fn across_rows([x, y, z]: [u32; 3]) -> bool {
+    x % 32 != 0 && y * z > 1
+}
+
 /// Checks a launch against what kernel and engine allow.
 fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layout, FaultKind> {
     let invalid = |what: String| Err(FaultKind::InvalidLaunch(what));
@@ -378,7 +384,7 @@ fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layou
     let deep = if code.recursive { core.limit(Limit::Stack) } else { 0 };
     let local_bytes = (code.local_bytes + deep).next_multiple_of(16);
     Ok(Layout {
-        coroutines: code.coroutines,
+        coroutines: code.coroutines || code.stepping.needed(shared > 0, across_rows(launch.block)) && threads > 1,
         stack_bytes: code.stack_bytes(deep),
         largest_frame: code.largest_frame,
         local_bytes,
