@@ -143,7 +143,9 @@ fn surely(earlier: &Access, drift: Drift, later: &Access) -> bool {
     if drift != Drift::None || earlier.at.divergent || later.at.divergent {
         return false;
     }
-    let difference = later.at.plus(&earlier.at, -1);
+    let mut difference = later.at.plus(&earlier.at, -1);
+    // In the first warp, at least.
+    difference.terms.retain(|(atom, _)| *atom != Atom::FirstLane);
     let (a, b) = (earlier.at.lanes[0], later.at.lanes[0]);
     (a != 0 || b != 0)
         && difference.terms.is_empty()

@@ -20,6 +20,9 @@ pub(crate) use linear::Atom;
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod tests;
+
 /// Most tests at one step; with more of them lanes step always.
 pub(crate) const MOST_GAPS: usize = 3;
 

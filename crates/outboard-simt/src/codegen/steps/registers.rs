@@ -232,12 +232,9 @@ impl<'a> Registers<'a> {
             Op::MulWide { a, b, .. } => self.product(&self.operand(a)?, &self.operand(b)?, own),
             Op::Mad { mode: MulMode::Lo | MulMode::Wide, sat: false, a, b, c, .. } => {
                 let product = self.product(&self.operand(a)?, &self.operand(b)?, own.clone());
-                // A product that is an atom of its own is not the same as the sum.
-                if product == own {
-                    if self.operand(c)?.is_uniform() { own } else { Linear::unknown() }
-                } else {
-                    product.plus(&self.operand(c)?, 1)
-                }
+                let addend = self.operand(c)?;
+                // The register's atom is not the product but all that does not depend on the lane.
+                if product == own { rest_in(dst, &addend) } else { product.plus(&addend, 1) }
             }
             Op::Shift { op, a, b, .. } => self.shift(*op, &self.operand(a)?, &self.operand(b)?, own),
             Op::Ld { space, ty, order, dsts, addr, .. } => self.loaded(*space, *ty, *order, dsts, addr, dst)?,
@@ -398,23 +395,23 @@ fn is_index(ty: Type) -> bool {
     !ty.is_float() && matches!(ty.size(), 4 | 8)
 }
 
+/// The value of a register whose part that depends on the lane, and whose symbol, are those of `like`.
+fn rest_in(reg: Reg, like: &Linear) -> Linear {
+    if like.divergent {
+        return like.clone().blurred();
+    }
+    let own = Linear::atom(Atom::Reg(reg.0));
+    let terms = like.symbol().map_or(own.clone(), |symbol| Linear::atom(symbol).plus(&own, 1));
+    Linear { lanes: like.lanes, ..terms }
+}
+
 /// What a register that several instructions write holds after one of them.
 fn merge(reg: Reg, value: &Linear, old: Option<&Linear>) -> Linear {
-    let own = Linear::atom(Atom::Reg(reg.0));
-    let symbol = value.symbol();
-    let whole = |symbol: Option<Atom>| match symbol {
-        Some(symbol) => Linear::atom(symbol).plus(&own, 1),
-        None => own.clone(),
-    };
-    let Some(old) = old else {
-        if value.divergent {
-            return value.clone().blurred();
-        }
-        return Linear { lanes: value.lanes, ..whole(symbol) };
-    };
-    let symbol = symbol.filter(|_| old.symbol() == symbol);
-    if value.divergent || old.divergent || value.lanes != old.lanes || old.symbol() != symbol {
-        return symbol.map_or_else(Linear::unknown, Linear::atom).blurred();
+    let Some(old) = old else { return rest_in(reg, value) };
+    let same = value.lanes == old.lanes && value.symbol() == old.symbol();
+    if same && !value.divergent && !old.divergent {
+        return rest_in(reg, value);
     }
-    Linear { lanes: value.lanes, ..whole(symbol) }
+    let symbol = value.symbol().filter(|_| value.symbol() == old.symbol());
+    symbol.map_or_else(Linear::unknown, Linear::atom).blurred()
 }
