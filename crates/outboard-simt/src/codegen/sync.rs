@@ -152,6 +152,8 @@ impl FuncGen<'_, '_> {
     fn go_on_if(&mut self, condition: Value, otherwise: Block) {
         let then = self.b.create_block();
         self.b.ins().brif(condition, then, &[], otherwise, &[]);
+        // Registers are kept for the way on.
+        self.b.set_cold_block(then);
         self.b.switch_to_block(then);
     }
 

@@ -159,8 +159,8 @@ impl<'a> Flow<'a> {
             of.entry(block).or_default().extend(first..first + count);
         }
         let mut meeting: BTreeMap<usize, Vec<Pending>> = BTreeMap::new();
-        let complete = regions.between(&self.registers.branching, |block, meet| {
-            let accesses = of.get(&(block as u32)).into_iter().flatten();
+        let complete = regions.between(&self.registers.branching, |blocks, meet| {
+            let accesses = blocks.iter().filter_map(|between| of.get(&(between.block as u32))).flatten();
             let pending = accesses.map(|&access| {
                 let terms = &self.accesses[access as usize].at.terms;
                 let fixed = terms.iter().all(|(atom, _)| match atom {

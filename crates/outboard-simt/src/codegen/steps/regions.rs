@@ -37,35 +37,47 @@ impl Regions {
 
     /// Calls `visit` for each branch with the blocks between it and where its ways meet, and with that place, which may be the end. False if
     /// that would take too long.
-    pub(crate) fn between(&self, branching: &[usize], mut visit: impl FnMut(usize, usize)) -> bool {
+    pub(crate) fn between(&self, branching: &[usize], mut visit: impl FnMut(&[Between], usize)) -> bool {
         let count = self.next.len();
-        let (mut seen, mut left) = (vec![usize::MAX; count], count * EFFORT + 1024);
+        let mut left = count * EFFORT + 1024;
+        // By block: the way that came by last, and where it is in the list if that is of this branch.
+        let (mut seen, mut listed) = (vec![usize::MAX; count], vec![(usize::MAX, 0); count]);
+        let mut ways = 0;
         for &branch in branching {
-            let mut work: Vec<usize> = self.next[branch].clone();
-            while let Some(block) = work.pop() {
-                if block == self.meets[branch] || seen[block] == branch {
-                    continue;
+            let mut found: Vec<Between> = Vec::new();
+            for &target in &self.next[branch] {
+                ways += 1;
+                let mut work = vec![target];
+                while let Some(block) = work.pop() {
+                    if block == self.meets[branch] || seen[block] == ways {
+                        continue;
+                    }
+                    if left == 0 {
+                        return false;
+                    }
+                    left -= 1;
+                    seen[block] = ways;
+                    if listed[block].0 == branch {
+                        found[listed[block].1].joint = true;
+                    } else {
+                        listed[block] = (branch, found.len());
+                        found.push(Between { block, joint: false });
+                    }
+                    work.extend(&self.next[block]);
                 }
-                if left == 0 {
-                    return false;
-                }
-                left -= 1;
-                seen[block] = branch;
-                visit(block, self.meets[branch]);
-                work.extend(&self.next[block]);
             }
+            visit(&found, self.meets[branch]);
         }
         true
     }
+}
 
-    /// The blocks through which only some lanes may go, if those in `branching` end with branches that lanes take differently.
-    pub(crate) fn apart(&self, branching: &[usize]) -> Vec<bool> {
-        let mut apart = vec![false; self.next.len()];
-        if !self.between(branching, |block, _| apart[block] = true) {
-            apart.fill(true);
-        }
-        apart
-    }
+/// A block between a branch and where its ways meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Between {
+    pub(crate) block: usize,
+    /// More than one of the ways leads there.
+    pub(crate) joint: bool,
 }
 
 /// Immediate postdominators (Cooper, Harvey and Kennedy, on the reversed graph).
@@ -135,7 +147,10 @@ mod tests {
         let next = vec![vec![2, 1], vec![3], vec![3], vec![3, 4], vec![]];
         assert_eq!(meets(&next), [3, 3, 3, 4, 5, 5]);
         let regions = Regions { meets: meets(&next), next, loops: vec![(3, 3)] };
-        assert_eq!(regions.apart(&[0]), [false, true, true, false, false]);
+        let mut found = Vec::new();
+        assert!(regions.between(&[0], |blocks, meet| found.push((blocks.to_vec(), meet))));
+        let apart = |block| Between { block, joint: false };
+        assert_eq!(found, [(vec![apart(2), apart(1)], 3)]);
         assert_eq!(regions.left_loop(3), Some((3, 3)));
         assert_eq!(regions.left_loop(0), None);
     }

@@ -9,6 +9,9 @@ use outboard_ptx::ir::{
 use outboard_ptx::ir::{ShiftOp, SpecialReg};
 use outboard_ptx::{Space, Type};
 
+/// How many uses of registers may be looked at for each block of a body.
+const EFFORT: usize = 256;
+
 /// How often a body is gone through until all is known of its registers.
 const ROUNDS: usize = 16;
 
@@ -20,7 +23,7 @@ pub(crate) struct Registers<'a> {
     values: Vec<Option<Linear>>,
     /// Registers that more than one instruction writes.
     merged: Vec<bool>,
-    /// Written where only some lanes may come by.
+    /// Written where only some lanes may come by, and read where others do.
     apart: Vec<bool>,
     /// The loop in which a register is written and which lanes may leave at different times.
     left: Vec<Option<(usize, usize)>>,
@@ -120,15 +123,11 @@ impl<'a> Registers<'a> {
     }
 
     fn note_stride(&mut self, inst: &Inst) {
-        let mut written = Vec::new();
-        registers(inst, |how, reg| {
-            if how == Use::Write {
-                written.push(reg);
-            }
-        });
-        for reg in written {
-            if let Some(stride) = self.increment(inst, reg) {
-                let old = &mut self.strides[reg.0 as usize];
+        let mut regs = Vec::new();
+        written(inst, |reg| regs.push(reg));
+        for reg in regs {
+            if let Some(stride) = self.increment(inst, Reg(reg as u32)) {
+                let old = &mut self.strides[reg];
                 *old = if *old == Stride::None { Stride::Adds(stride) } else { Stride::Many };
             }
         }
@@ -161,11 +160,9 @@ impl<'a> Registers<'a> {
 
     /// Notes what is written where lanes are apart.
     fn part(&mut self, body: &Body, regions: &Regions, branching: &[usize]) -> bool {
-        let mut changed = false;
         let left: Vec<Option<(usize, usize)>> = branching.iter().map(|&block| regions.left_loop(block)).collect();
-        let inner: Vec<usize> =
-            branching.iter().zip(&left).filter(|(_, left)| left.is_none()).map(|(&block, _)| block).collect();
-        let apart = regions.apart(&inner);
+        let inner = branching.iter().zip(&left).filter(|(_, left)| left.is_none()).map(|(&block, _)| block);
+        let changed = self.divide(body, regions, &inner.collect::<Vec<_>>());
         let mut loops: Vec<(usize, usize)> = left.into_iter().flatten().collect();
         loops.sort_by_key(|&(first, last)| (first, std::cmp::Reverse(last)));
         loops.dedup();
@@ -176,33 +173,58 @@ impl<'a> Registers<'a> {
             while let Some(range) = coming.next_if(|&(first, _)| first <= at) {
                 open.push(range);
             }
+            let Some(&range) = open.last() else { continue };
+            for inst in &block.insts {
+                written(inst, |reg| self.left[reg] = Some(range));
+            }
+        }
+        changed
+    }
+
+    /// Notes what is written on one way from a branch and read where lanes come by that took another.
+    fn divide(&mut self, body: &Body, regions: &Regions, branching: &[usize]) -> bool {
+        let mut read: Vec<Vec<u32>> = vec![Vec::new(); body.regs.len()];
+        for (at, block) in body.blocks.iter().enumerate() {
             for inst in &block.insts {
                 registers(inst, |how, reg| {
-                    if how == Use::Write {
-                        let reg = reg.0 as usize;
-                        if let Some(&range) = open.last() {
-                            self.left[reg] = Some(range);
-                        }
-                        changed |= apart[at] && !std::mem::replace(&mut self.apart[reg], true);
+                    let blocks = &mut read[reg.0 as usize];
+                    if how == Use::Read && self.merged[reg.0 as usize] && blocks.last() != Some(&(at as u32)) {
+                        blocks.push(at as u32);
                     }
                 });
             }
+        }
+        let (mut changed, mut effort) = (false, body.blocks.len() * EFFORT + (1 << 16));
+        let mut only = vec![usize::MAX; body.blocks.len()];
+        let mut number = 0;
+        let complete = regions.between(branching, |blocks, _| {
+            number += 1;
+            blocks.iter().filter(|between| !between.joint).for_each(|between| only[between.block] = number);
+            for inst in blocks.iter().flat_map(|between| &body.blocks[between.block].insts) {
+                written(inst, |reg| {
+                    if self.merged[reg] && !self.apart[reg] {
+                        effort = effort.saturating_sub(read[reg].len());
+                        self.apart[reg] = effort == 0 || read[reg].iter().any(|&block| only[block as usize] != number);
+                        changed |= self.apart[reg];
+                    }
+                });
+            }
+        });
+        if !complete {
+            changed |= self.apart.contains(&false);
+            self.apart.fill(true);
         }
         changed
     }
 
     /// Takes in what an instruction writes.
     fn inst(&mut self, inst: &Inst) -> bool {
-        let mut written = Vec::new();
-        registers(inst, |how, reg| {
-            if how == Use::Write {
-                written.push(reg);
-            }
-        });
+        let mut regs = Vec::new();
+        written(inst, |reg| regs.push(reg));
         let mut changed = false;
-        for reg in written {
+        for index in regs {
+            let reg = Reg(index as u32);
             let Some(mut value) = self.result(&inst.op, reg) else { continue };
-            let index = reg.0 as usize;
             let guarded = inst
                 .guard
                 .is_some_and(|guard| !self.values[guard.reg.0 as usize].as_ref().is_some_and(Linear::is_uniform));
@@ -383,6 +405,15 @@ impl<'a> Registers<'a> {
         let same = fixed && self.base(addr)?.is_uniform();
         Some(if same { Linear::atom(Atom::Reg(dst.0)) } else { Linear::unknown() })
     }
+}
+
+/// Calls `f` for each register that an instruction writes.
+fn written(inst: &Inst, mut f: impl FnMut(usize)) {
+    registers(inst, |how, reg| {
+        if how == Use::Write {
+            f(reg.0 as usize);
+        }
+    });
 }
 
 /// A result of which no more is known than that it is the same in all lanes, if what it is made of is.

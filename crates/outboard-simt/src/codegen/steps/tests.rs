@@ -145,6 +145,32 @@ fn a_strided_loop_is_tested_by_its_stride() {
 }
 
 #[test]
+fn a_loop_of_some_lanes_is_one_of_all_of_them() {
+    let code = |then: &str| {
+        format!(
+            "
+        mov.u32 %r1, %t;
+        setp.gt.u32 %p2, %t, 99;
+        @%p2 bra over;
+    next:
+        shl.b32 %r2, %r1, 2;
+        add.u32 %r3, %s, %r2;
+        st.shared.u32 [%r3], 0;
+        add.u32 %r1, %r1, 256;
+        setp.lt.u32 %p1, %r1, %n;
+        @%p1 bra next;
+    over:
+        bar.sync 0;
+        {then}"
+        )
+    };
+    assert_eq!(count(&code("")).0, 0);
+    // Behind it, it has gone round in some lanes and not in others.
+    let then = "shl.b32 %r2, %r1, 2; add.u32 %r3, %s, %r2; ld.shared.u32 %r4, [%r3]; st.shared.u32 [%r3], %r4;";
+    assert!(count(&code(then)).0 > 0);
+}
+
+#[test]
 fn lanes_that_left_a_loop_wait_for_the_others() {
     // The store is stepped in the loop; behind the loop another lane's may still be to come.
     let code = "
