@@ -257,15 +257,21 @@ impl BlockRun {
 
     /// Runs threads until all have ended, one has faulted, or all that can run spin.
     pub(crate) fn step(&mut self) -> Progress {
+        let in_turns = self.state.grid().layout().in_turns;
         loop {
             let mut progress = false;
-            // A warp has one turn at a time, up to its next warp operation or step, as a GPU has all of them go forward.
             for w in 0..self.state.warps.len() {
-                progress |= self.state.warps[w].begin_turn();
-                while let Some(lane) = next(&self.state.warps[w].turn) {
-                    if self.resume(w, lane) == STATUS_FAULT {
-                        self.abandon();
-                        return Progress::Faulted;
+                while self.state.warps[w].begin_turn() {
+                    progress = true;
+                    while let Some(lane) = next(&self.state.warps[w].turn) {
+                        if self.resume(w, lane) == STATUS_FAULT {
+                            self.abandon();
+                            return Progress::Faulted;
+                        }
+                    }
+                    // A turn ends at a warp operation or step: warps go forward evenly, as a GPU has them.
+                    if in_turns {
+                        break;
                     }
                 }
             }

@@ -21,6 +21,8 @@ const SPINS_BEFORE_YIELD: u32 = 4;
 pub(crate) struct Layout {
     /// Threads are coroutines; otherwise they run one after another.
     pub(crate) coroutines: bool,
+    /// Warps take turns at warp operations, where they share memory; that costs what a change of stacks costs the caches.
+    pub(crate) in_turns: bool,
     /// Bytes of stack per coroutine.
     pub(crate) stack_bytes: u64,
     /// Largest machine frame of a function of the program.
@@ -385,6 +387,7 @@ fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layou
     let local_bytes = (code.local_bytes + deep).next_multiple_of(16);
     Ok(Layout {
         coroutines: code.coroutines || code.stepping.needed(shared > 0, across_rows(launch.block)) && threads > 1,
+        in_turns: shared > 0 || code.stepping.always,
         stack_bytes: code.stack_bytes(deep),
         largest_frame: code.largest_frame,
         local_bytes,

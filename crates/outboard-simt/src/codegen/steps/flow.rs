@@ -11,7 +11,7 @@ use outboard_ptx::{Space, ir};
 use std::collections::BTreeMap;
 
 /// Accesses that are followed at a time; beyond them all count as one to anywhere.
-const MOST: usize = 48;
+const MOST: usize = 128;
 /// How often a body is gone through before all its accesses to shared memory are stepped.
 const PASSES: usize = 24;
 
@@ -61,9 +61,24 @@ struct Pending {
     drift: Drift,
 }
 
-/// The accesses to anywhere in shared memory, and by which device memory is ordered.
-const ANYWHERE_SHARED: Pending = Pending { access: 0, drift: Drift::None };
-const ANYWHERE_STRONG: Pending = Pending { access: 1, drift: Drift::None };
+/// The first accesses stand for many: to anywhere in shared memory, or of the kind that orders device memory.
+const ANYWHERE: [(Kind, Class); 4] = [
+    (Kind::Load, Class::Shared),
+    (Kind::Store, Class::Shared),
+    (Kind::Load, Class::Strong),
+    (Kind::Store, Class::Strong),
+];
+
+/// The one that stands for an access.
+fn anywhere(access: &Access) -> Option<Pending> {
+    let load = access.kind == Kind::Load;
+    let number = match access.class {
+        Class::Shared | Class::Generic => u32::from(!load),
+        Class::Strong => 2 + u32::from(!load),
+        Class::Weak => return None,
+    };
+    Some(Pending { access: number, drift: Drift::None })
+}
 
 struct Flow<'a> {
     body: &'a Body,
@@ -87,7 +102,8 @@ impl<'a> Flow<'a> {
         rows: bool,
     ) -> Flow<'a> {
         let registers = Registers::new(module, function, body, regions, rows);
-        let (mut accesses, mut of) = (vec![anything(Class::Shared), anything(Class::Strong)], BTreeMap::new());
+        let (mut accesses, mut of) =
+            (ANYWHERE.map(|(kind, class)| Access { kind, ..anything(class) }).to_vec(), BTreeMap::new());
         for (b, block) in body.blocks.iter().enumerate() {
             for (i, inst) in block.insts.iter().enumerate() {
                 let first = accesses.len();
@@ -97,7 +113,7 @@ impl<'a> Flow<'a> {
                         Reach::Generic => accesses.push(anything(Class::Generic)),
                         Reach::Shared => accesses.push(anything(Class::Shared)),
                     },
-                    op => accesses.extend(access(&registers, b, op)),
+                    op => accesses.extend(access(&registers, regions, b, op)),
                 }
                 if accesses.len() > first {
                     of.insert((b as u32, i as u32), (first as u32, (accesses.len() - first) as u32));
@@ -173,8 +189,8 @@ impl<'a> Flow<'a> {
             pending.for_each(|pending| self.insert(list, pending));
         });
         if !complete {
-            (0..self.body.blocks.len())
-                .for_each(|block| _ = meeting.insert(block, vec![ANYWHERE_SHARED, ANYWHERE_STRONG]));
+            let all: Vec<Pending> = self.accesses.iter().take(ANYWHERE.len()).filter_map(anywhere).collect();
+            (0..self.body.blocks.len()).for_each(|block| _ = meeting.insert(block, all.clone()));
         }
         meeting
     }
@@ -273,14 +289,9 @@ impl<'a> Flow<'a> {
 
     /// Adds a pending access. Of too many, those that may reach the same count as one to anywhere.
     fn insert(&self, state: &mut Vec<Pending>, pending: Pending) {
-        let class = self.class(pending);
-        let whole = |class: Class| match class {
-            Class::Shared | Class::Generic => Some(ANYWHERE_SHARED),
-            Class::Strong => Some(ANYWHERE_STRONG),
-            Class::Weak => None,
-        };
-        let lost = pending.drift == Drift::Lost || self.accesses[pending.access as usize].at.divergent;
-        if whole(class).is_some_and(|whole| state.contains(&whole)) || class == Class::Weak && lost {
+        let access = &self.accesses[pending.access as usize];
+        let lost = pending.drift == Drift::Lost || access.at.divergent;
+        if anywhere(access).is_some_and(|whole| state.contains(&whole)) || access.class == Class::Weak && lost {
             return;
         }
         let Err(at) = state.binary_search(&pending) else { return };
@@ -288,11 +299,16 @@ impl<'a> Flow<'a> {
         if state.len() > MOST {
             state.retain(|&pending| self.class(pending) != Class::Weak);
         }
-        if state.len() > MOST {
-            let mut all: Vec<Pending> = state.iter().filter_map(|&pending| whole(self.class(pending))).collect();
-            all.sort_unstable();
-            all.dedup();
-            *state = all;
+        for loads in [true, false] {
+            if state.len() <= MOST {
+                break;
+            }
+            let taken = |pending: &Pending| (self.accesses[pending.access as usize].kind == Kind::Load) == loads;
+            let (many, mut rest): (Vec<Pending>, Vec<Pending>) = state.iter().partition(|pending| taken(pending));
+            rest.extend(many.iter().filter_map(|pending| anywhere(&self.accesses[pending.access as usize])));
+            rest.sort_unstable();
+            rest.dedup();
+            *state = rest;
         }
     }
 
@@ -348,9 +364,9 @@ fn addressed(op: &Op) -> Option<(Kind, Space, u32, bool, &Address)> {
     outside(found.1).then_some(found)
 }
 
-fn access(registers: &Registers<'_>, block: usize, op: &Op) -> Option<Access> {
+fn access(registers: &Registers<'_>, regions: &Regions, block: usize, op: &Op) -> Option<Access> {
     let (kind, space, size, strong, address) = addressed(op)?;
-    let at = registers.address(block, address);
+    let at = registers.address(regions, block, address);
     let class = match (space, at.symbol()) {
         (Space::Shared, _) | (Space::Generic, Some(Atom::Shared(_) | Atom::Dynamic)) => Class::Shared,
         (Space::Generic, None) => Class::Generic,

@@ -13,6 +13,8 @@ pub(crate) struct Regions {
     meets: Vec<usize>,
     /// Loops as ranges of blocks, from where a branch goes back to where it is.
     loops: Vec<(usize, usize)>,
+    /// For each block, the first one of the largest loop that it is in.
+    starts: Vec<usize>,
 }
 
 impl Regions {
@@ -24,8 +26,24 @@ impl Regions {
         }
         loops.sort_by_key(|&(first, last)| last - first);
         loops.dedup();
+        let mut starts: Vec<usize> = (0..next.len()).collect();
+        let mut last = vec![0; next.len()];
+        loops.iter().for_each(|&(first, end)| last[first] = last[first].max(end));
+        let (mut start, mut end) = (0, 0);
+        for (block, first) in starts.iter_mut().enumerate() {
+            if block > end {
+                (start, end) = (block, block);
+            }
+            end = end.max(last[block]);
+            *first = start;
+        }
         let meets = meets(&next);
-        Regions { next, meets, loops }
+        Regions { next, meets, loops, starts }
+    }
+
+    /// Whether a block may come after another one, itself included.
+    pub(crate) fn follows(&self, block: usize, other: usize) -> bool {
+        block >= self.starts[other]
     }
 
     /// The smallest loop that a block is in and that a branch at its end may leave.
@@ -146,7 +164,7 @@ mod tests {
         // 0 branches to 1 and 2, which meet in 3; 3 loops; 4 ends.
         let next = vec![vec![2, 1], vec![3], vec![3], vec![3, 4], vec![]];
         assert_eq!(meets(&next), [3, 3, 3, 4, 5, 5]);
-        let regions = Regions { meets: meets(&next), next, loops: vec![(3, 3)] };
+        let regions = Regions { meets: meets(&next), next, loops: vec![(3, 3)], starts: vec![0, 1, 2, 3, 4] };
         let mut found = Vec::new();
         assert!(regions.between(&[0], |blocks, meet| found.push((blocks.to_vec(), meet))));
         let apart = |block| Between { block, joint: false };

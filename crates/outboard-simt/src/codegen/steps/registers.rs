@@ -89,11 +89,12 @@ impl<'a> Registers<'a> {
     }
 
     /// What an instruction in `block` reads as an address.
-    pub(crate) fn address(&self, block: usize, address: &Address) -> Linear {
+    pub(crate) fn address(&self, regions: &Regions, block: usize, address: &Address) -> Linear {
         let base = self.base(address).unwrap_or_else(Linear::unknown);
         // Lanes that have left a loop may have done so in different rounds of it.
         let mixed = base.terms.iter().any(|(atom, _)| match atom {
-            Atom::Reg(reg) => self.left[*reg as usize].is_some_and(|(first, last)| !(first..=last).contains(&block)),
+            Atom::Reg(reg) => self.left[*reg as usize]
+                .is_some_and(|(first, last)| !(first..=last).contains(&block) && regions.follows(block, first)),
             _ => false,
         });
         if mixed { base.blurred() } else { base }
@@ -200,11 +201,15 @@ impl<'a> Registers<'a> {
         let complete = regions.between(branching, |blocks, _| {
             number += 1;
             blocks.iter().filter(|between| !between.joint).for_each(|between| only[between.block] = number);
-            for inst in blocks.iter().flat_map(|between| &body.blocks[between.block].insts) {
+            let insts = |at: usize| body.blocks[at].insts.iter().map(move |inst| (at, inst));
+            for (at, inst) in blocks.iter().flat_map(|between| insts(between.block)) {
                 written(inst, |reg| {
                     if self.merged[reg] && !self.apart[reg] {
                         effort = effort.saturating_sub(read[reg].len());
-                        self.apart[reg] = effort == 0 || read[reg].iter().any(|&block| only[block as usize] != number);
+                        self.apart[reg] = effort == 0
+                            || read[reg]
+                                .iter()
+                                .any(|&block| only[block as usize] != number && regions.follows(block as usize, at));
                         changed |= self.apart[reg];
                     }
                 });

@@ -271,6 +271,29 @@ fn rows_of_a_block_share_a_warp_or_do_not() {
 
 #[test]
 fn many_accesses_are_taken_together() {
-    let stores: String = (0..200).map(|i| format!("st.shared.u32 [%mine+{}], 0;", i * 128 % 4096)).collect();
-    assert_eq!(count(&format!("{stores} ld.shared.u32 %r1, [%mine];")).0, 4);
+    let loads: String = (0..300).map(|i| format!("ld.shared.u32 %r1, [%s+{}];", i * 4)).collect();
+    assert_eq!(count(&format!("{loads} ld.shared.u32 %r1, [%mine];")).0, 0);
+    assert_eq!(count(&format!("{loads} st.shared.u32 [%mine], %r1;")).0, 1);
+    let stores: String = (0..300).map(|i| format!("st.shared.u32 [%mine+{}], 0;", i * 128 % 4096)).collect();
+    assert!(count(&stores).0 > 0);
+}
+
+#[test]
+fn a_register_used_again_is_another() {
+    // As compilers do with the number of the thread, once it is not needed any more.
+    let code = "
+        mov.u32 %r1, %t;
+        shl.b32 %r2, %r1, 2;
+        add.u32 %r3, %s, %r2;
+        ld.shared.u32 %r4, [%r3];
+        st.shared.u32 [%r3], %r4;
+        setp.gt.u32 %p1, %t, 9;
+        @%p1 bra over;
+    next:
+        add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p2, %r1, 100;
+        @%p2 bra next;
+    over:
+        ret;";
+    assert_eq!(count(code).0, 0);
 }
