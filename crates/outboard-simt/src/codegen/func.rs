@@ -63,6 +63,13 @@ pub(crate) struct Ambient {
     pub(crate) local_size: Value,
 }
 
+/// What was found out about a function.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) steps: &'a Steps,
+}
+
 /// Generator for one function.
 pub(crate) struct FuncGen<'a, 'f> {
     pub(crate) b: FunctionBuilder<'f>,
@@ -113,15 +120,14 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         index: usize,
         func: &'a Function,
         body: &'a Body,
-        facts: &'a Facts,
-        steps: &'a Steps,
+        known: Known<'a>,
     ) -> Result<(), LoadError> {
         let unsupported = |line: u32, refusal: Refusal| match refusal {
             Refusal::Unsupported(what) => LoadError::Unsupported { function: func.name.clone(), line, what },
             Refusal::Undefined(symbol) => LoadError::Undefined(symbol),
         };
         let mut this =
-            FuncGen::new(b, unit, module, index, func, body, facts, steps).map_err(|e| unsupported(func.line, e))?;
+            FuncGen::new(b, unit, module, index, func, body, known).map_err(|e| unsupported(func.line, e))?;
         this.run().map_err(|e| unsupported(this.line, e))?;
         let FuncGen { mut b, fault_exit, .. } = this;
         b.switch_to_block(fault_exit);
@@ -139,8 +145,7 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         index: usize,
         func: &'a Function,
         body: &'a Body,
-        facts: &'a Facts,
-        steps: &'a Steps,
+        known: Known<'a>,
     ) -> Gen<Self> {
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
@@ -175,8 +180,8 @@ impl<'a, 'f> FuncGen<'a, 'f> {
             module,
             func,
             body,
-            facts,
-            steps,
+            facts: known.facts,
+            steps: known.steps,
             at,
             index,
             vars,

@@ -3,7 +3,7 @@
 use crate::codegen::analysis::register_pressure;
 use crate::codegen::callgraph::{CallGraph, all_facts, all_steps};
 use crate::codegen::effort;
-use crate::codegen::func::{FuncGen, Gen, Refusal, function_signature};
+use crate::codegen::func::{FuncGen, Gen, Known, Refusal, function_signature};
 use crate::codegen::link::{Variables, initialise, resolve_functions, shared_extents};
 use crate::exec::pool::Core;
 use crate::program::{Code, Kernel, KernelInfo, LoadError, Machine, ParamInfo, Program};
@@ -204,8 +204,9 @@ pub(crate) fn load(
         let function = function_of(modules, compiled);
         let Some(body) = &function.body else { continue };
         context.func.signature = signature.clone();
+        let known = Known { facts: &facts[index], steps: &steps[index] };
         let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-        FuncGen::generate(builder, &unit, compiled.module, index, function, body, &facts[index], &steps[index])?;
+        FuncGen::generate(builder, &unit, compiled.module, index, function, body, known)?;
         dump(&function.name, &mut context, isa);
         machine
             .define_function(compiled.clif, &mut context)

@@ -272,7 +272,13 @@ impl<'a> Registers<'a> {
                 Linear::unknown()
             }
             Op::SurfaceLoad { .. } | Op::Mbarrier { .. } | Op::Bar { .. } => Linear::unknown(),
-            op => self.same_in_all(op)?.then_some(own).unwrap_or_else(Linear::unknown),
+            op => {
+                if self.same_in_all(op)? {
+                    own
+                } else {
+                    Linear::unknown()
+                }
+            }
         })
     }
 
