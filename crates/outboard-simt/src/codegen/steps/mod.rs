@@ -9,6 +9,7 @@
 //! a kernel that never waits runs several times as fast as one whose threads are switched.
 
 mod conflict;
+mod divide;
 mod flow;
 mod linear;
 mod regions;
