@@ -146,7 +146,7 @@ impl Cpu {
     /// A launch of a function, checked and numbered.
     pub(crate) fn grid(&self, function: &Function, ctx: ContextId, launch: &Launch<'_>) -> Result<Grid> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log))
+        Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log)
     }
 
     /// Waits, lets printed text appear, and reports what became of the context.

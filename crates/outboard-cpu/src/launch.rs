@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outboard_abi::{CUlaunchAttributeID_enum, CUresult};
-use outboard_front::backend::Launch;
+use outboard_front::backend::{Launch, Result as Outcome};
 use outboard_simt::{Fault, FaultKind, Kernel};
 
 use crate::context::Context;
@@ -15,7 +15,6 @@ pub(crate) struct Grid {
     context: Arc<Context>,
     grid: [u32; 3],
     block: [u32; 3],
-    cluster: [u32; 3],
     shared: u32,
     params: Box<[u8]>,
     cooperative: bool,
@@ -27,24 +26,37 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    pub(crate) fn new(kernel: Arc<Kernel>, context: Arc<Context>, launch: &Launch<'_>, number: u64, log: bool) -> Grid {
-        let cluster = launch
-            .attributes
-            .iter()
-            .find(|(id, _)| *id == CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0);
-        Grid {
+    /// Fails where the blocks of a cluster are to work together: here each runs for itself.
+    pub(crate) fn new(
+        kernel: Arc<Kernel>,
+        context: Arc<Context>,
+        launch: &Launch<'_>,
+        number: u64,
+        log: bool,
+    ) -> Outcome<Grid> {
+        let cluster = cluster(&kernel, launch);
+        if cluster.iter().any(|&blocks| blocks > 1) {
+            if log {
+                let [x, y, z] = cluster;
+                let name = kernel.name();
+                eprintln!(
+                    "outboard: kernel {name} asks for clusters of {x}x{y}x{z} blocks, which the software device does not have"
+                );
+            }
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        Ok(Grid {
             kernel,
             context,
             grid: launch.grid,
             block: launch.block,
-            cluster: cluster.map_or([1; 3], |(_, value)| dimensions(value)),
             shared: launch.shared,
             params: launch.params.into(),
             cooperative: launch.cooperative,
             processors: u32::MAX,
             number,
             log,
-        }
+        })
     }
 
     /// Runs the grid on this thread and the engine's.
@@ -56,7 +68,6 @@ impl Grid {
             dynamic_shared: self.shared,
             params: &self.params,
             cooperative: self.cooperative,
-            cluster: self.cluster,
             processors: self.processors,
             grid_id: self.number,
             output: Some(&output),
@@ -68,6 +79,13 @@ impl Grid {
             error_of(&fault)
         })
     }
+}
+
+/// Blocks of a cluster in each dimension, as the launch or else the kernel has it.
+fn cluster(kernel: &Kernel, launch: &Launch<'_>) -> [u32; 3] {
+    let dimension = CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0;
+    let asked = launch.attributes.iter().find(|(id, _)| *id == dimension).map(|(_, value)| dimensions(value));
+    asked.or(kernel.info().required_cluster).unwrap_or([1; 3])
 }
 
 fn dimensions(value: &[u8; 64]) -> [u32; 3] {

@@ -27,8 +27,6 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
     /// All blocks must be resident at once, because they wait for each other (`cuLaunchCooperativeKernel`).
     pub cooperative: bool,
-    /// Blocks of a cluster in each dimension.
-    pub cluster: [u32; 3],
     /// How many of the engine's threads may run it, the launching one among them.
     pub processors: u32,
     /// Value of `%gridid`.
@@ -40,8 +38,8 @@ pub struct Launch<'a> {
 impl<'a> Launch<'a> {
     /// A launch of `grid` blocks of `block` threads without dynamic shared memory or output.
     pub fn new(grid: [u32; 3], block: [u32; 3], params: &'a [u8]) -> Launch<'a> {
-        let (cooperative, cluster, processors) = (false, [1; 3], u32::MAX);
-        Launch { grid, block, dynamic_shared: 0, params, cooperative, cluster, processors, grid_id: 0, output: None }
+        let (cooperative, processors) = (false, u32::MAX);
+        Launch { grid, block, dynamic_shared: 0, params, cooperative, processors, grid_id: 0, output: None }
     }
 }
 

@@ -156,6 +156,25 @@ impl Kernel {
     }
 }
 
+/// In which launches of a kernel lanes of warps step, so that each thread needs a stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stepping {
+    pub(crate) always: bool,
+    /// In those that have shared memory.
+    pub(crate) with_shared: bool,
+    /// In those in which warps span rows of the block.
+    pub(crate) across_rows: bool,
+    pub(crate) with_shared_across_rows: bool,
+}
+
+impl Stepping {
+    pub(crate) fn needed(self, shared: bool, across_rows: bool) -> bool {
+        self.always
+            || shared && self.with_shared
+            || across_rows && (self.across_rows || shared && self.with_shared_across_rows)
+    }
+}
+
 /// How to run a kernel.
 pub(crate) struct KernelCode {
     pub(crate) entry: CodePtr,
@@ -163,7 +182,7 @@ pub(crate) struct KernelCode {
     pub(crate) coroutines: bool,
     /// Blocks may wait for each other.
     pub(crate) spins: bool,
-    pub(crate) uses_clusters: bool,
+    pub(crate) stepping: Stepping,
     /// Calls may nest without a bound that is known.
     pub(crate) recursive: bool,
     /// Bytes of local memory that the longest chain of calls needs; without the part of recursion.

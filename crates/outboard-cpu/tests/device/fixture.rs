@@ -98,6 +98,17 @@ impl Context {
 
     /// Launches one block.
     pub(crate) fn launch(&self, kernel: &Kernel, threads: u32, params: &[u64], stream: Stream) -> Result<()> {
+        self.launch_with(kernel, threads, params, stream, &[])
+    }
+
+    pub(crate) fn launch_with(
+        &self,
+        kernel: &Kernel,
+        threads: u32,
+        params: &[u64],
+        stream: Stream,
+        attributes: &[(u32, [u8; 64])],
+    ) -> Result<()> {
         let params: Vec<u8> = params.iter().flat_map(|param| param.to_ne_bytes()).collect();
         let launch = Launch {
             function: kernel.id,
@@ -106,7 +117,7 @@ impl Context {
             shared: 0,
             params: &params,
             cooperative: false,
-            attributes: &[],
+            attributes,
         };
         self.cpu.launch(self.id, &launch, stream)
     }

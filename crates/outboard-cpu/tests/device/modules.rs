@@ -1,6 +1,6 @@
 //! Images: what loads, what is refused and why.
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUlaunchAttributeID_enum, CUresult};
 use outboard_front::backend::{Backend, Stream};
 
 use crate::fixture::{Context, KERNELS, fresh};
@@ -115,4 +115,26 @@ fn occupancy_follows_what_a_kernel_may_ask_for() {
     let most_dynamic_shared = 8;
     ctx.cpu.function_set_attribute(ctx.id, add.id, most_dynamic_shared, 100_000).unwrap();
     assert_eq!(occupancy(64, 50_000), 4);
+}
+
+/// Blocks run one by one, so a kernel whose blocks work together would give wrong results.
+#[test]
+fn clusters_of_more_than_one_block_are_refused() {
+    let ctx = Context::new();
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n\
+        .visible .entry two() .explicitcluster .reqnctapercluster 2, 1, 1 { ret; }\n.visible .entry any() { ret; }";
+    let module = ctx.load(text).unwrap();
+    let (two, any) = (ctx.function(module, "two"), ctx.function(module, "any"));
+    let refused = Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    assert_eq!(ctx.launch(&two, 1, &[], Stream::Legacy), refused);
+    let asking = |blocks: u32| {
+        let mut value = [0; 64];
+        for (at, word) in [1, blocks, 1].into_iter().enumerate() {
+            value[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        [(CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0, value)]
+    };
+    assert_eq!(ctx.launch_with(&any, 1, &[], Stream::Legacy, &asking(2)), refused);
+    assert_eq!(ctx.launch_with(&any, 1, &[], Stream::Legacy, &asking(1)), Ok(()));
+    assert_eq!(ctx.synchronize(), Ok(()));
 }

@@ -14,8 +14,6 @@ pub(crate) struct Facts {
     pub(crate) strong_reads: bool,
     /// Blocks in loops that may only end by what another thread does.
     pub(crate) spinning: Vec<bool>,
-    /// Synchronises a cluster.
-    pub(crate) clusters: bool,
     pub(crate) callees: BTreeSet<FuncId>,
     pub(crate) indirect_calls: bool,
     /// Functions whose address is taken.
@@ -43,9 +41,8 @@ pub(crate) fn facts(body: &Body, strong_callee: &dyn Fn(Option<FuncId>) -> bool)
             | Op::Redux { .. }
             | Op::Elect { .. }
             | Op::NanoSleep { .. }
+            | Op::ClusterWait
             | Op::Mbarrier { op: MbarrierOp::Test { .. } | MbarrierOp::TestParity { .. }, .. } => facts.waits = true,
-            Op::ClusterArrive => facts.clusters = true,
-            Op::ClusterWait => (facts.clusters, facts.waits) = (true, true),
             Op::Call { callee: Callee::Direct(id), .. } => _ = facts.callees.insert(*id),
             Op::Call { callee: Callee::Indirect { .. }, .. } => facts.indirect_calls = true,
             Op::MovAddr { addr, .. } => {

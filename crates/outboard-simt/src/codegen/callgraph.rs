@@ -3,10 +3,11 @@
 use crate::codegen::analysis::{Facts, facts};
 use crate::codegen::call::frame_bytes;
 use crate::codegen::program::{Target, Unit, function_of};
+use crate::codegen::steps::{Reach, Steps, find, reach};
 use crate::exec::context::CodePtr;
 use crate::exec::slot::STACK_MARGIN;
-use crate::program::KernelCode;
-use outboard_ptx::ir::{Body, FuncId, Module, Symbol};
+use crate::program::{KernelCode, Stepping};
+use outboard_ptx::ir::{Body, Callee, FuncId, Module, Symbol};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Least stack of a coroutine, beside what is known to be needed.
@@ -44,8 +45,41 @@ pub(crate) fn all_facts(unit: &Unit, modules: &[&Module]) -> Vec<Facts> {
         .collect()
 }
 
+/// Where the lanes of warps step, in all functions.
+pub(crate) fn all_steps(unit: &Unit, modules: &[&Module], facts: &[Facts]) -> Vec<Steps> {
+    let bodies: Vec<(usize, FuncId, &Body)> =
+        unit.functions.iter().filter_map(|f| Some((f.module, f.id, function_of(modules, f).body.as_ref()?))).collect();
+    let mut reaches: Vec<Reach> = bodies.iter().map(|(.., body)| reach(body)).collect();
+    let compiled = |reaches: &[Reach], module: usize, id: FuncId| match unit.target(module, id) {
+        Ok(Target::Compiled(index)) => reaches[index],
+        _ => Reach::Nothing,
+    };
+    loop {
+        let mut changed = false;
+        for (index, f) in facts.iter().enumerate() {
+            let direct = f.callees.iter().map(|&id| compiled(&reaches, bodies[index].0, id)).max();
+            let indirect = if f.indirect_calls { reaches.iter().copied().max() } else { None };
+            let below = direct.max(indirect).unwrap_or_default();
+            changed |= below > reaches[index];
+            reaches[index] = reaches[index].max(below);
+        }
+        if !changed {
+            break;
+        }
+    }
+    let steps = |&(module, id, body): &(usize, FuncId, &Body)| {
+        let callee = |callee: &Callee| match callee {
+            Callee::Direct(id) => compiled(&reaches, module, *id),
+            Callee::Indirect { .. } => reaches.iter().copied().max().unwrap_or_default(),
+        };
+        find(modules[module], &modules[module].functions[id.0 as usize], body, &callee)
+    };
+    bodies.iter().map(steps).collect()
+}
+
 /// Who calls whom, and what that needs.
-pub(crate) struct CallGraph {
+pub(crate) struct CallGraph<'a> {
+    steps: &'a [Steps],
     edges: Vec<BTreeSet<usize>>,
     facts: Vec<Facts>,
     /// Bytes of native stack and of local memory per activation.
@@ -53,8 +87,14 @@ pub(crate) struct CallGraph {
     locals: Vec<u64>,
 }
 
-impl CallGraph {
-    pub(crate) fn new(unit: &Unit, modules: &[&Module], facts: Vec<Facts>, frames: Vec<u64>) -> CallGraph {
+impl<'a> CallGraph<'a> {
+    pub(crate) fn new(
+        unit: &Unit,
+        modules: &[&Module],
+        facts: Vec<Facts>,
+        steps: &'a [Steps],
+        frames: Vec<u64>,
+    ) -> CallGraph<'a> {
         let compiled = |module: usize, id: FuncId| match unit.target(module, id) {
             Ok(Target::Compiled(index)) => Some(index),
             _ => None,
@@ -94,7 +134,7 @@ impl CallGraph {
                 body.map_or(0, |body| frame_bytes(unit, f.module, body) + slack(body))
             })
             .collect();
-        CallGraph { edges, facts, frames, locals }
+        CallGraph { steps, edges, facts, frames, locals }
     }
 
     /// How to run the kernel that is function `index`, with code at `address`.
@@ -105,6 +145,7 @@ impl CallGraph {
             work.extend(self.edges[function].iter().filter(|&&next| reachable.insert(next)));
         }
         let any = |property: fn(&Facts) -> bool| reachable.iter().any(|&f| property(&self.facts[f]));
+        let steps = |property: fn(&Steps) -> bool| reachable.iter().any(|&f| property(&self.steps[f]));
         let spins = any(Facts::spins);
         let depth = self.longest(index, &reachable);
         let sum = |bytes: &[u64]| reachable.iter().map(|&f| bytes[f]).sum::<u64>();
@@ -116,7 +157,12 @@ impl CallGraph {
             entry,
             coroutines: spins || any(|f| f.waits),
             spins,
-            uses_clusters: any(|f| f.clusters),
+            stepping: Stepping {
+                always: steps(Steps::always),
+                with_shared: steps(Steps::with_shared),
+                across_rows: steps(Steps::across_rows),
+                with_shared_across_rows: steps(Steps::with_shared_across_rows),
+            },
             recursive: depth.is_none(),
             local_bytes,
             frame_bytes,

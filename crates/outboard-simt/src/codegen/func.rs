@@ -7,6 +7,7 @@
 use crate::Space;
 use crate::codegen::analysis::Facts;
 use crate::codegen::program::Unit;
+use crate::codegen::steps::Steps;
 use crate::codegen::types::{classes, computed};
 use crate::exec::context::{BlockContext, STATUS_DONE, STATUS_EXIT, STATUS_FAULT, ThreadContext};
 use crate::program::LoadError;
@@ -62,6 +63,13 @@ pub(crate) struct Ambient {
     pub(crate) local_size: Value,
 }
 
+/// What was found out about a function.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) steps: &'a Steps,
+}
+
 /// Generator for one function.
 pub(crate) struct FuncGen<'a, 'f> {
     pub(crate) b: FunctionBuilder<'f>,
@@ -70,6 +78,7 @@ pub(crate) struct FuncGen<'a, 'f> {
     pub(crate) func: &'a Function,
     pub(crate) body: &'a Body,
     pub(super) facts: &'a Facts,
+    pub(super) steps: &'a Steps,
     pub(crate) at: Ambient,
     pub(super) index: usize,
     pub(super) vars: Vec<Variable>,
@@ -111,14 +120,14 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         index: usize,
         func: &'a Function,
         body: &'a Body,
-        facts: &'a Facts,
+        known: Known<'a>,
     ) -> Result<(), LoadError> {
         let unsupported = |line: u32, refusal: Refusal| match refusal {
             Refusal::Unsupported(what) => LoadError::Unsupported { function: func.name.clone(), line, what },
             Refusal::Undefined(symbol) => LoadError::Undefined(symbol),
         };
         let mut this =
-            FuncGen::new(b, unit, module, index, func, body, facts).map_err(|e| unsupported(func.line, e))?;
+            FuncGen::new(b, unit, module, index, func, body, known).map_err(|e| unsupported(func.line, e))?;
         this.run().map_err(|e| unsupported(this.line, e))?;
         let FuncGen { mut b, fault_exit, .. } = this;
         b.switch_to_block(fault_exit);
@@ -136,7 +145,7 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         index: usize,
         func: &'a Function,
         body: &'a Body,
-        facts: &'a Facts,
+        known: Known<'a>,
     ) -> Gen<Self> {
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
@@ -171,7 +180,8 @@ impl<'a, 'f> FuncGen<'a, 'f> {
             module,
             func,
             body,
-            facts,
+            facts: known.facts,
+            steps: known.steps,
             at,
             index,
             vars,
@@ -219,9 +229,9 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         for (i, block) in self.body.blocks.iter().enumerate() {
             self.b.switch_to_block(self.blocks[i]);
             self.checked.clear();
-            for inst in &block.insts {
+            for (number, inst) in block.insts.iter().enumerate() {
                 self.line = inst.line;
-                self.inst(i, inst)?;
+                self.inst(i, number, inst)?;
             }
             if !block.insts.last().is_some_and(|inst| inst.op.is_terminator()) {
                 self.fall_through(i);
@@ -237,17 +247,21 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         }
     }
 
-    fn inst(&mut self, block: usize, inst: &Inst) -> Gen {
+    fn inst(&mut self, block: usize, number: usize, inst: &Inst) -> Gen {
         if inst.op.is_terminator() {
             return self.terminator(block, inst);
         }
-        let Some(guard) = inst.guard else { return self.op(&inst.op) };
+        let Some(guard) = inst.guard else {
+            self.step((block as u32, number as u32));
+            return self.op(&inst.op);
+        };
         let (then, after) = (self.b.create_block(), self.b.create_block());
         let condition = self.guard(guard);
         self.b.ins().brif(condition, then, &[], after, &[]);
         self.b.switch_to_block(then);
         // What is checked only under the guard is not checked behind it.
         let checked = self.checked.len();
+        self.step((block as u32, number as u32));
         self.op(&inst.op)?;
         self.checked.truncate(checked);
         self.b.ins().jump(after, &[]);

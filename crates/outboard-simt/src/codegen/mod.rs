@@ -18,6 +18,7 @@ mod memory;
 mod movement;
 pub(crate) mod program;
 mod special;
+mod steps;
 mod sync;
 mod texture;
 mod types;

@@ -1,9 +1,9 @@
 //! A whole program: symbols of its modules resolved, variables placed and initialised, functions compiled.
 
 use crate::codegen::analysis::register_pressure;
-use crate::codegen::callgraph::{CallGraph, all_facts};
+use crate::codegen::callgraph::{CallGraph, all_facts, all_steps};
 use crate::codegen::effort;
-use crate::codegen::func::{FuncGen, Gen, Refusal, function_signature};
+use crate::codegen::func::{FuncGen, Gen, Known, Refusal, function_signature};
 use crate::codegen::link::{Variables, initialise, resolve_functions, shared_extents};
 use crate::exec::pool::Core;
 use crate::program::{Code, Kernel, KernelInfo, LoadError, Machine, ParamInfo, Program};
@@ -199,6 +199,7 @@ pub(crate) fn load(
     initialise(&unit, modules);
 
     let facts = all_facts(&unit, modules);
+    let steps = all_steps(&unit, modules, &facts);
     let mut builder_context = FunctionBuilderContext::new();
     let mut context = machine.make_context();
     let mut frames = Vec::with_capacity(unit.functions.len());
@@ -209,8 +210,9 @@ pub(crate) fn load(
             return Err(LoadError::TooLong { limit: time, compiled: index, functions: unit.functions.len() });
         }
         context.func.signature = signature.clone();
+        let known = Known { facts: &facts[index], steps: &steps[index] };
         let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-        FuncGen::generate(builder, &unit, compiled.module, index, function, body, &facts[index])?;
+        FuncGen::generate(builder, &unit, compiled.module, index, function, body, known)?;
         dump(&function.name, &mut context, isa);
         machine
             .define_function(compiled.clif, &mut context)
@@ -227,7 +229,7 @@ pub(crate) fn load(
     let code_pointers = addresses.iter().copied().chain(unit.runtime.iter().map(|&a| a as u64));
     table.iter_mut().zip(code_pointers).for_each(|(slot, address)| *slot = address);
 
-    let graph = CallGraph::new(&unit, modules, facts, frames);
+    let graph = CallGraph::new(&unit, modules, facts, &steps, frames);
     let code = Arc::new(Code {
         functions: unit.functions.iter().map(|f| function_of(modules, f).name.clone()).collect(),
         variables: variables.keep(),

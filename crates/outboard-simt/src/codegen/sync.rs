@@ -1,14 +1,16 @@
 //! Barriers and warp operations: calls to the scheduler's side.
 
 use crate::codegen::func::{FuncGen, Gen};
+use crate::codegen::steps::{Atom, Gap};
 use crate::codegen::types::int_of_size;
-use crate::exec::context::ThreadContext;
+use crate::exec::context::{BlockContext, ThreadContext};
 use crate::exec::warp::Collective;
 use crate::rt::sync::{self, MbarrierCall};
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use outboard_ptx::Space;
-use outboard_ptx::ir::{Address, BarOp, BarRed, MbarrierOp, Op, Operand};
+use outboard_ptx::ir::{Address, BarOp, BarRed, MbarrierOp, Op, Operand, Reg};
 use std::mem::offset_of;
 
 /// Operands of a warp operation.
@@ -124,6 +126,63 @@ impl FuncGen<'_, '_> {
             _ => return Err(format!("{op:?}").into()),
         }
         Ok(())
+    }
+
+    /// Has the lanes of the warp step before an instruction, if they must there.
+    pub(crate) fn step(&mut self, place: (u32, u32)) {
+        let steps = self.steps;
+        let Some(step) = steps.at.get(&place) else { return };
+        let after = self.b.create_block();
+        if step.across_rows {
+            let across = self.load_uniform(I32, self.at.block, offset_of!(BlockContext, across_rows));
+            self.go_on_if(across, after);
+        }
+        let near: Vec<Value> = step.gaps.iter().map(|gap| self.near(gap)).collect();
+        if let Some(near) = near.into_iter().reduce(|a, b| self.b.ins().bor(a, b)) {
+            self.go_on_if(near, after);
+        }
+        // Device functions first: who is in one is behind whoever is not, mostly.
+        let position = u64::from(self.func.entry.is_some()) << 63 | u64::from(place.0) << 28 | u64::from(place.1);
+        let (thread, position) = (self.at.thread, self.iconst(I64, position));
+        self.rt(sync::step as *const () as usize, None, &[thread, position]);
+        self.b.ins().jump(after, &[]);
+        self.b.switch_to_block(after);
+    }
+
+    fn go_on_if(&mut self, condition: Value, otherwise: Block) {
+        let then = self.b.create_block();
+        self.b.ins().brif(condition, then, &[], otherwise, &[]);
+        // Registers are kept for the way on.
+        self.b.set_cold_block(then);
+        self.b.switch_to_block(then);
+    }
+
+    /// Whether a sum is near zero, in a way that lets lanes touch the same memory.
+    fn near(&mut self, gap: &Gap) -> Value {
+        let mut sum = self.iconst(I64, gap.constant as u64);
+        for &(atom, factor) in &gap.terms {
+            let value = match atom {
+                Atom::Reg(reg) => self.reg(Reg(reg)),
+                _ => self.load_uniform(I32, self.at.block, offset_of!(BlockContext, ntid)),
+            };
+            let value = self.as_int(value);
+            let wide = if self.b.func.dfg.value_type(value) == I32 {
+                self.b.ins().sextend(I64, value)
+            } else {
+                self.cast(value, I64)
+            };
+            let times = self.b.ins().imul_imm_s(wide, factor);
+            sum = self.b.ins().iadd(sum, times);
+        }
+        let shifted = self.b.ins().iadd_imm_s(sum, gap.far - 1);
+        let range = self.iconst(I64, gap.far as u64 * 2 - 1);
+        let near = self.b.ins().icmp(IntCC::UnsignedLessThan, shifted, range);
+        if !gap.zero_is_own {
+            return near;
+        }
+        let zero = self.iconst(I64, 0);
+        let other = self.b.ins().icmp(IntCC::NotEqual, sum, zero);
+        self.b.ins().band(near, other)
     }
 
     fn bar(&mut self, kind: u32, id: Value, count: Value, pred: Value) -> Value {

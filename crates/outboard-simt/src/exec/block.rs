@@ -103,6 +103,13 @@ impl BlockState {
         thread.suspend();
     }
 
+    /// The thread lets the lanes of its warp catch up, if any can run.
+    pub(crate) fn step(&self, thread: &ThreadContext, position: u64) {
+        if self.warps[thread.warp()].step(thread.lane(), position) {
+            thread.suspend();
+        }
+    }
+
     fn release(&self, id: u32) {
         let Some(released) = self.barriers[id as usize].complete(self.live.get()) else { return };
         self.in_use.set(self.in_use.get() & !(1 << id));
@@ -250,24 +257,29 @@ impl BlockRun {
 
     /// Runs threads until all have ended, one has faulted, or all that can run spin.
     pub(crate) fn step(&mut self) -> Progress {
+        let in_turns = self.state.grid().layout().in_turns;
         loop {
             let mut progress = false;
             for w in 0..self.state.warps.len() {
-                loop {
-                    while let Some(lane) = next(&self.state.warps[w].ready) {
-                        progress = true;
+                while self.state.warps[w].begin_turn() {
+                    progress = true;
+                    while let Some(lane) = next(&self.state.warps[w].turn) {
                         if self.resume(w, lane) == STATUS_FAULT {
                             self.abandon();
                             return Progress::Faulted;
                         }
                     }
-                    if !self.state.warps[w].resolve_quiet() {
+                    // A turn ends at a warp operation or step: warps go forward evenly, as a GPU has them.
+                    if in_turns {
                         break;
                     }
                 }
             }
             if self.state.live.get() == 0 {
                 return Progress::Finished;
+            }
+            if progress {
+                continue;
             }
             let mut yielded = false;
             for warp in &self.state.warps {
@@ -277,11 +289,9 @@ impl BlockRun {
             if yielded {
                 return Progress::Spinning;
             }
-            if !progress && self.state.warps.iter().all(|warp| warp.ready.get() == 0) {
-                self.deadlock();
-                self.abandon();
-                return Progress::Faulted;
-            }
+            self.deadlock();
+            self.abandon();
+            return Progress::Faulted;
         }
     }
 

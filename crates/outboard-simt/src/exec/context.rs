@@ -34,6 +34,8 @@ pub(crate) struct BlockContext {
     pub(crate) nsmid: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) total_shared: u32,
+    /// 1 if warps have threads of more than one row of the block.
+    pub(crate) across_rows: u32,
     /// Offset of dynamic shared memory in the window.
     pub(crate) dynamic_offset: u64,
     pub(crate) grid_id: u64,

@@ -21,6 +21,8 @@ const SPINS_BEFORE_YIELD: u32 = 4;
 pub(crate) struct Layout {
     /// Threads are coroutines; otherwise they run one after another.
     pub(crate) coroutines: bool,
+    /// Warps take turns at warp operations, where they share memory; that costs what a change of stacks costs the caches.
+    pub(crate) in_turns: bool,
     /// Bytes of stack per coroutine.
     pub(crate) stack_bytes: u64,
     /// Largest machine frame of a function of the program.
@@ -150,6 +152,7 @@ impl Grid {
             nsmid: self.core.threads as u32,
             dynamic_shared: self.dynamic_shared,
             total_shared: self.kernel.info.shared_bytes + self.dynamic_shared,
+            across_rows: across_rows(self.block).into(),
             dynamic_offset: u64::from(self.kernel.info.shared_bytes),
             grid_id: self.grid_id,
             params: self.params,
@@ -348,6 +351,11 @@ impl Drop for Grid {
     }
 }
 
+/// Whether warps have threads of more than one row of a block.
+fn across_rows([x, y, z]: [u32; 3]) -> bool {
+    x % 32 != 0 && y * z > 1
+}
+
 /// Checks a launch against what kernel and engine allow.
 fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layout, FaultKind> {
     let invalid = |what: String| Err(FaultKind::InvalidLaunch(what));
@@ -375,13 +383,11 @@ fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layou
     if shared > SHARED_MAX {
         return invalid(format!("{shared} bytes of shared memory in a block, of at most {SHARED_MAX}"));
     }
-    if code.uses_clusters && launch.cluster.iter().any(|&n| n > 1) {
-        return Err(FaultKind::Unsupported("a kernel that synchronises a cluster of more than one block".into()));
-    }
     let deep = if code.recursive { core.limit(Limit::Stack) } else { 0 };
     let local_bytes = (code.local_bytes + deep).next_multiple_of(16);
     Ok(Layout {
-        coroutines: code.coroutines,
+        coroutines: code.coroutines || code.stepping.needed(shared > 0, across_rows(launch.block)) && threads > 1,
+        in_turns: shared > 0 || code.stepping.always,
         stack_bytes: code.stack_bytes(deep),
         largest_frame: code.largest_frame,
         local_bytes,

@@ -38,6 +38,9 @@ enum Wait {
     },
 }
 
+/// Turns that lanes may be behind others that wait for them: these may be what they wait for.
+const MOST_BEHIND: u32 = 1 << 20;
+
 #[derive(Clone, Copy)]
 struct Lane {
     wait: Wait,
@@ -52,6 +55,14 @@ const IDLE: Lane = Lane { wait: Wait::None, value: 0, result: 0, pred: false };
 pub(crate) struct Warp {
     /// Threads that can run.
     pub(crate) ready: Cell<u32>,
+    /// Threads that run in this turn and have not yet.
+    pub(crate) turn: Cell<u32>,
+    /// Threads that let the others catch up.
+    stepped: Cell<u32>,
+    /// How far along the code they are.
+    positions: [Cell<u64>; 32],
+    /// Turns since one that all of them had.
+    behind: Cell<u32>,
     /// Threads that let others run and can go on in the next round.
     pub(crate) yielded: Cell<u32>,
     /// Threads that have not ended.
@@ -65,6 +76,10 @@ impl Warp {
     pub(crate) fn new(live: u32) -> Warp {
         Warp {
             ready: Cell::new(live),
+            turn: Cell::new(0),
+            stepped: Cell::new(0),
+            positions: [const { Cell::new(0) }; 32],
+            behind: Cell::new(0),
             yielded: Cell::new(0),
             live: Cell::new(live),
             grouped: Cell::new(0),
@@ -75,12 +90,50 @@ impl Warp {
     /// Back to the start of a block.
     pub(crate) fn reset(&self, live: u32) {
         self.ready.set(live);
+        self.turn.set(0);
+        self.stepped.set(0);
+        self.behind.set(0);
         self.yielded.set(0);
         self.live.set(live);
         self.grouped.set(0);
         for lane in &self.lanes {
             lane.set(IDLE);
         }
+    }
+
+    /// Thread `lane` is to go on behind the others. False if no other can run.
+    pub(crate) fn step(&self, lane: u32, position: u64) -> bool {
+        if self.turn.get() | self.ready.get() | self.stepped.get() == 0 {
+            return false;
+        }
+        self.positions[lane as usize].set(position);
+        self.stepped.set(self.stepped.get() | 1 << lane);
+        true
+    }
+
+    /// Chooses who runs in the next turn. False if nobody can.
+    ///
+    /// Of those that let others catch up it is the ones that are least far: so lanes that took different ways are together again where
+    /// the ways meet.
+    pub(crate) fn begin_turn(&self) -> bool {
+        if self.ready.get() == 0 && (self.stepped.get() != 0 || self.resolve_quiet()) {
+            let stepped = self.stepped.get();
+            let least = bits(stepped).map(|lane| self.positions[lane as usize].get()).min();
+            let mut first = bits(stepped)
+                .filter(|&lane| Some(self.positions[lane as usize].get()) == least)
+                .fold(0, |mask, lane| mask | 1 << lane);
+            let behind = self.behind.get() + 1;
+            if first == stepped || behind > MOST_BEHIND {
+                first = stepped;
+                self.behind.set(0);
+            } else {
+                self.behind.set(behind);
+            }
+            self.stepped.set(stepped & !first);
+            self.ready.set(self.ready.get() | first);
+        }
+        self.turn.set(self.ready.replace(0));
+        self.turn.get() != 0
     }
 
     /// Thread `lane` arrives at an operation of the members of `mask`. True when the group is complete, and the results are there;

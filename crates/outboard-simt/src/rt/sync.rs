@@ -109,6 +109,15 @@ pub(crate) unsafe extern "C" fn yield_turn(thread: *const ThreadContext) {
     thread.state().yield_turn(thread);
 }
 
+/// The thread lets the lanes of its warp catch up; `position` grows along the code.
+pub(crate) unsafe extern "C" fn step(thread: *const ThreadContext, position: u64) {
+    // SAFETY: compiled code passes its own context.
+    let thread = unsafe { &*thread };
+    if !thread.yielder.get().is_null() {
+        thread.state().step(thread, position);
+    }
+}
+
 /// Operations on barrier objects, as compiled code passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
