@@ -37,7 +37,13 @@ fn changed_bytes_end_a_program_or_do_it_no_harm() {
             continue;
         }
         let outcome = running.finish();
-        eprintln!("{seed}: {name} {:?} changed {} {} {}", began.elapsed(), damage.happened(), outcome.status, outcome.stderr.trim());
+        eprintln!(
+            "{seed}: {name} {:?} changed {} {} {}",
+            began.elapsed(),
+            damage.happened(),
+            outcome.status,
+            outcome.stderr.trim()
+        );
         changed += u32::from(damage.happened());
         if let Some(signal) = outcome.status.signal() {
             wrong.push(format!("{seed}: {name} died of signal {signal}; {}\n{}", damage.plan(), outcome.stderr));
