@@ -12,6 +12,7 @@ use outboard_e2e::raw_client::hello;
 use outboard_e2e::{Footprint, Program, RawClient, Server, dist, metrics, within};
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
+use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -49,6 +50,8 @@ fn descriptors(server: &Server) -> u64 {
 fn stranger(to: &str, from: Ipv4Addr) -> Option<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    // Another test may have the same address, to another server.
+    set_socket_reuseaddr(&socket, true).ok()?;
     // To look for a free port takes the system long where many are taken.
     let port = 10_000 + (from.to_bits() % 20_000) as u16;
     bind(&socket, &SocketAddrV4::new(from, port)).ok()?;
@@ -308,7 +311,7 @@ fn seats_are_no_more_than_descriptors() {
     let silent: Vec<_> = (0..200).filter_map(|number| stranger(server.address(), somewhere(number))).collect();
     let asking: Vec<_> = (0..60).map(|_| TcpStream::connect(&metrics).expect("the port is open")).collect();
     let mut sessions = vec![RawClient::connect(&server)];
-    assert!(is_healthy(&metrics), "the probe is answered");
+    assert!(is_healthy(&metrics), "the probe is answered; the server says:\n{}", server.log());
     let refusal = loop {
         match RawClient::connect_to(server.address()) {
             Ok(session) => sessions.push(session),

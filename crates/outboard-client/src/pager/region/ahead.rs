@@ -1,12 +1,14 @@
 //! How many pages are opened by one touch.
 
-/// Read-ahead of a thread that walks through the pages.
+/// What has been touched of a region, between two times at which the device may have written to it.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// The page behind those that the last fault opened.
-    pub(super) next: usize,
-    /// Pages to open at once.
-    pages: usize,
+    /// Pages opened since the last of these times.
+    opened: usize,
+    /// Pages opened between the two before it, if any were.
+    before: usize,
+    /// How often pages were opened between two of them.
+    times: u32,
 }
 
 /// What a touch opens pages for.
@@ -20,23 +22,41 @@ pub(super) enum Opens {
     Sent,
 }
 
+/// More pages are never opened at once.
+pub(super) const MOST: usize = 1024;
+/// So often it is found out anew how much of a region is touched.
+const LEARNS_EVERY: u32 = 32;
+
 impl Opens {
-    /// Pages opened by a touch out of order, and by one in order at most.
+    /// Pages opened at once: at least, and at most.
     fn bounds(self) -> (usize, usize) {
         match self {
-            Opens::Read => (4, 1024),
-            Opens::Compared => (1, 1024),
+            Opens::Read | Opens::Compared => (4, MOST),
             Opens::Sent => (1, 64),
         }
     }
 }
 
 impl Ahead {
-    /// How many pages to open at `page`.
-    pub(super) fn take(&mut self, page: usize, what: Opens) -> usize {
+    /// How many pages to open behind `walked` that are open, in a region of `all` pages. Several threads may walk through the same region, each through
+    /// a part of it. What was touched for the most part before is opened at once.
+    pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
-        self.pages = if page == self.next { (self.pages * 2).clamp(fewest, most) } else { fewest };
-        self.pages
+        let mostly = 2 * self.before >= all && !self.times.is_multiple_of(LEARNS_EVERY);
+        if mostly && what != Opens::Sent { most } else { walked.clamp(fewest, most) }
+    }
+
+    /// So many more are open.
+    pub(super) fn opened(&mut self, pages: usize) {
+        self.opened += pages;
+    }
+
+    /// The device may have written to the region.
+    pub(super) fn begin_anew(&mut self) {
+        if self.opened > 0 {
+            self.before = std::mem::take(&mut self.opened);
+            self.times += 1;
+        }
     }
 }
 
@@ -44,32 +64,50 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_walk_opens_ever_more_pages() {
-        let mut ahead = Ahead::default();
-        let mut opened = Vec::new();
-        for _ in 0..4 {
-            let page = ahead.next;
-            let count = ahead.take(page, Opens::Read);
-            ahead.next = page + count;
-            opened.push(count);
+    /// Touches to write to all of `parts` parts of a region, each of so many pages, in turns.
+    fn touches(ahead: &mut Ahead, what: Opens, parts: usize, each: usize) -> usize {
+        let mut open = vec![false; parts * each];
+        let mut touches = 0;
+        for page in (0..each).flat_map(|page| (0..parts).map(move |part| part * each + page)) {
+            if !open[page] {
+                let walked = open[..page].iter().rev().take_while(|open| **open).count();
+                let end = (page + ahead.pages(what, walked, open.len())).min(open.len());
+                open[page..end].fill(true);
+                ahead.opened(end - page);
+                touches += 1;
+            }
         }
-        assert_eq!(opened, [4, 8, 16, 32]);
-        assert_eq!(ahead.take(1000, Opens::Read), 4, "a jump starts anew");
-        assert_eq!(ahead.take(2000, Opens::Sent), 1, "what is opened for writing is sent");
+        ahead.begin_anew();
+        touches
     }
 
     #[test]
-    fn a_walk_that_writes_a_batch_of_images_stops_seldom() {
-        let stops = |what| {
-            let (mut ahead, mut stops) = (Ahead::default(), 0);
-            // 64 images of 3 × 224 × 224 floats.
-            while ahead.next < 9_408 {
-                ahead.next += ahead.take(ahead.next, what);
-                stops += 1;
-            }
-            stops
-        };
-        assert_eq!((stops(Opens::Compared), stops(Opens::Sent)), (19, 153));
+    fn a_walk_opens_ever_more_pages() {
+        let mut ahead = Ahead::default();
+        // 64 images of 3 × 224 × 224 floats.
+        assert_eq!(touches(&mut ahead, Opens::Compared, 1, 9_408), 18);
+        assert_eq!(touches(&mut Ahead::default(), Opens::Sent, 1, 9_408), 153, "what is opened is sent");
+        assert_eq!(ahead.pages(Opens::Sent, 0, 10_000), 1);
+    }
+
+    #[test]
+    fn threads_that_walk_through_parts_stop_less_from_the_second_time_on() {
+        let mut ahead = Ahead::default();
+        assert!(touches(&mut ahead, Opens::Compared, 16, 16) <= 64);
+        for _ in 1..LEARNS_EVERY - 1 {
+            assert_eq!(touches(&mut ahead, Opens::Compared, 16, 16), 1);
+        }
+        touches(&mut ahead, Opens::Compared, 16, 16);
+        assert!(touches(&mut ahead, Opens::Compared, 16, 16) > 1, "now and then it is looked whether that is so still");
+    }
+
+    #[test]
+    fn few_pages_of_many_are_opened_by_themselves() {
+        let mut ahead = Ahead::default();
+        for _ in 0..5 {
+            ahead.opened(4);
+            ahead.begin_anew();
+        }
+        assert_eq!(ahead.pages(Opens::Compared, 0, 1000), 4);
     }
 }

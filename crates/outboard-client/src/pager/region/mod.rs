@@ -11,7 +11,7 @@ use outboard_front::backend::Result;
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
 
-use ahead::{Ahead, Opens};
+use ahead::{Ahead, MOST, Opens};
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,11 +209,12 @@ impl Region {
             Some(_) => Opens::Compared,
             None => Opens::Sent,
         };
-        let end = (page + self.ahead.take(page, what)).min(limit);
+        let walked = self.states[..page].iter().rev().take(MOST).take_while(|state| done(**state)).count();
+        let end = (page + self.ahead.pages(what, walked, self.states.len())).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
-        self.ahead.next = end;
+        self.ahead.opened(end - page);
         self.open(store, &(page..end), write, moved)
     }
 
@@ -285,6 +286,7 @@ impl Region {
 
     /// The device may have written to any page: what is not the program's alone is fetched when it is touched.
     pub(in crate::pager) fn invalidate(&mut self) {
+        self.ahead.begin_anew();
         for run in self.runs(|state| matches!(state, State::Clean | State::Kept)) {
             let _ = self.set(&run, State::Stale);
         }
