@@ -216,6 +216,28 @@ fn sides_of_mapped_memory_share_pages() {
     }
 }
 
+/// As threads do that fill a batch together: each touches the pages of its own part, all of them in turns.
+#[test]
+fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
+    const PARTS: u64 = 16;
+    let _turn = turn();
+    let range = mapped(256, 0);
+    kernel(|| ());
+    let fill = |value: u8| {
+        let pages = (0..256).map(|at| at % PARTS * PARTS + at / PARTS);
+        moved_by(|| pages.for_each(|page| set(range.start + page * PAGE + 8, value))).faults
+    };
+    let first = fill(4);
+    assert!((16..=64).contains(&first), "{first} touches were noticed");
+    for round in 5..20 {
+        kernel(|| ());
+        assert_eq!(fill(round), 1);
+        kernel(|| assert_eq!(DEVICE.read(range.start + 77 * PAGE + 8, 1), [round]));
+        assert_eq!(get(range.start + 200 * PAGE + 8), round);
+    }
+    PAGER.remove(&range, true);
+}
+
 #[test]
 fn flags_in_mapped_memory_can_be_polled() {
     let _turn = turn();

@@ -1,12 +1,12 @@
 //! How many pages are opened by one touch.
 
-/// What has been touched of a region, between two times at which the device may have written to it.
+/// What has been touched of a region, between two times at which its pages were closed.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// Pages opened since the last of these times.
     opened: usize,
-    /// Pages opened between the two before it, if any were.
-    before: usize,
+    /// Pages that were usually opened between two of them lately.
+    usual: usize,
     /// How often pages were opened between two of them.
     times: u32,
 }
@@ -42,8 +42,8 @@ impl Ahead {
     /// a part of it. What was touched for the most part before is opened at once.
     pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
-        let mostly = 2 * self.before >= all && !self.times.is_multiple_of(LEARNS_EVERY);
-        if mostly && what != Opens::Sent { most } else { walked.clamp(fewest, most) }
+        let mostly = 2 * self.usual >= all;
+        if mostly && !self.learns() && what != Opens::Sent { most } else { walked.clamp(fewest, most) }
     }
 
     /// So many more are open.
@@ -51,12 +51,20 @@ impl Ahead {
         self.opened += pages;
     }
 
-    /// The device may have written to the region.
+    /// All pages are closed again.
     pub(super) fn begin_anew(&mut self) {
-        if self.opened > 0 {
-            self.before = std::mem::take(&mut self.opened);
-            self.times += 1;
+        if self.opened == 0 {
+            return;
         }
+        // A touch of little in between does not change what is usual, unless it is what comes when that is found out.
+        let kept = if self.learns() { 0 } else { self.usual - self.usual / 8 };
+        self.usual = std::mem::take(&mut self.opened).max(kept);
+        self.times += 1;
+    }
+
+    /// Whether only what is touched is opened this time.
+    fn learns(&self) -> bool {
+        self.times.is_multiple_of(LEARNS_EVERY)
     }
 }
 

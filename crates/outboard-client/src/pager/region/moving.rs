@@ -44,6 +44,9 @@ impl Region {
     /// anew when they are touched, since kernels may write to them at any time. Whether anything was sent.
     pub(in crate::pager) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
         let before = moved.pushed;
+        if self.home.kind == Kind::Mapped {
+            self.ahead.begin_anew();
+        }
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
         // What is written from here on is noticed, so that no write is lost.
         let all = 0..self.states.len();
