@@ -91,8 +91,9 @@ fn warm_workers_that_cannot_live_are_tried_ever_more_slowly() {
         seen.extend(server.children());
         std::thread::sleep(Duration::from_millis(1));
     }
-    // At once, after one second and after two more; some may have been too quick to be seen.
-    assert!(seen.len() <= 3, "{seen:?}");
+    // At most four at once, before the first is known to have died, one after a second and one after two more, and a session's that was still there. Some may
+    // have been too quick to be seen.
+    assert!(seen.len() <= 7, "{seen:?}");
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     works(&link);
 }
