@@ -224,7 +224,6 @@ fn contexts_streams_and_graphs_are_bounded() {
     // A GPU's driver has some of its own for each context.
     let each = if Driver::chosen() == Driver::Nvidia { 64 * opened } else { 0 };
     let after = footprint(worker).descriptors;
-    eprintln!("{descriptors} descriptors became {after} with {opened} contexts");
     assert!(after < descriptors + 100 + each, "{descriptors} descriptors became {after} with {opened} contexts");
 }
 

@@ -109,10 +109,10 @@ fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &
     let place = place
         .ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?
         .map_err(|error| invalid(error.to_string()))?;
+    let read = |to: &mut [u8]| read_exact_unless_silent(stream, to, shared.config.silence);
     // Whoever opened the download promised that its memory is valid for writes and otherwise left alone until
     // it has ended. The table has checked that the chunk lies within it, gives each chunk to one thread only, and
     // does not end the download before `end_chunk` below.
-    let read = |to: &mut [u8]| read_exact_unless_silent(stream, to, shared.config.silence);
     let result = match place.contiguous() {
         // SAFETY: as above.
         Some(address) => read(unsafe { std::slice::from_raw_parts_mut(address, header.len as usize) }),
