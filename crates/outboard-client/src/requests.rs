@@ -1,23 +1,20 @@
-//! What the worker asks of this process, and who does it.
+//! The requests that the worker makes of this process: functions to call, bytes of the program's memory.
 //!
-//! A request arrives as a notice, on whichever thread reads the link. That thread only queues it: it is done by a thread of ours, one for
-//! each kind and context, in order. No such thread exists before the first request that something of the program's expects, and none outlives its
-//! context. What nothing expects is refused, by one thread for all; a worker that asks for more at once than any work could need ends the session.
+//! A request arrives as a notice, on whichever thread reads the link. That thread only queues it; one of the [`RequestThreads`] serves it, in order for each
+//! kind and context. A request that nothing expects is refused, by one thread for all; more requests at once than any work could need end the session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
-use outboard_transport::Patience;
 use outboard_wire::Reader;
 use outboard_wire::request::{MAX_ANSWER, Request};
 
 use crate::copies::under_way::Copies;
-use crate::link::{Answers, thread};
+use crate::link::{Answers, RequestThreads};
 
 /// Does the requests of some kinds.
 pub(crate) trait Answerer: Send + Sync {
@@ -31,9 +28,8 @@ pub(crate) trait Answerer: Send + Sync {
 /// The requests of a session.
 pub(crate) struct Requests {
     answerers: Vec<Arc<dyn Answerer>>,
-    /// How long a thread without a request stays awake.
-    patience: Patience,
     answers: OnceLock<Answers>,
+    threads: OnceLock<Arc<RequestThreads>>,
     copies: Arc<Copies>,
     queues: Mutex<HashMap<(u32, u32), Arc<Queue>>>,
     /// The contexts of the program.
@@ -56,15 +52,14 @@ impl std::fmt::Debug for Requests {
     }
 }
 
-/// Requests of one kind and context that wait for their thread.
+/// Requests of one kind and context, which are done one after the other.
+type Queue = Mutex<Line>;
+
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<VecDeque<Asked>>,
-    /// How many there are, for looks without the lock.
-    count: AtomicUsize,
-    added: Condvar,
-    /// The context has ended: the thread ends when it has done what is here.
-    closed: AtomicBool,
+struct Line {
+    waiting: VecDeque<Asked>,
+    /// A thread does them, or has been asked to.
+    busy: bool,
 }
 
 /// A request, copied from where it was read.
@@ -78,11 +73,11 @@ struct Asked {
 }
 
 impl Requests {
-    pub(crate) fn new(patience: Patience, copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
+    pub(crate) fn new(copies: Arc<Copies>, answerers: Vec<Arc<dyn Answerer>>) -> Arc<Requests> {
         Arc::new(Requests {
             answerers,
-            patience,
             answers: OnceLock::new(),
+            threads: OnceLock::new(),
             copies,
             queues: Mutex::default(),
             contexts: Mutex::default(),
@@ -107,6 +102,7 @@ impl Requests {
 
     /// The way back, once there is one. No request comes before.
     pub(crate) fn connect(&self, answers: Answers) {
+        let _ = self.threads.set(answers.threads());
         let _ = self.answers.set(answers);
     }
 
@@ -132,31 +128,24 @@ impl Requests {
         let expected = self.is_expected(request.kind, request.ctx);
         let key = if expected { (request.kind, request.ctx) } else { REFUSED };
         let asked = if expected { asked } else { Asked { kind: 0, body: Vec::new(), ..asked } };
-        let known = self.queues.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let queue = known.or_else(|| self.start(key));
-        match queue {
-            Some(queue) => queue.add(asked),
+        let queue = Arc::clone(self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        if !add(&queue, asked) {
+            return;
+        }
+        let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
+        let job = Box::new(move || requests.each(&own, |asked| requests.do_one(asked)));
+        if self.threads.get().is_none_or(|threads| threads.run(job).is_err()) {
             // There is no thread to be had: an error is better than a stream that stands still.
-            None => {
-                self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
-                self.done(&asked);
-            }
+            self.each(&queue, |asked| self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)));
         }
     }
 
-    /// Starts the thread for a kind and context.
-    fn start(self: &Arc<Requests>, key: (u32, u32)) -> Option<Arc<Queue>> {
-        let queue = Arc::new(Queue::default());
-        let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
-        let run = move || {
-            while let Some(asked) = own.next(&requests.patience) {
-                requests.do_one(&asked);
-                requests.done(&asked);
-            }
-        };
-        thread::start(format!("outboard-host{}", key.1), run).ok()?;
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&queue));
-        Some(queue)
+    /// Does something with each request of a queue until none is left.
+    fn each(&self, queue: &Queue, act: impl Fn(&Asked)) {
+        while let Some(asked) = next(queue) {
+            act(&asked);
+            self.done(&asked);
+        }
     }
 
     fn done(&self, asked: &Asked) {
@@ -164,13 +153,10 @@ impl Requests {
         self.waiting_bytes.fetch_sub(asked.bytes, Ordering::AcqRel);
     }
 
-    /// A context has ended, and its threads with it.
+    /// A context has ended: what it was asked for is done yet.
     pub(crate) fn end(&self, ctx: ContextId) {
         self.contexts().remove(&ctx.0);
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, queue) in queues.extract_if(|(_, of), _| *of == ctx.0) {
-            queue.close();
-        }
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), _| *of != ctx.0);
     }
 
     fn do_one(&self, asked: &Asked) {
@@ -203,46 +189,27 @@ impl Requests {
     }
 }
 
-impl Queue {
-    fn add(&self, asked: Asked) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back(asked);
-        self.count.store(waiting.len(), Ordering::Release);
-        drop(waiting);
-        self.added.notify_one();
-    }
+/// Adds a request; whether somebody has to be found who does it.
+fn add(queue: &Queue, asked: Asked) -> bool {
+    let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    line.waiting.push_back(asked);
+    !std::mem::replace(&mut line.busy, true)
+}
 
-    fn close(&self) {
-        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.closed.store(true, Ordering::Release);
-        self.added.notify_one();
-    }
-
-    /// The next one; waits for it, at first awake. None once the queue is closed and empty.
-    fn next(&self, patience: &Patience) -> Option<Asked> {
-        let (start, window) = (Instant::now(), patience.window());
-        while self.count.load(Ordering::Acquire) == 0 && start.elapsed() < window {
-            std::thread::yield_now();
-        }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(asked) = waiting.pop_front() {
-                self.count.store(waiting.len(), Ordering::Release);
-                return Some(asked);
-            }
-            if self.closed.load(Ordering::Acquire) {
-                return None;
-            }
-            waiting = self.added.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-            patience.waited(start.elapsed());
-        }
-    }
+/// The next one. If there is none, whoever asked is done with the queue.
+fn next(queue: &Queue) -> Option<Asked> {
+    let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = line.waiting.pop_front();
+    line.busy = next.is_some();
+    next
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Sender, channel};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
+
+    use outboard_transport::Patience;
 
     use super::*;
 
@@ -268,22 +235,17 @@ mod tests {
         }
     }
 
-    fn threads(ctx: u32) -> usize {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        names.filter(|name| name.trim() == format!("outboard-host{ctx}")).count()
+    fn requests(answerer: Says) -> Arc<Requests> {
+        let requests = Requests::new(Arc::default(), vec![Arc::new(answerer)]);
+        let patience = Patience::new(Duration::from_micros(50), Duration::from_millis(1));
+        requests.threads.set(RequestThreads::new(patience)).unwrap();
+        requests
     }
 
     #[test]
-    fn requests_of_a_context_are_done_in_order_by_a_thread_that_ends_with_it() {
+    fn requests_of_a_context_are_done_in_order() {
         let (say, said) = channel();
-        let answerers: Vec<Arc<dyn Answerer>> = vec![Arc::new(Says(Mutex::new(say)))];
-        let requests = Requests::new(
-            Patience::new(Duration::from_micros(50), Duration::from_millis(1)),
-            Arc::default(),
-            answerers,
-        );
-        assert_eq!(threads(71), 0);
+        let requests = requests(Says(Mutex::new(say)));
         [71, 72].into_iter().for_each(|ctx| requests.begin(ContextId(ctx)));
         for number in 0..20u8 {
             for ctx in [71, 72] {
@@ -302,19 +264,18 @@ mod tests {
             assert_eq!(number, *next);
             *next += 1;
         }
-        assert_eq!((threads(71), threads(72)), (1, 1), "one for each kind that is expected, and context");
         requests.end(ContextId(71));
-        let start = Instant::now();
-        while threads(71) > 0 {
-            assert!(start.elapsed() < PATIENCE);
-            std::thread::yield_now();
-        }
-        assert_eq!(threads(72), 1);
+        assert_eq!(requests.queues.lock().unwrap().len(), 2, "those of the other context, and what is refused");
         // Of a context that the program has not, nothing is done; it could have it again.
         requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[76] });
         requests.begin(ContextId(71));
         requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[77] });
         assert_eq!(said.recv_timeout(PATIENCE).unwrap(), (71, 77));
+        let start = Instant::now();
+        while requests.waiting.load(Ordering::Acquire) > 0 {
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
         requests.end(ContextId(71));
         requests.end(ContextId(72));
     }
@@ -322,9 +283,7 @@ mod tests {
     #[test]
     fn what_nothing_expects_takes_one_thread_however_often_it_comes() {
         let (say, _said) = channel();
-        let answerers: Vec<Arc<dyn Answerer>> = vec![Arc::new(Says(Mutex::new(say)))];
-        let patience = Patience::new(Duration::from_micros(50), Duration::from_millis(1));
-        let requests = Requests::new(patience, Arc::default(), answerers);
+        let requests = requests(Says(Mutex::new(say)));
         let before = std::fs::read_dir("/proc/self/task").unwrap().count();
         for ctx in 5_000..7_000 {
             requests.asked(&Request { number: 0, kind: 1, ctx, body: &[1] });

@@ -1,26 +1,26 @@
-//! Hearing requests: while the worker may ask something, somebody must read even when no thread of the program waits for an answer.
+//! Hearing requests: while the worker may make one, a thread must read the link even when no thread of the program waits for an answer.
 //!
-//! The listener is a thread that exists from the first [`Expectation`] on and sleeps while there is none. It only waits for bytes; whoever
-//! holds the right to read takes them, so a thread that waits for its answer still reads it itself.
+//! One of the [`RequestThreads`] listens while there is an [`Expectation`]. It only waits for bytes; the thread that holds the right to read takes them,
+//! so a thread that waits for its answer still reads it itself.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream};
+use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, Stream};
 
+use super::LinkError;
 use super::bulk;
+use super::request_threads::{RequestThreads, Source};
 use super::shared::{Shared, lock, try_lock};
-use super::{LinkError, thread};
 
 /// How many things are under way that may make the worker ask.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Listening {
     expected: AtomicUsize,
     started: AtomicBool,
-    /// Guards the start of the thread and its sleep.
-    state: Mutex<()>,
-    changed: Condvar,
+    threads: Arc<RequestThreads>,
 }
 
 /// The worker may ask something as long as this lives.
@@ -41,10 +41,18 @@ impl Listening {
         self.expected.load(Ordering::Acquire) > 0
     }
 
-    /// The link is gone: the thread ends.
+    /// Nothing is expected yet. `patience` is for how long idle threads poll before they sleep.
+    pub(super) fn new(patience: Patience) -> Listening {
+        Listening {
+            expected: AtomicUsize::new(0),
+            started: AtomicBool::new(false),
+            threads: RequestThreads::new(patience),
+        }
+    }
+
+    /// The link is gone: the threads end.
     pub(super) fn lose(&self) {
-        let _state = lock(&self.state);
-        self.changed.notify_all();
+        self.threads.end();
     }
 }
 
@@ -54,32 +62,22 @@ pub(super) fn expect(shared: &Arc<Shared>) -> Result<Expectation, LinkError> {
     if !listening.started.load(Ordering::Acquire) {
         // Answers travel on lanes.
         bulk::open_lanes(shared)?;
-        if let Err(error) = start(shared) {
+        listening.started.store(true, Ordering::Release);
+    }
+    let expectation = Expectation { shared: Arc::clone(shared) };
+    if listening.expected.fetch_add(1, Ordering::AcqRel) == 0 {
+        let source: Arc<dyn Source> = shared.clone();
+        if let Err(error) = listening.threads.listen_to(Arc::downgrade(&source)) {
             shared.lose(&format!("a thread cannot be started: {error}"));
             return Err(shared.lost());
         }
     }
-    if listening.expected.fetch_add(1, Ordering::AcqRel) == 0 {
-        let _state = lock(&listening.state);
-        listening.changed.notify_all();
-    }
-    Ok(Expectation { shared: Arc::clone(shared) })
-}
-
-/// Starts the thread, once.
-fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    let _state = lock(&shared.listening.state);
-    if !shared.listening.started.load(Ordering::Acquire) {
-        let listener = Arc::clone(shared);
-        thread::start("outboard-listen".to_owned(), move || run(&listener))?;
-        shared.listening.started.store(true, Ordering::Release);
-    }
-    Ok(())
+    Ok(expectation)
 }
 
 impl Drop for Expectation {
     fn drop(&mut self) {
-        // The thread notices when it next looks.
+        // The thread that listens notices when it next looks.
         self.shared.listening.expected.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -103,29 +101,36 @@ impl Answers {
     pub(crate) fn lose(&self, reason: &str) {
         self.shared.lose(reason);
     }
+
+    /// The threads that serve requests.
+    pub(crate) fn threads(&self) -> Arc<RequestThreads> {
+        Arc::clone(&self.shared.listening.threads)
+    }
 }
 
-fn run(shared: &Shared) {
-    while !shared.is_lost() {
-        if !shared.listening.is_on() {
-            let mut state = lock(&shared.listening.state);
-            while !shared.listening.is_on() && !shared.is_lost() {
-                state = shared.listening.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+impl Source for Shared {
+    fn is_expecting(&self) -> bool {
+        self.listening.is_on() && !self.is_lost()
+    }
+
+    fn listen(&self, has_job: &dyn Fn() -> bool) {
+        let patience = self.listening.threads.patience();
+        while self.is_expecting() && !has_job() {
+            let current = self.connection.current();
+            if let Err(error) = self.listen_once(&*current.stream, patience) {
+                self.broken(current.epoch, &error);
+                if !has_job() {
+                    self.wait_for_connection(current.epoch);
+                }
             }
-            continue;
-        }
-        let current = shared.connection.current();
-        if let Err(error) = shared.listen(&*current.stream) {
-            shared.broken(current.epoch, &error);
-            shared.wait_for_connection(current.epoch);
         }
     }
 }
 
 impl Shared {
     /// Waits for bytes and reads them, unless another thread reads: then, until it has stopped.
-    fn listen(&self, stream: &dyn Stream) -> io::Result<()> {
-        let ready = stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
+    fn listen_once(&self, stream: &dyn Stream, patience: &Patience) -> io::Result<()> {
+        let ready = poll_then_wait(stream, patience)?;
         if ready == Readiness::default() {
             self.bulk.check_lanes();
             stream.check_peer()?;
@@ -147,10 +152,28 @@ impl Shared {
     }
 }
 
+/// Waits for bytes. Polls at first: requests often follow one another, and waking a thread takes longer than serving one.
+fn poll_then_wait(stream: &dyn Stream, patience: &Patience) -> io::Result<Readiness> {
+    let start = Instant::now();
+    // Each look is a system call, whatever the stream.
+    let mut spin = Spin::when(false, patience.window());
+    loop {
+        let ready = stream.wait(Interest::READ, None, Some(Duration::ZERO))?;
+        if ready != Readiness::default() {
+            return Ok(ready);
+        }
+        if !spin.again() {
+            break;
+        }
+    }
+    let ready = stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
+    patience.waited(start.elapsed());
+    Ok(ready)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
 
     use outboard_session::server::{Incoming, Outgoing};
     use outboard_transport::lane::read_header;

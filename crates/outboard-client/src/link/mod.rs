@@ -22,6 +22,7 @@ mod kept;
 mod listen;
 mod moving;
 mod receive;
+mod request_threads;
 pub mod security;
 mod sender;
 mod shared;
@@ -47,6 +48,7 @@ pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
 pub use error::{ConnectError, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
+pub(crate) use request_threads::RequestThreads;
 pub use staged::StagedCopy;
 pub use stats::Stats;
 

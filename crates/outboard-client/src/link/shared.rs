@@ -149,6 +149,7 @@ impl Shared {
         let (retain, quick) = (resume.is_some(), stream.capabilities().quick);
         let connection = Connection::new(stream, resume);
         let current = connection.current();
+        let listening = Listening::new(Patience::new(config.spin, config.lane_spin));
         Ok(Shared {
             connection,
             quick,
@@ -170,7 +171,7 @@ impl Shared {
             lost: OnceLock::new(),
             bulk,
             memory,
-            listening: Listening::default(),
+            listening,
             counters: Counters::default(),
             silent: AtomicU64::new(0),
         })

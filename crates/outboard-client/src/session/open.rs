@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::Result;
-use outboard_transport::{Any, Patience};
+use outboard_transport::Any;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
 use outboard_wire::{Code, Reader, plain_lines};
@@ -72,7 +72,7 @@ fn connect() -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let config = Config::from_env();
-    let requests = Requests::new(Patience::new(config.spin, config.lane_spin), Arc::clone(&copies), answerers);
+    let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
         pending: Arc::clone(&pending),
         copies: Arc::clone(&copies),
