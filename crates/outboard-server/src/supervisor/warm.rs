@@ -7,6 +7,7 @@ mod bounds;
 mod demand;
 mod failures;
 mod memory;
+mod pace;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,11 +26,8 @@ pub use bounds::Bounds;
 use demand::Demand;
 use failures::Failures;
 use memory::Memory;
+use pace::Pace;
 
-/// While sessions come one at a time, the next worker is started when none has come for this long ...
-const QUIET: Duration = Duration::from_millis(500);
-/// ... or at the latest after this.
-const LATEST: Duration = Duration::from_secs(3);
 /// Drivers that are started at once while sessions come at once: on an H100 one after the other makes 3.2 a second, two at once 4.3, four and more 5.0.
 const STARTS: usize = 4;
 /// The same while sessions wait for drivers of their own, which every further one slows down.
@@ -53,8 +51,7 @@ pub(super) struct Warm {
     /// ... and how long it took to get ready.
     start: Cell<Duration>,
     demand: RefCell<Demand>,
-    /// When workers were taken since the last one was started: first and last.
-    taken: Cell<Option<(Instant, Instant)>>,
+    pace: RefCell<Pace>,
     failures: RefCell<Failures>,
     /// Tasks that hold a worker.
     held: Cell<usize>,
@@ -102,7 +99,7 @@ impl Warm {
             memory: RefCell::default(),
             start: Cell::default(),
             demand: RefCell::new(Demand::new(config.warm, config.warm_for)),
-            taken: Cell::new(None),
+            pace: RefCell::default(),
             failures: RefCell::default(),
             held: Cell::new(0),
             cold: Cell::new(0),
@@ -131,9 +128,7 @@ impl Warm {
                 let ready = waiting.iter().position(|waiting| waiting.ready).unwrap_or(0);
                 waiting.remove(ready)?
             };
-            let now = Instant::now();
-            let first = self.taken.get().map_or(now, |(first, _)| first);
-            self.taken.set(Some((first, now)));
+            self.pace.borrow_mut().taken(Instant::now());
             self.changed.notify_waiters();
             let (hand_over, handed_over) = oneshot::channel();
             // It may have ended in this moment; then there is none, and the next one is as good.
@@ -219,7 +214,7 @@ impl Warm {
                     continue;
                 }
             }
-            this.taken.set(None);
+            this.pace.borrow_mut().started();
             match Worker::spawn(&order) {
                 Ok(worker) => this.watch(worker),
                 Err(error) => {
@@ -246,16 +241,17 @@ impl Warm {
         }
         let starting = self.waiting.borrow().iter().filter(|waiting| !waiting.ready).count();
         let cold = self.cold.get();
-        if self.demand.borrow_mut().is_low(Instant::now()) {
-            let taken = self.taken.get().map(|(first, last)| from_now((last + QUIET).min(first + LATEST)));
-            return match taken.filter(|pause| !pause.is_zero()) {
-                Some(pause) => Pause::For(pause),
-                None if starting > 0 => Pause::UntilChanged,
-                None => Pause::No,
-            };
+        let now = Instant::now();
+        let one_at_a_time = self.demand.borrow_mut().is_low(now);
+        let pause = self.pace.borrow().pause(one_at_a_time, now);
+        if !pause.is_zero() {
+            return Pause::For(pause);
         }
-        let most = if cold > 0 { STARTS_BESIDE_SESSIONS } else { STARTS };
-        if starting + cold >= most { Pause::UntilChanged } else { Pause::No }
+        let full = match one_at_a_time {
+            true => starting > 0,
+            false => starting + cold >= if cold > 0 { STARTS_BESIDE_SESSIONS } else { STARTS },
+        };
+        if full { Pause::UntilChanged } else { Pause::No }
     }
 
     /// A worker could not be started, or ended by itself: for now, fewer are enough. How many seconds the next one waits.
