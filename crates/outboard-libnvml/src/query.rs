@@ -107,13 +107,34 @@ fn measures_text(function: &Function, index: usize) -> bool {
 
 /// A server's string as it is put where there is so much room: one that ends there, and controls no terminal.
 fn text(bytes: &[u8], room: usize) -> Vec<u8> {
-    let plain = |byte: &u8| if *byte == 0 || (0x20..0x7f).contains(byte) { *byte } else { b'?' };
-    let mut text: Vec<u8> = bytes.iter().map(plain).collect();
+    let mut text = bytes.to_vec();
     if !text.contains(&0) {
         text.truncate(room.saturating_sub(1));
         text.resize(room.min(text.len() + 1), 0);
     }
+    text.iter_mut().for_each(make_plain);
     text
+}
+
+/// Replaces a character that could control a terminal.
+fn make_plain(byte: &mut u8) {
+    if *byte != 0 && !(0x20..0x7f).contains(byte) {
+        *byte = b'?';
+    }
+}
+
+/// The strings of a server in the structures that one parameter is written with: each ends within its room, and controls no terminal. Structures of
+/// another release than the one described have their strings elsewhere, and stay as they are.
+fn make_texts_plain(function: &Function, param: usize, bytes: &mut [u8]) {
+    for text in function.texts.iter().filter(|text| text.param == param) {
+        for element in bytes.chunks_exact_mut(text.element) {
+            let field = &mut element[text.offset..text.offset + text.room];
+            field.iter_mut().for_each(make_plain);
+            if !field.contains(&0) {
+                field[text.room - 1] = 0;
+            }
+        }
+    }
 }
 
 /// How many bytes the function reads behind a pointer.
@@ -156,7 +177,7 @@ unsafe fn elements(function: &Function, arguments: &[Argument], count: usize) ->
 unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], done: bool) -> Option<()> {
     // How much room there is must be known before a count is overwritten.
     let mut outputs = Vec::new();
-    for (param, argument) in function.params.iter().zip(arguments) {
+    for (index, (param, argument)) in function.params.iter().zip(arguments).enumerate() {
         let Pointer(pointer) = *argument else { continue };
         if !param.is_output() || pointer.is_null() {
             continue;
@@ -172,13 +193,13 @@ unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], don
         };
         let stored = done || matches!(param, Param::Count | Param::Versioned { .. });
         let is_text = matches!(param, Param::Buffer { .. });
-        outputs.push((pointer, room, stored, is_text));
+        outputs.push((index, pointer, room, stored, is_text));
     }
     let mut reader = Reader::new(results);
-    for (pointer, room, stored, is_text) in outputs {
+    for (index, pointer, room, stored, is_text) in outputs {
         let bytes = reader.bytes().ok().filter(|bytes| bytes.len() <= room)?;
-        let text = if is_text { text(bytes, room) } else { Vec::new() };
-        let bytes = if is_text { text.as_slice() } else { bytes };
+        let mut bytes = if is_text { text(bytes, room) } else { bytes.to_vec() };
+        make_texts_plain(function, index, &mut bytes);
         if stored {
             // SAFETY: the function writes up to `room` bytes there, by the contract.
             unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
@@ -189,7 +210,9 @@ unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], don
 
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use outboard_nvml::find;
+
+    use super::{make_texts_plain, text};
 
     #[test]
     fn strings_end_where_they_must_and_control_no_terminal() {
@@ -198,5 +221,22 @@ mod tests {
         assert_eq!(text(b"abc", 3), b"ab\0");
         assert_eq!(text(b"", 1), b"\0");
         assert_eq!(text(b"", 0), b"");
+    }
+
+    #[test]
+    fn so_do_strings_in_structures() {
+        let function = find("nvmlDeviceGetPciInfo_v3").expect("it is forwarded");
+        let [legacy, id] = function.texts else { panic!("{:?}", function.texts) };
+        let mut bytes = vec![0x1b; legacy.element];
+        make_texts_plain(function, legacy.param, &mut bytes);
+        for text in [legacy, id] {
+            let field = &bytes[text.offset..text.offset + text.room];
+            assert_eq!((&field[..text.room - 1], field[text.room - 1]), (&vec![b'?'; text.room - 1][..], 0));
+        }
+        let others = bytes.iter().filter(|byte| **byte == 0x1b).count();
+        assert_eq!(others, legacy.element - legacy.room - id.room, "numbers stay as they are");
+        let mut another = vec![0x1b; legacy.element - 1];
+        make_texts_plain(function, legacy.param, &mut another);
+        assert!(another.iter().all(|byte| *byte == 0x1b), "a structure of another release");
     }
 }

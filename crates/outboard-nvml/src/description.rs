@@ -11,6 +11,21 @@ pub struct Function {
     pub driver: bool,
     /// Its parameters, in order.
     pub params: &'static [Param],
+    /// The strings in the structures that it writes.
+    pub texts: &'static [Text],
+}
+
+/// A string in a structure that is written. Sizes and offsets are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text {
+    /// The position of the parameter that points to the structure, or to an array of them.
+    pub param: usize,
+    /// Size of the structure in the release described.
+    pub element: usize,
+    /// Where in it the string begins.
+    pub offset: usize,
+    /// The string's size, its end included.
+    pub room: usize,
 }
 
 /// What a parameter is, and what of it travels. Sizes are in bytes; other parameters are named by their position.
@@ -89,6 +104,9 @@ mod tests {
         assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
         for function in &FUNCTIONS {
             assert_eq!(find(function.name).map(|found| found.name), Some(function.name));
+            for text in function.texts {
+                assert!(function.params[text.param].is_output() && text.offset + text.room <= text.element);
+            }
             for param in function.params {
                 match *param {
                     Param::Input { size } | Param::Out { size } | Param::Both { size } => assert!(size > 0),

@@ -9,5 +9,5 @@ mod description;
 mod generated;
 
 pub use codec::{Argument, Given, LARGEST, decode, encode, written};
-pub use description::{Function, Param, find, versioned_size};
+pub use description::{Function, Param, Text, find, versioned_size};
 pub use generated::FUNCTIONS;

@@ -53,6 +53,9 @@ struct Meaning {
 struct Facts {
     #[serde(default)]
     versioned: BTreeSet<String>,
+    /// Structs that hold strings: their fields, and how many bytes these have.
+    #[serde(default)]
+    texts: BTreeMap<String, Vec<(String, usize)>>,
     functions: BTreeMap<String, Vec<(String, String)>>,
 }
 
@@ -67,16 +70,18 @@ struct Function {
 pub(crate) struct Nvml {
     functions: Vec<Function>,
     versioned: BTreeSet<String>,
+    texts: BTreeMap<String, Vec<(String, usize)>>,
 }
 
 impl Nvml {
     pub(crate) fn read(root: &Path) -> Result<Nvml> {
-        let (mut facts, mut versioned) = (BTreeMap::new(), BTreeSet::new());
+        let (mut facts, mut versioned, mut texts) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         for file in ["nvml-13.0.toml", "nvml-580.toml"] {
             let text = std::fs::read_to_string(root.join("api/facts").join(file))?;
             let read: Facts = toml::from_str(&text).with_context(|| format!("api/facts/{file}"))?;
             facts.extend(read.functions);
             versioned.extend(read.versioned);
+            texts.extend(read.texts);
         }
         let mut functions = Vec::new();
         for entry in std::fs::read_dir(root.join("api/nvml"))? {
@@ -98,7 +103,7 @@ impl Nvml {
             bail!("{name} has no entry in api/nvml/");
         }
         functions.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Nvml { functions, versioned })
+        Ok(Nvml { functions, versioned, texts })
     }
 
     fn queries(&self) -> impl Iterator<Item = &Function> {
@@ -108,7 +113,7 @@ impl Nvml {
     /// The table that client and worker share.
     pub(crate) fn descriptions(&self) -> Result<String> {
         let mut out = format!(
-            "{HEADER}use core::ffi::*;\n\nuse outboard_abi::nvml::*;\n\nuse crate::description::{{Function, Param}};\n\n\
+            "{HEADER}use core::ffi::*;\nuse core::mem::offset_of;\n\nuse outboard_abi::nvml::*;\n\nuse crate::description::{{Function, Param, Text}};\n\n\
              /// What is forwarded, sorted by name.\npub static FUNCTIONS: [Function; {}] = [\n",
             self.queries().count()
         );
@@ -116,14 +121,32 @@ impl Nvml {
             let params = (0..f.params.len()).map(|index| self.param(f, index)).collect::<Result<Vec<_>>>()?;
             let _ = writeln!(
                 out,
-                "Function {{ name: \"{}\", driver: {}, params: &[{}] }},",
+                "Function {{ name: \"{}\", driver: {}, params: &[{}], texts: &[{}] }},",
                 f.name,
                 f.meaning.driver,
-                params.join(", ")
+                params.join(", "),
+                self.texts(f).join(", ")
             );
         }
         out.push_str("];\n");
         Ok(out)
+    }
+
+    /// The strings in the structures that a query writes.
+    fn texts(&self, f: &Function) -> Vec<String> {
+        let written = f.params.iter().enumerate().filter_map(|(index, (_, ty))| match pointee(ty)? {
+            (false, pointee) => Some((index, pointee, self.texts.get(pointee)?)),
+            _ => None,
+        });
+        let text = |(index, pointee, fields): (usize, &str, &Vec<(String, usize)>)| -> Vec<String> {
+            let of = |(field, room): &(String, usize)| {
+                format!(
+                    "Text {{ param: {index}, element: size_of::<{pointee}>(), offset: offset_of!({pointee}, {field}), room: {room} }}"
+                )
+            };
+            fields.iter().map(of).collect()
+        };
+        written.flat_map(text).collect()
     }
 
     /// How one parameter of a query travels.
