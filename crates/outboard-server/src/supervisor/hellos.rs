@@ -103,6 +103,16 @@ impl Seats {
         *all.counts.entry(from).or_default() += 1;
         Some(Seat { seats: Rc::clone(self), taken })
     }
+
+    /// The same, and waits for a seat as long as it takes until one has been had for its time. `None` if all speak.
+    pub(super) async fn enter_or_wait(self: &Rc<Self>, from: Origin) -> Option<Seat> {
+        let seat = self.enter(from);
+        if seat.is_some() {
+            return seat;
+        }
+        tokio::time::sleep(self.fair).await;
+        self.enter(from)
+    }
 }
 
 impl AllTaken {
@@ -195,6 +205,21 @@ mod tests {
             hellos.remote.taken.borrow().order.is_empty() && hellos.remote.taken.borrow().counts.is_empty(),
             "seats are given back"
         );
+    }
+
+    #[test]
+    fn a_newcomer_waits_until_another_has_had_its_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let seats = Seats::new(2, Duration::from_millis(10));
+        runtime.block_on(async {
+            let mut all = Vec::new();
+            for number in 0..20 {
+                all.push(
+                    seats.enter_or_wait(machine(1)).await.unwrap_or_else(|| panic!("no seat for number {number}")),
+                );
+            }
+            assert_eq!(seats.taken.borrow().order.len(), 2);
+        });
     }
 
     #[test]

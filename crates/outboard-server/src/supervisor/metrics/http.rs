@@ -102,7 +102,8 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(seat) = seats.enter(Origin::Machine(machine(peer.ip()))) else { continue };
+            // Meanwhile others wait to be accepted: to turn them away would keep a probe out that comes among many silent connections.
+            let Some(seat) = seats.enter_or_wait(Origin::Machine(machine(peer.ip()))).await else { continue };
             let supervisor = Rc::clone(&supervisor);
             tokio::task::spawn_local(async move {
                 tokio::select! {
