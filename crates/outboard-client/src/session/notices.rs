@@ -93,8 +93,7 @@ pub(crate) struct Taken(Notices);
 impl Default for Taken {
     fn default() -> Taken {
         let copies = Arc::new(Copies::default());
-        let patience = outboard_transport::Patience::new(std::time::Duration::ZERO, std::time::Duration::ZERO);
-        let requests = Requests::new(patience, Arc::clone(&copies), Vec::new());
+        let requests = Requests::new(Arc::clone(&copies), Vec::new());
         Taken(Notices { pending: Arc::default(), copies, requests, kernels: Arc::default() })
     }
 }
