@@ -43,4 +43,4 @@ pub use memory::Memory;
 pub use narrow::{Narrowed, narrowed};
 pub use prints::may_print;
 pub use ptx::kernels as ptx_kernels;
-pub use room::takes_at_most;
+pub use room::{takes_at_least, takes_at_most};

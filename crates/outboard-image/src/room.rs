@@ -1,6 +1,6 @@
 //! How much memory a program can take on a device, from what it declares.
 
-use crate::fatbin::{Kind, entries};
+use crate::fatbin::{Kind, best_elf, best_ptx, entries};
 use crate::locate::{Format, format_of};
 use crate::{elf, fatbin};
 
@@ -17,6 +17,39 @@ pub fn takes_at_most(image: &[u8]) -> Option<u64> {
         Format::Fatbin => of_fatbin(image)?,
     };
     Some(bytes.saturating_add(ROUNDING))
+}
+
+/// At least so many bytes of a device's memory are taken by the variables of the program that a device of this architecture (such as 90) loads of an
+/// image. 0 if that cannot be told.
+pub fn takes_at_least(image: &[u8], sm: u32) -> u64 {
+    match format_of(image) {
+        Ok(Format::Elf) => variables_of_elf(image),
+        Ok(Format::Ptx) => variables_of_ptx(image),
+        Ok(Format::Fatbin) => {
+            let contents =
+                |entry: Option<fatbin::Entry<'_>>| entry.and_then(|entry| Some(entry.contents().ok()?.into_owned()));
+            if let Some(program) = best_elf(image, sm).ok().and_then(contents) {
+                variables_of_elf(&program)
+            } else {
+                best_ptx(image, sm).ok().and_then(contents).map_or(0, |program| variables_of_ptx(&program))
+            }
+        }
+        Err(_) => 0,
+    }
+}
+
+fn variables_of_elf(file: &[u8]) -> u64 {
+    let is_variables = |name: &str| name == ".nv.global" || name.starts_with(".nv.global.");
+    let sections = elf::sections(file).unwrap_or_default();
+    let variables = sections.iter().filter(|section| is_variables(section.name));
+    variables.fold(0, |sum: u64, section| sum.saturating_add(section.size))
+}
+
+/// The compiler may drop variables that nobody can see and no kernel uses.
+fn variables_of_ptx(text: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(text);
+    let visible = text.split([';', '{', '}']).filter(|statement| statement.contains(".visible"));
+    visible.filter_map(|statement| declared(statement, &[".global"])).fold(0, u64::saturating_add)
 }
 
 /// Any of its programs may be the one that is loaded.
@@ -40,18 +73,20 @@ fn of_elf(file: &[u8]) -> Option<u64> {
     Some(loaded.fold(0, |sum: u64, section| sum.saturating_add(section.size)))
 }
 
-/// Variables are declared with their sizes in brackets: `.global .align 8 .b64 name[4][8];`.
 fn of_ptx(text: &[u8]) -> u64 {
+    let code = CODE.saturating_mul(text.len() as u64);
     let text = String::from_utf8_lossy(text);
-    let mut bytes = CODE.saturating_mul(text.len() as u64);
-    for statement in text.split([';', '{', '}']) {
-        let places = [".global", ".const"].into_iter().filter_map(|space| statement.find(space)).min();
-        let Some(declared) = places.map(|at| &statement[at..]) else { continue };
-        let sizes = declared.split('[').skip(1).filter_map(|rest| rest.split(']').next());
-        let elements = sizes.filter_map(|size| number(size.trim())).fold(1u64, u64::saturating_mul);
-        bytes = bytes.saturating_add(elements.saturating_mul(element(declared)));
-    }
-    bytes
+    let statements = text.split([';', '{', '}']);
+    statements.filter_map(|statement| declared(statement, &[".global", ".const"])).fold(code, u64::saturating_add)
+}
+
+/// Bytes of the variable in one of these spaces that a statement declares. Its size stands in brackets: `.global .align 8 .b64 name[4][8]`.
+fn declared(statement: &str, spaces: &[&str]) -> Option<u64> {
+    let at = spaces.iter().filter_map(|space| statement.find(space)).min()?;
+    let declared = &statement[at..];
+    let sizes = declared.split('[').skip(1).filter_map(|rest| rest.split(']').next());
+    let elements = sizes.filter_map(|size| number(size.trim())).fold(1u64, u64::saturating_mul);
+    Some(elements.saturating_mul(element(declared)))
 }
 
 /// Bytes of an element, by the type in front of its name.
@@ -96,5 +131,13 @@ mod tests {
         assert!(of(".global .align 16 .v4 .f32 a[1000000];\n") >= 16_000_000);
         assert_eq!(of(".global .b32 a[99999999999999999999];\n"), u64::MAX, "what cannot be read bounds nothing");
         assert!(takes_at_most(&[0; 8]).is_none());
+    }
+
+    #[test]
+    fn visible_variables_are_taken_for_certain() {
+        let of = |text: &str| takes_at_least(format!("{HEAD}{text}").as_bytes(), 90);
+        assert_eq!(of(".visible .global .align 8 .b8 large[32505856];\n.visible .global .u32 b;\n"), 32505856 + 4);
+        assert_eq!(of(".global .b32 dropped[256];\n.visible .const .b32 c[4];\n.visible .entry k() { ret; }\n"), 0);
+        assert_eq!(takes_at_least(&[0; 8], 90), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
 use outboard_driver::{Table, call};
-use outboard_image::{may_print, takes_at_most};
+use outboard_image::{may_print, takes_at_least, takes_at_most};
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
@@ -41,8 +41,8 @@ impl Worker {
         Ok(loaded)
     }
 
-    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: what the device has less afterwards, but no more
-    /// than the image declares, since others may allocate in the same moment.
+    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: what the device has less afterwards, but no more and
+    /// no less than the image declares, since other sessions may allocate or free in the same moment.
     fn load_counted<P: Borrow<Part>>(
         &mut self,
         name: u64,
@@ -57,7 +57,9 @@ impl Worker {
         let mut loaded = modules::load(self.table, parts, options);
         let most = parts.iter().map(|part| takes_at_most(part.borrow().bytes()));
         let most = most.fold(0, |sum: u64, part| sum.saturating_add(part.unwrap_or(u64::MAX)));
-        let taken = before.saturating_sub(self.left_on_device()).min(most);
+        let sm = self.architecture(device as i32);
+        let least = parts.iter().map(|part| takes_at_least(part.borrow().bytes(), sm)).fold(0, u64::saturating_add);
+        let taken = before.saturating_sub(self.left_on_device()).max(least).min(most);
         if let Ok(module) = loaded.outcome
             && taken > 0
         {
