@@ -11,6 +11,7 @@ mod descriptors;
 mod doors;
 mod drain;
 mod error;
+mod gauges;
 mod hellos;
 mod left_over;
 mod local;
@@ -70,6 +71,7 @@ struct Supervisor {
     local: Option<Local>,
     sessions: Sessions,
     warm: Rc<Warm>,
+    gauges: gauges::Gauges,
     hellos: Hellos,
     /// How the descriptors of this process are divided, ...
     parts: Parts,
@@ -168,6 +170,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         drain,
         started,
         queue,
+        gauges: gauges::Gauges::default(),
         gate,
         tally,
         coming,
@@ -191,6 +194,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.spawn_local(tell_left_out());
     notify::ready();
     let reason = loop {
+        tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
         match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
             Asked::Stop(signal) => break signal,
             Asked::Upgrade(asker) => {

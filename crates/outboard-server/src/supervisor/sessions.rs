@@ -131,6 +131,11 @@ impl Sessions {
         self.table.board.retain(workers);
     }
 
+    /// The board, for a worker that only looks at it.
+    pub(super) fn shared_board(&self) -> &OwnedFd {
+        &self.table.shared
+    }
+
     /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
     pub(super) fn open(
         &self,
