@@ -126,11 +126,6 @@ impl Sessions {
         self.table.records.clone()
     }
 
-    /// Frees what workers that have ended since have left on the board.
-    pub(super) fn tidy(&self, workers: &[u32]) {
-        self.table.board.retain(workers);
-    }
-
     /// The board, for a worker that only looks at it.
     pub(super) fn shared_board(&self) -> &OwnedFd {
         &self.table.shared
@@ -141,6 +136,11 @@ impl Sessions {
         &self,
         worker: Worker,
         start: Start,
+    /// Frees what workers that have ended since have left on the board.
+    pub(super) fn tidy(&self, workers: &[u32]) {
+        self.table.board.retain(workers);
+    }
+
         about: About,
         connection: BorrowedFd<'_>,
     ) -> io::Result<Welcomed> {
@@ -185,7 +185,7 @@ impl Sessions {
         tracing::info!(session = %Number(session), client, owner, worker = worker.id(), "session goes on");
         // Its client has long been welcomed.
         let (welcome, _) = oneshot::channel();
-        let place = record.place.clone().map(|request| queue.take_over(request));
+        let place = record.place.clone().map(|request| queue.take_over(request, record.began()));
         let about = record.about(place);
         self.attend(worker, session, Noted { record, about, meter, phase: Phase::Serving }, welcome);
         self.table.lending.take_over(session, held, suspended);
