@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use outboard_e2e::{Driver, Server, command, dist};
+use outboard_e2e::{Driver, Folder, Program, Server, command, dist, programs, within};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
@@ -89,6 +90,45 @@ fn a_closed_port_an_unknown_name_and_a_stranger_are_told_apart() {
     assert_eq!(code(&refuses(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "server"), "OB0106");
     let old = Refusal { code: RefusalCode::ClientTooOld, sentence: "the client is too old".into() };
     assert_eq!(code(&refuses(old.encode(VERSION)), "server"), "OB0201");
+}
+
+/// The server itself answers the first question, and a worker the session: both connections are encrypted.
+#[test]
+fn an_encrypted_connection_is_told_as_such() {
+    let folder = Folder::create();
+    let (state, admin) = (folder.path("state"), folder.path("admin.sock"));
+    let token = ["token", "create", "--json", "--owner", "alice", "--state", &state];
+    let token: Value = serde_json::from_slice(&outboard_e2e::outboard(&token).stdout).expect("a token");
+    let part = |name: &str| token[name].as_str().expect("a text").to_owned();
+    let driver = Driver::chosen().name();
+    let server = Server::start_with(
+        &[
+            "--driver",
+            driver,
+            "--tls",
+            "on",
+            "--require-authentication",
+            "--state",
+            &state,
+            "--warm",
+            "1",
+            "--admin",
+            &admin,
+        ],
+        &[],
+    );
+    let is_warm = || {
+        let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+        serde_json::from_slice(&listed.stdout).is_ok_and(|listed: Value| listed["warm_workers"] == 1)
+    };
+    assert!(within(Duration::from_secs(60), is_warm), "{}", server.log());
+    let report = doctor(&["--server", server.address()], |command| {
+        command.env("OUTBOARD_TLS_FINGERPRINT", part("fingerprint")).env("OUTBOARD_TOKEN", part("token"));
+        command.env("OUTBOARD_TRANSPORT", "tcp");
+    });
+    let found = |check| report.expect(check, "ok")["found"].as_str().unwrap_or_default();
+    assert_eq!(found("encryption"), "the connection is encrypted with TLS 1.3");
+    assert!(found("session").contains("over tcp+tls"), "{}", report.text);
 }
 
 /// Where connections are neither taken nor declined, a firewall may be at it.
