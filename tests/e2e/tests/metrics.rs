@@ -181,6 +181,27 @@ fn a_library_that_hangs_holds_up_no_reader() {
 }
 
 #[test]
+fn the_most_sessions_are_one_number_everywhere() {
+    let folder = Folder::create();
+    let admin = folder.path("admin.sock");
+    let arguments = ["--driver", "cpu", "--metrics", "0", "--max-sessions", "2", "--admin", &admin];
+    let server = Server::start_with(&arguments, &[]);
+    let address = address(&server);
+    assert!(server.log().contains("\"max_sessions\":2"), "{}", server.log());
+    assert_eq!(sum(&scrape(&address), "outboard_sessions_limit", &[]), 2.0);
+    let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    assert_eq!(listed["most_sessions"], 2);
+    let first = running(&server);
+    assert!(get(&address, "/readyz").contains("ready"));
+    let second = running(&server);
+    assert!(get(&address, "/readyz").contains("limit of sessions"), "{}", get(&address, "/readyz"));
+    // Who only asks is no session.
+    assert!(outboard_e2e::outboard(&["devices", "--server", server.address()]).status.success());
+    drop((first, second));
+}
+
+#[test]
 fn metrics_are_not_for_other_machines_unless_said() {
     let output = std::process::Command::new(outboard_e2e::dist().join("bin/outboard"))
         .args(["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--metrics", "0.0.0.0:0"])

@@ -167,7 +167,7 @@ fn listing(supervisor: &Supervisor) -> Listing {
         process: std::process::id(),
         age_seconds: supervisor.started.elapsed().as_secs_f64(),
         socket: supervisor.local.as_ref().map(|local| local.path.clone()),
-        most_sessions: supervisor.parts.sessions,
+        most_sessions: supervisor.most_sessions(),
         warm_workers: supervisor.warm.ready(),
         warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()),
         warm_device_memory: supervisor

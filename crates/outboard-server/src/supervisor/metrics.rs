@@ -80,7 +80,7 @@ impl Snapshot {
         Snapshot {
             owners,
             sessions,
-            most_sessions: supervisor.parts.sessions as u64,
+            most_sessions: supervisor.most_sessions() as u64,
             warm: supervisor.warm.ready() as u64,
             warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()) as u64,
             warm_memory: supervisor.warm.device_memory(),

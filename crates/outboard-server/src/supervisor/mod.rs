@@ -90,6 +90,11 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// How many sessions there may be at once. There are more workers: those for who only asks.
+    fn most_sessions(&self) -> usize {
+        self.config.sharing.sessions.map_or(self.parts.sessions, |most| most.min(self.parts.sessions))
+    }
+
     /// How many workers there may be yet.
     fn sessions_left(&self) -> usize {
         self.parts.sessions.saturating_sub(self.sessions.len())
@@ -100,7 +105,8 @@ impl Supervisor {
         if self.drain.has_begun() {
             return Some("the server is stopping");
         }
-        (self.sessions_left() == 0).then_some("the server is at its limit of sessions")
+        let is_full = self.sessions.serving() >= self.most_sessions() || self.sessions_left() == 0;
+        is_full.then_some("the server is at its limit of sessions")
     }
 }
 
@@ -150,7 +156,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         upgrade::reap();
     }
     let socket = local.as_ref().map_or("none", |local| &local.path);
-    tracing::info!(%address, socket, driver = config.driver, sessions = sessions.len(), upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
+    tracing::info!(%address, socket, driver = config.driver, sessions = sessions.len(), max_sessions = config.sharing.sessions, upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
@@ -164,13 +170,13 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         local,
         sessions,
         warm,
+        gauges: gauges::Gauges::default(),
         hellos,
         parts,
         questions,
         drain,
         started,
         queue,
-        gauges: gauges::Gauges::default(),
         gate,
         tally,
         coming,
@@ -188,13 +194,13 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.spawn_local(revoke(Rc::clone(&supervisor)));
     tasks.spawn_local(Rc::clone(&traces).run());
     if let Some(metrics) = metrics {
+        tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
         tasks.spawn_local(metrics.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(notify::watchdog());
     tasks.spawn_local(tell_left_out());
     notify::ready();
     let reason = loop {
-        tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
         match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
             Asked::Stop(signal) => break signal,
             Asked::Upgrade(asker) => {

@@ -114,6 +114,11 @@ impl Sessions {
         (ask().filter(|entry| entry.about.asker == asker).count(), ask().count())
     }
 
+    /// How many are sessions, and not of those who only ask.
+    pub(super) fn serving(&self) -> usize {
+        self.table.sessions.borrow().values().filter(|entry| entry.about.kind == Kind::Session).count()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.sessions.borrow().len()
     }
@@ -131,16 +136,16 @@ impl Sessions {
         &self.table.shared
     }
 
-    /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
-    pub(super) fn open(
-        &self,
-        worker: Worker,
-        start: Start,
     /// Frees what workers that have ended since have left on the board.
     pub(super) fn tidy(&self, workers: &[u32]) {
         self.table.board.retain(workers);
     }
 
+    /// Hands a client to a worker, and looks after the worker in a task of its own until it ends.
+    pub(super) fn open(
+        &self,
+        worker: Worker,
+        start: Start,
         about: About,
         connection: BorrowedFd<'_>,
     ) -> io::Result<Welcomed> {
