@@ -33,6 +33,12 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
+    /// The part of its memory that is in use.
+    pub(crate) fn used_part(&self) -> Option<f64> {
+        let used = self.memory_used_bytes? as f64;
+        (self.memory_bytes > 0).then(|| used / self.memory_bytes as f64)
+    }
+
     /// What is known of a device without asking.
     pub(crate) fn of(index: usize, device: &Device) -> Gauge {
         let part = |attribute| device.attribute(attribute).unwrap_or(0);
