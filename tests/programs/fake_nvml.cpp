@@ -2,7 +2,10 @@
 // Built as a shared library; what it says is what nvml.py expects.
 #include <nvml.h>
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #undef nvmlInit
@@ -49,6 +52,19 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     if (memory->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     *memory = {memory->version, 1000, 1, 900, 99};
+    return check(device);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    *memory = {1000, 901, 99};
+    return check(device);
+}
+
+// Hangs once a file of the name in the environment is there.
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+    const char *file = getenv("FAKE_NVML_HANGS");
+    while (file && access(file, F_OK) == 0) usleep(10000);
+    *rates = {43, 7};
     return check(device);
 }
 

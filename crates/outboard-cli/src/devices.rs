@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::{Target, VARIABLE};
-use outboard_server::admin::Session;
+use outboard_server::admin::{Held, Session};
 use outboard_wire::platform::Device;
 use serde::Serialize;
 
 use crate::gauges::{self, Gauge, Gauges};
+use crate::sessions::text;
 use crate::{credentials, probe};
 
 #[derive(clap::Args)]
@@ -42,6 +43,8 @@ struct Row {
     sessions: Option<usize>,
     /// `shared` or `exclusive`; told to the same.
     sharing: Option<String>,
+    /// Who has it, if it is exclusive; told to the same.
+    held: Option<Held>,
 }
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
@@ -60,10 +63,11 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
         let modes = &admin.as_ref()?.sharing;
         modes.get(&index.to_string()).or(modes.get("*")).cloned()
     };
+    let held = |index: u32| admin.as_ref()?.held.iter().find(|held| held.device == index).cloned();
     let row = |(index, device): (usize, &Device)| {
         let known = Gauge::of(index, device);
         let gauge = read.get(index).filter(|read| read.uuid == known.uuid).cloned().unwrap_or(known);
-        Row { gauge, sessions: on(device.ordinal), sharing: sharing(index as u32) }
+        Row { gauge, sessions: on(device.ordinal), sharing: sharing(index as u32), held: held(index as u32) }
     };
     let listing = Listing {
         server: args.server.address.to_string(),
@@ -87,14 +91,14 @@ impl Args {
 
 fn table(listing: &Listing) -> String {
     let version = (listing.driver_version / 1000, listing.driver_version % 1000 / 10);
-    let mut text = format!(
+    let mut lines = format!(
         "{} over {}: {}, CUDA {}.{}\n",
         listing.server, listing.transport, listing.driver, version.0, version.1
     );
-    for Row { gauge, sessions, sharing } in &listing.devices {
+    for Row { gauge, sessions, sharing, held } in &listing.devices {
         let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let _ = write!(
-            text,
+            lines,
             "  /{}  {}  compute capability {}  {:.1} GiB",
             gauge.index,
             gauge.name,
@@ -102,17 +106,20 @@ fn table(listing: &Listing) -> String {
             gibibytes(gauge.memory_bytes)
         );
         if let Some(free) = gauge.memory_free_bytes {
-            let _ = write!(text, ", {:.1} GiB free", gibibytes(free));
+            let _ = write!(lines, ", {:.1} GiB free", gibibytes(free));
         }
         if let Some(sessions) = sessions {
-            let _ = write!(text, "  {sessions} session{}", if *sessions == 1 { "" } else { "s" });
+            let _ = write!(lines, "  {sessions} session{}", if *sessions == 1 { "" } else { "s" });
         }
         if let Some(sharing) = sharing {
-            let _ = write!(text, "  {sharing}");
+            let _ = write!(lines, "  {sharing}");
         }
-        let _ = writeln!(text, "  {}", gauge.uuid);
+        if let Some(held) = held {
+            let _ = write!(lines, ": {}", text::holder(held, "for"));
+        }
+        let _ = writeln!(lines, "  {}", gauge.uuid);
     }
-    text
+    lines
 }
 
 #[cfg(test)]
@@ -138,11 +145,12 @@ mod tests {
                 gauge: Gauge { memory_free_bytes: Some(100 << 30), ..Gauge::of(0, &device) },
                 sessions: Some(2),
                 sharing: Some("exclusive".into()),
+                held: Some(Held { device: 0, owner: "alice".into(), seconds: 61.0 }),
             }],
         };
         assert_eq!(
             table(&listing),
-            "gpu1:9470 over tcp: libcuda.so.1, CUDA 13.0\n  /0  NVIDIA H200  compute capability 9.0  141.0 GiB, 100.0 GiB free  2 sessions  exclusive  \
+            "gpu1:9470 over tcp: libcuda.so.1, CUDA 13.0\n  /0  NVIDIA H200  compute capability 9.0  141.0 GiB, 100.0 GiB free  2 sessions  exclusive: alice for 1m01s  \
              GPU-00112233-4455-6677-8899-aabbccddeeff\n"
         );
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where a program finds the loader's libraries.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
@@ -35,8 +35,16 @@ pub(crate) fn variables(
 
 /// Whether a program of this name would be found.
 pub(crate) fn in_path(program: &str) -> bool {
+    find_in_path(OsStr::new(program)).is_some()
+}
+
+/// The file of a program: one that is named by its path, or the first of `PATH`.
+pub(crate) fn find_in_path(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// A search path with our folder first, once. An empty one is none: to the loader, an empty entry is the current folder.

@@ -1,17 +1,14 @@
 //! What a server's NVML says of its devices at this moment. A connection for questions only: no driver is started for it.
 
-use outboard_client::Query;
 use outboard_client::target::{Target, VARIABLE};
-use outboard_nvml::{Given, encode, find};
+use outboard_client::{Query, QueryError};
+use outboard_wire::Reader;
 use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
 use outboard_wire::platform::{Device, uuid_text};
-use outboard_wire::{Reader, Writer};
 use serde::Serialize;
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: (u32, u32) = (75, 76);
-/// `NVML_TEMPERATURE_GPU`.
-const GPU: u64 = 0;
 
 /// The connection.
 pub(crate) struct Gauges {
@@ -36,6 +33,12 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
+    /// The part of its memory that is in use.
+    pub(crate) fn used_part(&self) -> Option<f64> {
+        let used = self.memory_used_bytes? as f64;
+        (self.memory_bytes > 0).then(|| used / self.memory_bytes as f64)
+    }
+
     /// What is known of a device without asking.
     pub(crate) fn of(index: usize, device: &Device) -> Gauge {
         let part = |attribute| device.attribute(attribute).unwrap_or(0);
@@ -81,60 +84,19 @@ impl Gauges {
     }
 
     fn read_one(&self, mut gauge: Gauge) -> Option<Gauge> {
-        let device = Given::Device(gauge.index);
-        let memory = Given::Memory(&[]);
-        if let Some(info) = self.ask("nvmlDeviceGetMemoryInfo", &[device, memory])? {
-            // Total, free, used.
-            gauge.memory_free_bytes = number(&info, 1, 8);
-            gauge.memory_used_bytes = number(&info, 2, 8);
-        }
-        let rates = self.ask("nvmlDeviceGetUtilizationRates", &[device, memory])?;
-        gauge.utilisation = rates.and_then(|rates| number(&rates, 0, 4)).map(|percent| percent as u32);
-        let degrees = self.ask("nvmlDeviceGetTemperature", &[device, Given::Number(GPU), memory])?;
-        gauge.temperature = degrees.and_then(|degrees| number(&degrees, 0, 4)).map(|degrees| degrees as u32);
-        let power = self.ask("nvmlDeviceGetPowerUsage", &[device, memory])?;
-        gauge.watts = power.and_then(|power| number(&power, 0, 4)).map(|milliwatts| milliwatts as f64 / 1000.0);
+        let now: Result<outboard_nvml::Gauges, QueryError> =
+            outboard_nvml::gauges(gauge.index, |function, arguments| {
+                let message = NvmlQuery { function: function.name, arguments };
+                let Some(payload) = self.query.ask(&message)? else { return Ok(None) };
+                let reply: Option<NvmlQueryReply<'_>> = Reader::new(&payload).get().ok();
+                Ok(reply.filter(|reply| reply.status == 0).map(|reply| reply.results.to_vec()))
+            });
+        let now = now.ok()?;
+        gauge.memory_free_bytes = now.memory_free;
+        gauge.memory_used_bytes = now.memory_used;
+        gauge.utilisation = now.utilisation;
+        gauge.temperature = now.temperature;
+        gauge.watts = now.milliwatts.map(|milliwatts| f64::from(milliwatts) / 1000.0);
         Some(gauge)
-    }
-
-    /// The memory that a function has written, if it could; `None` when the connection is gone.
-    fn ask(&self, name: &str, given: &[Given<'_>]) -> Option<Option<Vec<u8>>> {
-        let Some(function) = find(name) else { return Some(None) };
-        let mut writer = Writer::new();
-        encode(function, given, &mut writer);
-        let message = NvmlQuery { function: function.name, arguments: writer.as_slice() };
-        let Some(payload) = self.query.ask(&message).ok()? else { return Some(None) };
-        let reply: Option<NvmlQueryReply<'_>> = Reader::new(&payload).get().ok();
-        let results = reply.filter(|reply| reply.status == 0).map(|reply| reply.results);
-        Some(results.and_then(|results| Reader::new(results).bytes().ok().map(<[u8]>::to_vec)))
-    }
-}
-
-/// One of the numbers that follow each other, of so many bytes each.
-fn number(bytes: &[u8], index: usize, size: usize) -> Option<u64> {
-    let bytes = bytes.get(index * size..(index + 1) * size)?;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_taken_from_memory() {
-        let bytes = [1, 0, 0, 0, 2, 1, 0, 0];
-        assert_eq!((number(&bytes, 0, 4), number(&bytes, 1, 4), number(&bytes, 2, 4)), (Some(1), Some(258), None));
-    }
-
-    #[test]
-    fn the_functions_that_are_asked_are_described() {
-        for (name, params) in [
-            ("nvmlDeviceGetMemoryInfo", 2),
-            ("nvmlDeviceGetUtilizationRates", 2),
-            ("nvmlDeviceGetTemperature", 3),
-            ("nvmlDeviceGetPowerUsage", 2),
-        ] {
-            assert_eq!(find(name).map(|function| function.params.len()), Some(params), "{name}");
-        }
     }
 }

@@ -79,7 +79,7 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     let config = Config::from_env();
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
-    let Opened { stream, welcome, secured } = opened.map_err(|error| explain(&address, &error))?;
+    let Opened { stream, welcome, encrypted, .. } = opened.map_err(|error| explain(&address, &error))?;
     check_transport(&address, &welcome, &config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
@@ -98,7 +98,6 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
             "`outboard devices` lists them with their indices, which count from 0",
         ));
     }
-    let encrypted = secured.is_some();
     Ok(Offer { software: welcome.software, transport: stream.transport(), encrypted, local: welcome.local, platform })
 }
 

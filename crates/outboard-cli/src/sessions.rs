@@ -7,6 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
+use outboard_server::admin::Held;
 
 pub(crate) use rates::{Rated, RatedSession, Rates};
 
@@ -63,7 +64,14 @@ const HEAD: [&str; 13] = [
 
 fn table(rated: &Rated) -> String {
     let text = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&rows(rated)) };
-    text + &kept(rated)
+    text + &held(rated) + &kept(rated)
+}
+
+/// A line for each exclusive device that somebody has.
+fn held(rated: &Rated) -> String {
+    let line =
+        |held: &Held| format!("Device {} is exclusive: {}.\n", held.device, text::holder(held, "has had it for"));
+    rated.held.iter().map(line).collect()
 }
 
 /// The head, and a row for each session.
@@ -109,6 +117,13 @@ mod tests {
     use outboard_server::admin::{Listing, Memory, Session};
 
     use super::*;
+
+    #[test]
+    fn who_has_an_exclusive_device_is_told_below() {
+        let held = vec![Held { device: 1, owner: "alice\n".into(), seconds: 3700.0 }];
+        let rated = Rates::default().take(Listing { held, ..Listing::default() });
+        assert_eq!(table(&rated), "No sessions.\nDevice 1 is exclusive: alice? has had it for 1h01m.\n");
+    }
 
     #[test]
     fn a_session_is_a_line() {

@@ -6,8 +6,10 @@
 
 mod codec;
 mod description;
+mod gauges;
 mod generated;
 
 pub use codec::{Argument, Given, LARGEST, decode, encode, written};
 pub use description::{Function, Param, Text, find, versioned_size};
+pub use gauges::{Gauges, gauges};
 pub use generated::FUNCTIONS;

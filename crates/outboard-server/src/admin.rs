@@ -105,6 +105,18 @@ pub struct Kept {
     pub seconds: f64,
 }
 
+/// An exclusive device that somebody has.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    /// The device.
+    pub device: u32,
+    /// Whose it is: an owner, or the machine of clients that have shown nothing.
+    pub owner: String,
+    /// For how many seconds.
+    pub seconds: f64,
+}
+
 /// What a server is doing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -131,6 +143,8 @@ pub struct Listing {
     pub waiting: usize,
     /// Places that are kept for clients that have asked for one and come back.
     pub kept: Vec<Kept>,
+    /// Exclusive devices that somebody has.
+    pub held: Vec<Held>,
     /// Sessions of the server before this one whose workers have not answered yet.
     pub unanswered: usize,
     /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as `*`, of all others.

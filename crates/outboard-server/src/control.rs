@@ -11,6 +11,7 @@ mod tests;
 
 use std::time::Duration;
 
+use outboard_nvml::Gauges;
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::handshake::{Local, Process, RefusalCode};
 
@@ -23,6 +24,10 @@ pub(crate) use socket::{LONGEST, has_gone, pair, receive, send, send_patiently};
 pub(crate) enum ToWorker {
     /// Get ready for a client that comes later; the start follows then.
     Warm(Warm),
+    /// There will be no client: be ready to say how the devices do. The board comes along.
+    Watch(Watch),
+    /// How do the devices do now?
+    Look,
     /// Serve the client whose connection comes along.
     Start(Box<Start>),
     /// The board comes along; it follows the start.
@@ -71,6 +76,30 @@ pub struct Warm {
     pub measure: bool,
     /// The supervisor's process.
     pub supervisor: u32,
+}
+
+/// What a worker is to be that looks at the devices for the supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// The supervisor's process.
+    pub(crate) supervisor: u32,
+    /// What the platform is known to be: then no driver is started.
+    pub(crate) platform: Option<Vec<u8>>,
+}
+
+/// A device, and how it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gauge {
+    /// Its ordinal.
+    pub ordinal: u32,
+    /// What its driver calls it.
+    pub name: String,
+    /// Its UUID, as NVML writes it.
+    pub uuid: String,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// What NVML says of it now.
+    pub now: Gauges,
 }
 
 /// A context that a worker holds before it has a client.
@@ -151,6 +180,8 @@ impl std::fmt::Debug for Secure {
 pub(crate) enum ToSupervisor {
     /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message, and which contexts it holds.
     Ready { snapshot: Vec<u8>, contexts: Vec<ContextMemory> },
+    /// How the devices do.
+    Gauges(Vec<Gauge>),
     /// The client has been welcomed and is the worker's from now on.
     Welcomed,
     /// The client cannot be served.

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use outboard_e2e::{Driver, Server, command, dist};
+use outboard_e2e::{Driver, Folder, Program, Server, command, dist, programs, within};
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
@@ -89,6 +90,45 @@ fn a_closed_port_an_unknown_name_and_a_stranger_are_told_apart() {
     assert_eq!(code(&refuses(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "server"), "OB0106");
     let old = Refusal { code: RefusalCode::ClientTooOld, sentence: "the client is too old".into() };
     assert_eq!(code(&refuses(old.encode(VERSION)), "server"), "OB0201");
+}
+
+/// The server itself answers the first question, and a worker the session: both connections are encrypted.
+#[test]
+fn an_encrypted_connection_is_told_as_such() {
+    let folder = Folder::create();
+    let (state, admin) = (folder.path("state"), folder.path("admin.sock"));
+    let token = ["token", "create", "--json", "--owner", "alice", "--state", &state];
+    let token: Value = serde_json::from_slice(&outboard_e2e::outboard(&token).stdout).expect("a token");
+    let part = |name: &str| token[name].as_str().expect("a text").to_owned();
+    let driver = Driver::chosen().name();
+    let server = Server::start_with(
+        &[
+            "--driver",
+            driver,
+            "--tls",
+            "on",
+            "--require-authentication",
+            "--state",
+            &state,
+            "--warm",
+            "1",
+            "--admin",
+            &admin,
+        ],
+        &[],
+    );
+    let is_warm = || {
+        let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+        serde_json::from_slice(&listed.stdout).is_ok_and(|listed: Value| listed["warm_workers"] == 1)
+    };
+    assert!(within(Duration::from_secs(60), is_warm), "{}", server.log());
+    let report = doctor(&["--server", server.address()], |command| {
+        command.env("OUTBOARD_TLS_FINGERPRINT", part("fingerprint")).env("OUTBOARD_TOKEN", part("token"));
+        command.env("OUTBOARD_TRANSPORT", "tcp");
+    });
+    let found = |check| report.expect(check, "ok")["found"].as_str().unwrap_or_default();
+    assert_eq!(found("encryption"), "the connection is encrypted with TLS 1.3");
+    assert!(found("session").contains("over tcp+tls"), "{}", report.text);
 }
 
 /// Where connections are neither taken nor declined, a firewall may be at it.
@@ -293,4 +333,84 @@ fn a_server_without_a_gpu_says_what_it_serves() {
         |message: &str| log.lines().find(|line| line.contains(message)).is_some_and(|line| line.contains("WARN"));
     assert!(level("the software device is served") || log.contains("NVIDIA's driver"), "{log}");
     assert!(log.contains("\"driver\":\"software device\"") || log.contains("\"driver\":\"NVIDIA's driver\""), "{log}");
+}
+
+/// What the doctor says of a program behind `outboard run`.
+fn of_program(program: &str) -> Report {
+    doctor(&["--server", "127.0.0.1:1", "--", program], |_| {})
+}
+
+/// A copy of a test program, changed.
+fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut bytes = std::fs::read(programs().join("vector_add")).expect("it is built");
+    change(&mut bytes);
+    let file = folder(name).join(name);
+    std::fs::write(&file, bytes).expect("it can be written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    file.display().to_string()
+}
+
+fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("it is there");
+    bytes[at..at + to.len()].copy_from_slice(to);
+}
+
+#[test]
+fn it_is_told_whether_a_program_would_load_the_library() {
+    let report = of_program(&programs().join("vector_add").display().to_string());
+    let found = report.expect("driver library", "ok")["found"].as_str().unwrap_or_default();
+    assert!(found.contains("gets Outboard's") && report.code == Some(0), "{}", report.text);
+    report.expect("CUDA runtime", "ok");
+    // It is what the loader does.
+    let server = Server::start();
+    Program::new("vector_add").through(&server).expect_success("vector_add");
+
+    let script = folder("script").join("script");
+    std::fs::write(&script, format!("#!{}\n", programs().join("vector_add").display())).expect("it can be written");
+    of_program(&script.display().to_string()).expect("driver library", "ok");
+    assert_eq!(of_program("no-such-program").expect("program", "fail")["code"], "OB0702");
+
+    let foreign = changed("foreign", |bytes| bytes[18] = 0x08);
+    assert_eq!(of_program(&foreign).expect("program", "fail")["code"], "OB0702");
+    let wants = |program: &str, words: &str| {
+        let report = of_program(program);
+        let found = report.expect("driver library", "fail")["found"].as_str().unwrap_or_default();
+        assert!(found.contains(words) && report.code == Some(1), "{words}: {}", report.text);
+    };
+    let interpreter: &[u8] =
+        if cfg!(target_arch = "aarch64") { b"/lib/ld-linux-aarch64" } else { b"/lib64/ld-linux-x86-64" };
+    let musl = changed("musl", |bytes| replace(bytes, interpreter, b"/lib/ld-musl.so.1\0"));
+    wants(&musl, "built for musl");
+    // Only others' rights are rights of its own.
+    let secure = changed("secure", |_| ());
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&secure, Some(65534), None).expect("root may");
+        std::fs::set_permissions(&secure, std::fs::Permissions::from_mode(0o4755)).expect("root may");
+        wants(&secure, "set-user-ID");
+    }
+}
+
+/// The loader looks into an RPATH first, and into a RUNPATH last.
+#[test]
+fn a_program_that_brings_a_library_of_its_own_is_told() {
+    let folder = folder("rpath");
+    let source = folder.join("program.c");
+    std::fs::write(&source, "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_NOW); }\n")
+        .expect("it can be written");
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.join("libcuda.so.1")).expect("a copy");
+    let built = |name: &str, flags: &[&str]| {
+        let program = folder.join(name);
+        let status = Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags).arg("-ldl").status();
+        assert!(status.is_ok_and(|status| status.success()), "a C compiler is needed");
+        program.display().to_string()
+    };
+    let rpath = of_program(&built("rpath", &["-Wl,--disable-new-dtags,-rpath,$ORIGIN"]));
+    let found = rpath.expect("driver library", "fail")["found"].as_str().unwrap_or_default();
+    assert!(found.contains("not Outboard's") && found.contains("doctor-rpath"), "{found}");
+    of_program(&built("runpath", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])).expect("driver library", "ok");
+    let linked = folder.join("libcuda.so.1").display().to_string();
+    of_program(&built("linked", &[&linked, "-Wl,--no-as-needed"])).expect("driver library", "ok");
+    let alone = built("static", &["-static"]);
+    let found = of_program(&alone).expect("driver library", "fail")["found"].as_str().unwrap_or_default().to_owned();
+    assert!(found.contains("linked statically"), "{found}");
 }

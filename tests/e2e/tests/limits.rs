@@ -66,7 +66,8 @@ fn line_with(from: &mut impl BufRead, word: &str) -> String {
 fn an_exclusive_device_goes_from_owner_to_owner() {
     let socket = std::env::temp_dir().join(format!("outboard-exclusive-{}.sock", std::process::id()));
     let socket = socket.to_str().expect("a name of letters");
-    let server = serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket]);
+    let admin = socket.replace(".sock", ".admin.sock");
+    let server = serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket, "--admin", &admin]);
     let local = format!("unix:{socket}");
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
@@ -74,6 +75,16 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
     Program::new("devices").through(&server).expect_success("a second program of the owner");
     let (well, said) = finish(run(&local, &["--no-wait"], &["devices"]));
     assert!(!well && said.contains("one owner at a time") && said.contains("place 1"), "{said}");
+    // Since when somebody has it is for all who wait, who it is for the server's own user.
+    assert!(said.contains("another one has had it since 20") && !said.contains("anonymous"), "{said}");
+    for (what, wanted) in [
+        ("sessions", "Device 0 is exclusive: anonymous at 127.0.0.1 has had it for"),
+        ("devices", "exclusive: anonymous at 127.0.0.1 for"),
+    ] {
+        let told = outboard_e2e::outboard(&[what, "--server", &local]);
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.contains(wanted), "{what}: {told}");
+    }
     // The library waits by itself, too, and no longer than it may.
     let late = Program::new("devices").env("OUTBOARD_QUEUE_TIMEOUT", "0").env("OUTBOARD_LOG", "1").through_list(&local);
     assert!(late.stderr.contains("no room yet"), "{}", late.stderr);

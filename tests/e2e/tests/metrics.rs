@@ -1,7 +1,7 @@
 //! Metrics of a server, compared with what programs did; and the HTTP that carries them.
 
 use outboard_e2e::metrics::{address, get, scrape, sum, talk};
-use outboard_e2e::{Program, Running, Server};
+use outboard_e2e::{Folder, Program, Running, Server, programs};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -120,6 +120,85 @@ fn only_three_paths_are_told_and_slow_or_large_requests_are_cut_off() {
     let _ = silent.read_to_end(&mut rest);
     assert!(begun.elapsed() < Duration::from_secs(60), "it was cut off");
     Program::new("vector_add").through(&server).expect_success("a client of the server itself");
+}
+
+/// The first reader may come before the process that asks the devices is there.
+fn with_devices(address: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let told = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_device_info", &[]) > 0.0;
+    assert!(outboard_e2e::within(Duration::from_secs(60), || {
+        samples = scrape(address);
+        told(&samples)
+    }));
+    samples
+}
+
+#[test]
+fn the_software_device_tells_what_it_knows() {
+    let (server, address) = start();
+    let before = with_devices(&address);
+    let value = |samples: &BTreeMap<String, f64>, name: &str| samples.get(&format!("{name}{{device=\"0\"}}")).copied();
+    assert_eq!(value(&before, "outboard_device_memory_used_bytes"), Some(0.0));
+    assert!(value(&before, "outboard_device_memory_total_bytes") > Some(0.0));
+    assert!(value(&before, "outboard_device_utilization_ratio").is_some_and(|ratio| (0.0..=1.0).contains(&ratio)));
+    for unknown in ["outboard_device_temperature_celsius", "outboard_device_power_watts"] {
+        assert_eq!(value(&before, unknown), None);
+    }
+    let program = running(&server);
+    let used = |samples: &BTreeMap<String, f64>| value(samples, "outboard_device_memory_used_bytes").expect("known");
+    let enough = || used(&scrape(&address)) >= f64::from(32 << 20);
+    assert!(outboard_e2e::within(Duration::from_secs(30), enough));
+    drop(program);
+    assert!(outboard_e2e::within(Duration::from_secs(30), || used(&scrape(&address)) == 0.0));
+}
+
+#[test]
+fn a_library_that_hangs_holds_up_no_reader() {
+    let library = programs().join("fake_nvml").display().to_string();
+    let folder = Folder::create();
+    let hangs = folder.path("hangs");
+    let arguments = ["--driver", "cpu", "--metrics", "0", "--nvml", &library];
+    let server = Server::start_with(&arguments, &[("FAKE_NVML_HANGS", &hangs)]);
+    let address = address(&server);
+    let samples = with_devices(&address);
+    let of = |samples: &BTreeMap<String, f64>, name: &str| sum(samples, name, &["device=\"0\""]);
+    assert_eq!(of(&samples, "outboard_device_memory_used_bytes"), 99.0);
+    assert_eq!(of(&samples, "outboard_device_utilization_ratio"), 0.43);
+    assert_eq!(of(&samples, "outboard_device_temperature_celsius"), 42.0);
+    std::fs::write(&hangs, "").expect("it can be written");
+    let age = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_device_reading_age_seconds", &[]);
+    assert!(outboard_e2e::within(Duration::from_secs(30), || age(&scrape(&address)) > 2.0));
+    // One reader has waited; nobody does so again.
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(of(&scrape(&address), "outboard_device_temperature_celsius"), 42.0, "as it was last");
+        assert!(get(&address, "/healthz").contains("serving"));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    Program::new("vector_add").through(&server).expect_success("a client meanwhile");
+    std::fs::remove_file(&hangs).expect("it was there");
+    assert!(outboard_e2e::within(Duration::from_secs(30), || age(&scrape(&address)) < 1.0), "it answers again");
+}
+
+#[test]
+fn the_most_sessions_are_one_number_everywhere() {
+    let folder = Folder::create();
+    let admin = folder.path("admin.sock");
+    let arguments = ["--driver", "cpu", "--metrics", "0", "--max-sessions", "2", "--admin", &admin];
+    let server = Server::start_with(&arguments, &[]);
+    let address = address(&server);
+    assert!(server.log().contains("\"max_sessions\":2"), "{}", server.log());
+    assert_eq!(sum(&scrape(&address), "outboard_sessions_limit", &[]), 2.0);
+    let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    assert_eq!(listed["most_sessions"], 2);
+    let first = running(&server);
+    assert!(get(&address, "/readyz").contains("ready"));
+    let second = running(&server);
+    assert!(get(&address, "/readyz").contains("limit of sessions"), "{}", get(&address, "/readyz"));
+    // Who only asks is no session.
+    assert!(outboard_e2e::outboard(&["devices", "--server", server.address()]).status.success());
+    drop((first, second));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! This machine as a client.
 
+use std::ffi::OsString;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use miette::Result;
 use outboard_client::target::Target;
@@ -12,12 +12,9 @@ use outboard_transport::{Endpoint, Transport, host};
 use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
-use super::{child, link, machine};
+use super::{LIMIT, child, link, machine, program};
 use crate::probe::{self, Offer};
 use crate::{config, environment, install};
-
-/// How long a small process may take.
-const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) fn check(given: Option<Target>) -> Result<Report> {
     let target = probe::server(given)?;
@@ -40,6 +37,17 @@ pub(super) fn check(given: Option<Target>) -> Result<Report> {
         }
     }
     Ok(Report::new(format!("This machine as a client of {target}"), findings))
+}
+
+/// What this machine would do with a program.
+pub(super) fn check_program(given: Option<Target>, line: &[OsString]) -> Result<Report> {
+    let target = probe::server(given)?;
+    let mut findings = vec![command()];
+    if let Some(folder) = installation(&mut findings) {
+        findings.extend(program::check(line, &folder, &target));
+    }
+    let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
+    Ok(Report::new(format!("`outboard run -- {}`", shown.join(" ")), findings))
 }
 
 fn command() -> Finding {

@@ -48,6 +48,11 @@ impl Finding {
         Finding { check, level: Level::Fail, found, mend, code: Some(code.text()) }
     }
 
+    /// Something that cannot work, and has no code: no command says it.
+    pub(crate) fn hopeless(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { level: Level::Fail, ..Finding::warn(check, found, mend) }
+    }
+
     /// What a command would have said.
     pub(crate) fn failure(check: &'static str, failure: &Failure) -> Finding {
         Finding::fail(check, failure.code(), failure.to_string(), failure.help())

@@ -7,10 +7,12 @@ mod driver;
 mod finding;
 mod link;
 mod machine;
+mod program;
 mod server;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::Target;
@@ -30,7 +32,13 @@ pub(crate) struct Args {
     json: bool,
     #[command(subcommand)]
     role: Option<Role>,
+    /// Check whether this program would load Outboard's library, and say why not. It is not started.
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
 }
+
+/// How long a small process may take.
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(clap::Subcommand)]
 enum Role {
@@ -65,7 +73,10 @@ pub(crate) fn doctor(args: Args) -> Result<()> {
     let report = match args.role {
         None => {
             args.credentials.set();
-            client::check(args.server)?
+            match args.program.as_slice() {
+                [] => client::check(args.server)?,
+                line => client::check_program(args.server, line)?,
+            }
         }
         Some(Role::Serve { flags }) => server::check(flags)?,
     };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use outboard_server::admin::{Kept, Listing, Session};
+use outboard_server::admin::{Held, Kept, Listing, Session};
 use serde::Serialize;
 
 /// Remembers a listing to compare the next one with.
@@ -40,6 +40,8 @@ pub(crate) struct Rated {
     pub(crate) warm_host_memory: u64,
     /// Places that are kept for clients that come back.
     pub(crate) kept: Vec<Kept>,
+    /// Exclusive devices that somebody has.
+    pub(crate) held: Vec<Held>,
     pub(crate) sessions: Vec<RatedSession>,
 }
 
@@ -111,6 +113,7 @@ impl Rates {
             warm_device_memory: listing.warm_device_memory,
             warm_host_memory: listing.warm_host_memory,
             kept: listing.kept,
+            held: listing.held,
             sessions,
         }
     }

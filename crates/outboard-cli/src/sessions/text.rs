@@ -1,6 +1,6 @@
 //! Numbers and tables for people.
 
-use outboard_server::admin::Session;
+use outboard_server::admin::{Held, Session};
 
 /// Text of strangers as a terminal can take it: servers of older releases may pass on what clients call themselves.
 pub(crate) use outboard_wire::plain;
@@ -56,6 +56,11 @@ pub(crate) fn devices(session: &Session) -> String {
         return if session.devices.is_empty() { "all" } else { "–" }.to_owned();
     }
     shown.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Who has an exclusive device, and for how long.
+pub(crate) fn holder(held: &Held, between: &str) -> String {
+    format!("{} {between} {}", plain(&held.owner), duration(held.seconds))
 }
 
 /// Rows with columns as wide as they need to be.

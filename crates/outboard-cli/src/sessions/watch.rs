@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use miette::{IntoDiagnostic, Result};
 
-use super::{Args, HEAD, Rated, Rates, kept, rows};
+use super::{Args, HEAD, Rated, Rates, held, kept, rows};
 use crate::admin;
 use crate::output::print_to_reader;
 use crate::sessions::text::columns;
@@ -79,7 +79,7 @@ fn screen(head: &str, rated: &Rated) -> String {
 /// Lines of at most `width` letters, fewer than `height`: the cursor stands in one more.
 fn page(head: &str, rated: &Rated, width: usize, height: usize) -> String {
     let table = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&fitted(rated, width)) };
-    let all = format!("{head}\n{table}{}", kept(rated));
+    let all = format!("{head}\n{table}{}{}", held(rated), kept(rated));
     let lines: Vec<&str> = all.lines().collect();
     let most = height.saturating_sub(1).max(1);
     let mut text = String::new();

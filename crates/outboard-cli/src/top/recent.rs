@@ -17,7 +17,8 @@ type Numbers = VecDeque<Option<f64>>;
 #[derive(Default)]
 pub(super) struct Recent {
     sessions: HashMap<String, Numbers>,
-    devices: HashMap<String, Numbers>,
+    busy: HashMap<String, Numbers>,
+    memory: HashMap<String, Numbers>,
 }
 
 impl Recent {
@@ -26,7 +27,8 @@ impl Recent {
         let sessions = look.server.sessions.iter();
         push(&mut self.sessions, sessions.map(|rated| (&rated.session.id, Some(rated.calls_per_second))));
         let devices = look.devices.iter();
-        push(&mut self.devices, devices.map(|gauge| (&gauge.uuid, gauge.utilisation.map(f64::from))));
+        push(&mut self.busy, devices.clone().map(|gauge| (&gauge.uuid, gauge.utilisation.map(f64::from))));
+        push(&mut self.memory, devices.map(|gauge| (&gauge.uuid, gauge.used_part())));
     }
 
     /// Calls a second, beside the most of them.
@@ -36,13 +38,18 @@ impl Recent {
     }
 
     /// Utilisation, beside all that there could be.
-    pub(super) fn of_device(&self, uuid: &str, cells: usize) -> String {
-        self.devices.get(uuid).map_or_else(String::new, |numbers| bars(numbers, 100.0, cells))
+    pub(super) fn utilisation(&self, uuid: &str, cells: usize) -> String {
+        self.busy.get(uuid).map_or_else(String::new, |numbers| bars(numbers, 100.0, cells))
+    }
+
+    /// Memory in use, beside all that there is.
+    pub(super) fn memory(&self, uuid: &str, cells: usize) -> String {
+        self.memory.get(uuid).map_or_else(String::new, |numbers| bars(numbers, 1.0, cells))
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.sessions.is_empty() && self.devices.is_empty()
+        self.sessions.is_empty() && self.busy.is_empty() && self.memory.is_empty()
     }
 }
 

@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::state::{SORTS, State};
 use crate::gauges::Gauge;
 use crate::sessions::RatedSession;
-use crate::sessions::text::{bytes, columns, devices, duration, plain, rate, short};
+use crate::sessions::text::{self, bytes, columns, devices, duration, plain, rate, short};
 
 /// A column of the table of sessions.
 struct Column {
@@ -100,19 +100,25 @@ fn bar(part: Option<f64>, cells: usize) -> String {
     format!("[{}{}]", "|".repeat(filled), " ".repeat(cells - filled))
 }
 
-fn used(gauge: &Gauge) -> Option<f64> {
-    let used = gauge.memory_used_bytes? as f64;
-    (gauge.memory_bytes > 0).then(|| used / gauge.memory_bytes as f64)
-}
-
 fn sessions_on(state: &State, device: u32) -> usize {
     let uses = |rated: &&RatedSession| rated.session.memory.iter().any(|memory| memory.device == device);
     state.look().server.sessions.iter().filter(uses).count()
 }
 
+/// Who has a device, if it is exclusive.
+fn holder(state: &State, device: u32) -> Option<String> {
+    let held = state.look().server.held.iter().find(|held| held.device == device)?;
+    Some(text::holder(held, "for"))
+}
+
+/// What the last looks saw has so many cells.
+const LATELY: usize = 6;
+
 fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) {
     let wide = area.width >= 100;
-    let cells = if wide { 20 } else { 8 };
+    // A holder takes a line's rest.
+    let held = area.width >= 130;
+    let cells = if wide { 12 } else { 6 };
     let line = |gauge: &Gauge| {
         let memory = format!(
             "{}/{}",
@@ -124,32 +130,42 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
             Cell::from(gauge.name.clone()),
             Cell::from(bar(gauge.utilisation.map(|percent| f64::from(percent) / 100.0), cells)).fg(Color::Green),
             Cell::from(gauge.utilisation.map_or("–".to_owned(), |percent| format!("{percent}%"))),
-            Cell::from(state.recent.of_device(&gauge.uuid, 8)).fg(Color::Green),
-            Cell::from(bar(used(gauge), cells)).fg(Color::Cyan),
+            Cell::from(state.recent.utilisation(&gauge.uuid, LATELY)).fg(Color::Green),
+            Cell::from(bar(gauge.used_part(), cells)).fg(Color::Cyan),
             Cell::from(memory),
+            Cell::from(state.recent.memory(&gauge.uuid, LATELY)).fg(Color::Cyan),
             Cell::from(sessions_on(state, gauge.index).to_string()),
         ];
         if wide {
             row.push(Cell::from(gauge.temperature.map_or("–".to_owned(), |degrees| format!("{degrees} °C"))));
             row.push(Cell::from(gauge.watts.map_or("–".to_owned(), |watts| format!("{watts:.0} W"))));
         }
+        if held {
+            row.push(Cell::from(holder(state, gauge.index).unwrap_or_default()));
+        }
         Row::new(row)
     };
+    let lately = Constraint::Length(LATELY as u16);
     let bar = Constraint::Length(cells as u16 + 2);
     let mut widths = vec![
         Constraint::Length(3),
         Constraint::Min(8),
         bar,
         Constraint::Length(4),
-        Constraint::Length(8),
+        lately,
         bar,
-        Constraint::Length(18),
+        Constraint::Length(17),
+        lately,
         Constraint::Length(4),
     ];
-    let mut head = vec!["", "DEVICE", "BUSY", "", "LATELY", "MEMORY", "", "SESS"];
+    let mut head = vec!["", "DEVICE", "BUSY", "", "LATELY", "MEMORY", "", "LATELY", "SESS"];
     if wide {
         widths.extend([Constraint::Length(6), Constraint::Length(6)]);
         head.extend(["TEMP", "POWER"]);
+    }
+    if held {
+        widths.push(Constraint::Length(24));
+        head.push("EXCLUSIVE");
     }
     let rows = state.look().devices.iter().take(shown).map(line);
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::REVERSED));
@@ -201,7 +217,7 @@ fn keys(state: &State) -> Line<'static> {
 
 /// The same as text, for scripts and files.
 pub(super) fn text(state: &State) -> String {
-    let mut rows = vec![["", "DEVICE", "BUSY", "USED", "MEMORY", "SESSIONS"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["", "DEVICE", "BUSY", "USED", "MEMORY", "SESSIONS", "EXCLUSIVE"].map(str::to_owned).to_vec()];
     for gauge in &state.look().devices {
         rows.push(vec![
             format!("/{}", gauge.index),
@@ -210,6 +226,7 @@ pub(super) fn text(state: &State) -> String {
             gauge.memory_used_bytes.map_or("–".to_owned(), |used| bytes(used as f64)),
             bytes(gauge.memory_bytes as f64),
             sessions_on(state, gauge.index).to_string(),
+            holder(state, gauge.index).unwrap_or_else(|| "–".to_owned()),
         ]);
     }
     let mut text = columns(&rows);
@@ -224,7 +241,7 @@ pub(super) fn text(state: &State) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outboard_server::admin::{Memory, Session};
+    use outboard_server::admin::{Held, Memory, Session};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
@@ -252,7 +269,8 @@ mod tests {
     fn state() -> State {
         let mut state = State::new(Sort::Calls);
         let sessions = vec![session("aaaaaaaa", "alice", 10.0, 5 << 30), session("bbbbbbbb", "bob", 12_345.0, 1 << 20)];
-        let server = Rated { software: "0.1.0".into(), most_sessions: 8, sessions, ..Rated::default() };
+        let held = vec![Held { device: 0, owner: "alice".into(), seconds: 61.0 }];
+        let server = Rated { software: "0.1.0".into(), most_sessions: 8, sessions, held, ..Rated::default() };
         let gauge = Gauge {
             name: "NVIDIA H200".into(),
             memory_bytes: 141 << 30,
@@ -276,7 +294,7 @@ mod tests {
     fn it_fits_the_usual_terminal() {
         let lines = screen(&mut state(), 80, 24);
         assert_eq!(lines[0], "outboard 0.1.0  up 0s  2/8 sessions  0/0 warm  12k calls/s  0 B/s");
-        assert!(lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[||||    ] 50%"), "{}", lines[2]);
+        assert!(lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[|||   ] 50%"), "{}", lines[2]);
         assert!(lines[2].contains("70.0 GiB/141 GiB") && lines[2].ends_with('2'), "{}", lines[2]);
         let words: Vec<&str> = lines[3].split_whitespace().collect();
         assert_eq!(words, ["SESSION", "OWNER", "CLIENT", "STATE", "MEMORY", "CALLS/S", "IN/S", "OUT/S", "LATELY"]);
@@ -294,14 +312,15 @@ mod tests {
     #[test]
     fn what_was_lately_stands_beside_what_is() {
         let mut state = state();
-        for (percent, calls) in [(0, 0.0), (100, 12_345.0)] {
+        for (percent, calls, used) in [(0, 0.0, 70), (100, 12_345.0, 120)] {
             let mut look = state.look().clone();
             look.devices[0].utilisation = Some(percent);
+            look.devices[0].memory_used_bytes = Some(used << 30);
             look.server.sessions.iter_mut().for_each(|rated| rated.calls_per_second = calls);
             state.take(look);
         }
         let lines = screen(&mut state, 80, 24);
-        assert!(lines[2].contains("] 100%      ▅▁█ ["), "{}", lines[2]);
+        assert!(lines[2].contains("] 100%    ▅▁█ [|||   ]") && lines[2].contains("GiB     ▄▄▇"), "{}", lines[2]);
         assert!(lines[4].starts_with("aaaaaaaa alice") && lines[4].ends_with("   ▁▁█"), "{}", lines[4]);
         assert!(lines[5].starts_with("bbbbbbbb bob") && lines[5].ends_with("   █▁█"), "{}", lines[5]);
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
@@ -336,6 +355,7 @@ mod tests {
         }
         let lines = screen(&mut state(), 200, 30);
         assert!(lines[3].contains("FROM") && lines[3].contains("WAIT") && lines[1].contains("POWER"), "{lines:?}");
+        assert!(lines[2].ends_with("alice for 1m01s"), "{}", lines[2]);
     }
 
     #[test]
@@ -343,7 +363,7 @@ mod tests {
         let text = text(&state());
         let words =
             |line: usize| text.lines().nth(line).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        assert_eq!(words(1).as_deref(), Some("/0 NVIDIA H200 50% 70.0 GiB 141 GiB 2"));
+        assert_eq!(words(1).as_deref(), Some("/0 NVIDIA H200 50% 70.0 GiB 141 GiB 2 alice for 1m01s"));
         assert!(words(4).is_some_and(|line| line.starts_with("bbbbbbbb bob python3")), "{text}");
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn connect(
         }
     };
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
-    let Opened { stream, welcome, secured } = open(stream, address, hello, &config.security, deadline, turn)?;
+    let Opened { stream, welcome, secured, .. } = open(stream, address, hello, &config.security, deadline, turn)?;
     let (stream, memory) = moving::settle(stream, address, hello, &welcome, config)?;
     Ok(Connected { stream, memory, welcome, secured })
 }
@@ -61,7 +61,9 @@ pub struct Opened {
     pub stream: Arc<dyn Stream>,
     /// The welcome.
     pub welcome: Welcome,
-    /// With what further connections of the session are encrypted, if they are.
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// With what further connections of the session are encrypted, if there is a session and they are.
     pub secured: Option<Secured>,
 }
 
@@ -81,7 +83,7 @@ pub fn open(
     }
     let Some(config) = config else {
         let welcome = handshake_in_turn(&*stream, address, &hello, deadline, &mut turn)?;
-        return Ok(Opened { stream, welcome, secured: None });
+        return Ok(Opened { stream, welcome, encrypted: false, secured: None });
     };
     let host = match address.parse() {
         Ok(Endpoint::Tcp(address)) => address.host,
@@ -90,7 +92,9 @@ pub fn open(
     let encrypted = encrypt(stream, address, config, &host, &hello.encode(), deadline)?;
     let secure = match answer(&*encrypted, address, deadline, None, &mut turn)? {
         Answer::Secure(secure) => secure,
-        Answer::Welcome(welcome) => return Ok(Opened { stream: encrypted, welcome, secured: None }),
+        Answer::Welcome(welcome) => {
+            return Ok(Opened { stream: encrypted, welcome, encrypted: true, secured: None });
+        }
         _ => return Err(unexpected(address)),
     };
     // Who goes on is somebody else, and the connection is encrypted anew.
@@ -100,7 +104,7 @@ pub fn open(
     let secured = Secured { config: config.map_err(ConnectError::Security)?, key: secure.key };
     let stream = secured.take_over(below, address, deadline)?;
     match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
-        Answer::Welcome(welcome) => Ok(Opened { stream, welcome, secured: Some(secured) }),
+        Answer::Welcome(welcome) => Ok(Opened { stream, welcome, encrypted: true, secured: Some(secured) }),
         _ => Err(unexpected(address)),
     }
 }

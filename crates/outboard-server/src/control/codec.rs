@@ -1,10 +1,11 @@
 //! How the messages are written.
 
+use outboard_nvml::Gauges;
 use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Terms;
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 
-use super::{ContextMemory, Grace, Secure, Start, ToSupervisor, ToWorker, Warm};
+use super::{ContextMemory, Gauge, Grace, Secure, Start, ToSupervisor, ToWorker, Warm, Watch};
 
 impl Encode for Secure {
     fn encode(&self, writer: &mut Writer) {
@@ -79,6 +80,12 @@ impl Encode for ToWorker {
                 writer.put(&warm.measure);
                 writer.u32(warm.supervisor);
             }
+            ToWorker::Watch(Watch { supervisor, platform }) => {
+                writer.u8(6);
+                writer.u32(*supervisor);
+                writer.put(platform);
+            }
+            ToWorker::Look => writer.u8(7),
             ToWorker::Home { outlive } => {
                 writer.u8(32);
                 writer.put(outlive);
@@ -126,6 +133,8 @@ impl<'a> Decode<'a> for ToWorker {
             5 => {
                 Ok(ToWorker::Warm(Warm { contexts: reader.get()?, measure: reader.get()?, supervisor: reader.u32()? }))
             }
+            6 => Ok(ToWorker::Watch(Watch { supervisor: reader.u32()?, platform: reader.get()? })),
+            7 => Ok(ToWorker::Look),
             32 => Ok(ToWorker::Home { outlive: reader.get()? }),
             33 => Ok(ToWorker::Keep { tag: reader.u8()? }),
             number => {
@@ -133,6 +142,38 @@ impl<'a> Decode<'a> for ToWorker {
                 Ok(ToWorker::Unknown(number))
             }
         }
+    }
+}
+
+impl Encode for Gauge {
+    fn encode(&self, writer: &mut Writer) {
+        writer.u32(self.ordinal);
+        writer.str(&self.name);
+        writer.str(&self.uuid);
+        writer.u64(self.memory);
+        writer.put(&self.now.memory_free);
+        writer.put(&self.now.memory_used);
+        writer.put(&self.now.utilisation);
+        writer.put(&self.now.temperature);
+        writer.put(&self.now.milliwatts);
+    }
+}
+
+impl<'a> Decode<'a> for Gauge {
+    fn decode(reader: &mut Reader<'a>) -> Result<Gauge, DecodeError> {
+        Ok(Gauge {
+            ordinal: reader.u32()?,
+            name: reader.get()?,
+            uuid: reader.get()?,
+            memory: reader.u64()?,
+            now: Gauges {
+                memory_free: reader.get()?,
+                memory_used: reader.get()?,
+                utilisation: reader.get()?,
+                temperature: reader.get()?,
+                milliwatts: reader.get()?,
+            },
+        })
     }
 }
 
@@ -219,6 +260,10 @@ impl Encode for ToSupervisor {
                 writer.bytes(snapshot);
                 writer.put(contexts);
             }
+            ToSupervisor::Gauges(gauges) => {
+                writer.u8(6);
+                writer.put(gauges);
+            }
             ToSupervisor::Orphan => writer.u8(32),
             ToSupervisor::Kept { tag } => {
                 writer.u8(33);
@@ -254,6 +299,7 @@ impl<'a> Decode<'a> for ToSupervisor {
             }),
             53 => Ok(ToSupervisor::Holds { device: reader.u32()?, bytes: reader.u64()? }),
             5 => Ok(ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec(), contexts: reader.get()? }),
+            6 => Ok(ToSupervisor::Gauges(reader.get()?)),
             32 => Ok(ToSupervisor::Orphan),
             33 => Ok(ToSupervisor::Kept { tag: reader.u8()? }),
             34 => Ok(ToSupervisor::Told),

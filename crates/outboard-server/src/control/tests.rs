@@ -85,6 +85,21 @@ fn messages_and_descriptors_arrive() {
 }
 
 #[test]
+fn how_the_devices_do_is_asked_and_told() {
+    let (here, there) = pair().unwrap();
+    let watch = ToWorker::Watch(Watch { supervisor: 5, platform: Some(vec![1]) });
+    for message in [&watch, &ToWorker::Look] {
+        send(here.as_fd(), message, None).unwrap();
+        assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, *message);
+    }
+    let now = Gauges { memory_used: Some(3), temperature: Some(40), ..Gauges::default() };
+    let gauge = Gauge { ordinal: 1, name: "a device".into(), uuid: "GPU-1".into(), memory: 9, now };
+    let gauges = ToSupervisor::Gauges(vec![gauge]);
+    send(there.as_fd(), &gauges, None).unwrap();
+    assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, gauges);
+}
+
+#[test]
 fn what_was_sent_before_an_end_arrives_even_if_that_end_left_messages_unread() {
     let (here, there) = pair().unwrap();
     send(here.as_fd(), &ToWorker::Lane { secure: false, point: None }, None).unwrap();

@@ -15,13 +15,13 @@ use tokio::time::timeout;
 
 use super::local::{self, Access, Door, Socket};
 use super::sessions::{About, Kind, Shown};
-use super::sharing::{Mode, Modes};
+use super::sharing::{self, Mode, Modes};
 use super::traces::LAST_SPANS;
 use super::upgrade::Step;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
-    Answer, Ask, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which, beside,
-    framed,
+    Answer, Ask, Held, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which,
+    beside, framed,
 };
 use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
 use crate::number::Number;
@@ -167,7 +167,7 @@ fn listing(supervisor: &Supervisor) -> Listing {
         process: std::process::id(),
         age_seconds: supervisor.started.elapsed().as_secs_f64(),
         socket: supervisor.local.as_ref().map(|local| local.path.clone()),
-        most_sessions: supervisor.parts.sessions,
+        most_sessions: supervisor.most_sessions(),
         warm_workers: supervisor.warm.ready(),
         warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()),
         warm_device_memory: supervisor
@@ -179,6 +179,7 @@ fn listing(supervisor: &Supervisor) -> Listing {
         warm_host_memory: supervisor.warm.host_memory(),
         waiting: supervisor.queue.waiting(),
         kept: kept(supervisor),
+        held: held(supervisor),
         unanswered: supervisor.unanswered.get(),
         sharing: sharing(&supervisor.config.sharing.modes),
         sessions,
@@ -191,6 +192,17 @@ fn kept(supervisor: &Supervisor) -> Vec<Kept> {
         all.push(Kept { client: client.to_owned(), devices: devices.to_vec(), seconds: left.as_secs_f64() });
     });
     all
+}
+
+fn held(supervisor: &Supervisor) -> Vec<Held> {
+    let now = jiff::Timestamp::now();
+    let holders = supervisor.queue.holders(supervisor.warm.known_devices().unwrap_or(0));
+    let held = |one: sharing::Held| Held {
+        device: one.device,
+        owner: one.holder,
+        seconds: now.duration_since(one.since).as_secs_f64().max(0.0),
+    };
+    holders.into_iter().map(held).collect()
 }
 
 fn sharing(modes: &Modes) -> BTreeMap<String, String> {

@@ -72,7 +72,7 @@ impl Doors {
         supervisor.drain.pause(true);
         // Who connects from now on waits until the new program accepts.
         supervisor.coming.settle().await;
-        supervisor.warm.stop().await;
+        tokio::join!(supervisor.warm.stop(), supervisor.gauges.stop());
         let reason = match timeout(upgrade::SETTLE, supervisor.sessions.hold_lending()).await {
             Ok(_settled) => {
                 asker.becomes(|| becoming(supervisor, program)).await;
@@ -88,6 +88,7 @@ impl Doors {
         };
         supervisor.drain.pause(false);
         supervisor.warm.go_on();
+        supervisor.gauges.go_on();
         reason
     }
 

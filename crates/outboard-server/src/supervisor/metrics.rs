@@ -1,5 +1,6 @@
 //! What monitoring systems read, in the text format of OpenMetrics. Names of owners are in it, so that it is not for everybody.
 
+mod devices;
 mod http;
 #[cfg(test)]
 mod names;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
 use super::Supervisor;
+use super::gauges::Read;
 use super::sessions::Kind;
 use super::tally::{QUEUE_BOUNDS, QueueTimes};
 use crate::meter::{CLASSES, ERRORS, Reading, WAIT_BOUNDS, WAYS};
@@ -46,12 +48,14 @@ struct Snapshot {
     queued: u64,
     queue: QueueTimes,
     process: Process,
+    /// How the devices do, where anybody knows.
+    devices: Option<Read>,
 }
 
 /// The metrics as they stand.
-fn metrics(supervisor: &Supervisor) -> Result<String, Error> {
+fn metrics(supervisor: &Supervisor, devices: Option<Read>) -> Result<String, Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::take(supervisor)));
+    registry.register_collector(Box::new(Snapshot { devices, ..Snapshot::take(supervisor) }));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
@@ -76,7 +80,7 @@ impl Snapshot {
         Snapshot {
             owners,
             sessions,
-            most_sessions: supervisor.parts.sessions as u64,
+            most_sessions: supervisor.most_sessions() as u64,
             warm: supervisor.warm.ready() as u64,
             warm_wanted: supervisor.warm.wanted(supervisor.sessions_left()) as u64,
             warm_memory: supervisor.warm.device_memory(),
@@ -87,6 +91,7 @@ impl Snapshot {
             queued: supervisor.queue.waiting() as u64,
             queue: tally.queue_times(),
             process: Process::look(),
+            devices: None,
         }
     }
 
@@ -224,13 +229,38 @@ impl Collector for Snapshot {
         histogram(&mut queue, QUEUE_BOUNDS, &self.queue.counts, self.queue.seconds)?;
         let about = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("protocol", VERSION.to_string())];
         pen.begin("outboard_build", "The server", MetricType::Info)?.encode_info(&about)?;
+        if let Some(read) = &self.devices {
+            devices::encode(read, &mut pen)?;
+        }
         self.process.encode(&mut pen)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use outboard_nvml::Gauges;
+
     use super::*;
+    use crate::control::Gauge;
+
+    /// One whose NVML knows all, and one of which nothing is known.
+    fn devices() -> Read {
+        let known = Gauges {
+            memory_used: Some(256),
+            utilisation: Some(43),
+            temperature: Some(61),
+            milliwatts: Some(350_500),
+            ..Gauges::default()
+        };
+        let device = |ordinal, now| Gauge {
+            ordinal,
+            name: "NVIDIA H200".to_owned(),
+            uuid: format!("GPU-{ordinal}"),
+            memory: 1024,
+            now,
+        };
+        Read { when: std::time::Instant::now(), devices: vec![device(0, known), device(2, Gauges::default())] }
+    }
 
     #[test]
     fn everything_is_told_in_the_format_of_openmetrics() {
@@ -254,6 +284,7 @@ mod tests {
             queued: 6,
             queue: QueueTimes::default(),
             process: Process::look(),
+            devices: Some(devices()),
         };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(snapshot));
@@ -279,10 +310,25 @@ mod tests {
             "outboard_queue_length 6",
             r#"outboard_queue_wait_seconds_bucket{le="+Inf"} 0"#,
             "# TYPE outboard_build info",
+            r#"outboard_device_info{device="0",uuid="GPU-0",name="NVIDIA H200"} 1"#,
+            r#"outboard_device_memory_total_bytes{device="0"} 1024.0"#,
+            r#"outboard_device_memory_used_bytes{device="0"} 256.0"#,
+            r#"outboard_device_utilization_ratio{device="0"} 0.43"#,
+            r#"outboard_device_temperature_celsius{device="0"} 61.0"#,
+            r#"outboard_device_power_watts{device="0"} 350.5"#,
+            r#"outboard_device_memory_total_bytes{device="2"} 1024.0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        assert!(text.ends_with("# EOF\n") && !text.contains("device=\"0\""), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        // Memory that nobody has held, and what NVML does not know, is left out.
+        let named = |name: &str, device: &str| {
+            text.lines().any(|line| line.starts_with(name) && line.contains(&format!("device=\"{device}\"")))
+        };
+        assert!(!named("outboard_device_memory_bytes", "0"), "{text}");
+        for unit in ["memory_used_bytes", "utilization_ratio", "temperature_celsius", "power_watts"] {
+            assert!(!named(&format!("outboard_device_{unit}"), "2"), "{unit}: {text}");
+        }
         names::check(&text);
     }
 }

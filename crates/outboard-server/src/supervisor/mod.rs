@@ -11,6 +11,7 @@ mod descriptors;
 mod doors;
 mod drain;
 mod error;
+mod gauges;
 mod hellos;
 mod left_over;
 mod local;
@@ -70,6 +71,7 @@ struct Supervisor {
     local: Option<Local>,
     sessions: Sessions,
     warm: Rc<Warm>,
+    gauges: gauges::Gauges,
     hellos: Hellos,
     /// How the descriptors of this process are divided, ...
     parts: Parts,
@@ -88,6 +90,11 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// How many sessions there may be at once. There are more workers: those for who only asks.
+    fn most_sessions(&self) -> usize {
+        self.config.sharing.sessions.map_or(self.parts.sessions, |most| most.min(self.parts.sessions))
+    }
+
     /// How many workers there may be yet.
     fn sessions_left(&self) -> usize {
         self.parts.sessions.saturating_sub(self.sessions.len())
@@ -98,7 +105,8 @@ impl Supervisor {
         if self.drain.has_begun() {
             return Some("the server is stopping");
         }
-        (self.sessions_left() == 0).then_some("the server is at its limit of sessions")
+        let is_full = self.sessions.serving() >= self.most_sessions() || self.sessions_left() == 0;
+        is_full.then_some("the server is at its limit of sessions")
     }
 }
 
@@ -148,7 +156,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         upgrade::reap();
     }
     let socket = local.as_ref().map_or("none", |local| &local.path);
-    tracing::info!(%address, socket, driver = config.driver, sessions = sessions.len(), upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
+    tracing::info!(%address, socket, driver = config.driver, sessions = sessions.len(), max_sessions = config.sharing.sessions, upgrades, version = env!("CARGO_PKG_VERSION"), protocol = %VERSION, "serving");
     if let Some(on_ready) = config.on_ready.take() {
         on_ready(address);
     }
@@ -162,6 +170,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         local,
         sessions,
         warm,
+        gauges: gauges::Gauges::default(),
         hellos,
         parts,
         questions,
@@ -185,6 +194,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     tasks.spawn_local(revoke(Rc::clone(&supervisor)));
     tasks.spawn_local(Rc::clone(&traces).run());
     if let Some(metrics) = metrics {
+        tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
         tasks.spawn_local(metrics.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(notify::watchdog());

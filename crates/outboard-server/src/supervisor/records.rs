@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,12 @@ impl Record {
         let (identity, holder, peer) = (self.identity.clone(), self.holder.clone(), self.peer.clone());
         let asker = holder.clone();
         About { identity, holder, asker, peer, kind: self.kind, place, parent: None }
+    }
+
+    /// When the session began, by the calendar.
+    pub(super) fn began(&self) -> Timestamp {
+        let now = Timestamp::now();
+        now.checked_sub(self.since().elapsed()).unwrap_or(now)
     }
 
     /// When the session began.

@@ -114,6 +114,11 @@ impl Sessions {
         (ask().filter(|entry| entry.about.asker == asker).count(), ask().count())
     }
 
+    /// How many are sessions, and not of those who only ask.
+    pub(super) fn serving(&self) -> usize {
+        self.table.sessions.borrow().values().filter(|entry| entry.about.kind == Kind::Session).count()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.sessions.borrow().len()
     }
@@ -124,6 +129,11 @@ impl Sessions {
 
     pub(super) fn records(&self) -> Option<Rc<Records>> {
         self.table.records.clone()
+    }
+
+    /// The board, for a worker that only looks at it.
+    pub(super) fn shared_board(&self) -> &OwnedFd {
+        &self.table.shared
     }
 
     /// Frees what workers that have ended since have left on the board.
@@ -180,7 +190,7 @@ impl Sessions {
         tracing::info!(session = %Number(session), client, owner, worker = worker.id(), "session goes on");
         // Its client has long been welcomed.
         let (welcome, _) = oneshot::channel();
-        let place = record.place.clone().map(|request| queue.take_over(request));
+        let place = record.place.clone().map(|request| queue.take_over(request, record.began()));
         let about = record.about(place);
         self.attend(worker, session, Noted { record, about, meter, phase: Phase::Serving }, welcome);
         self.table.lending.take_over(session, held, suspended);

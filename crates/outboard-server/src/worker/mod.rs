@@ -12,6 +12,7 @@ mod chains;
 mod commands;
 mod copies;
 mod counted;
+mod gauges;
 mod graphs;
 mod helpers;
 mod holdings;
@@ -77,7 +78,7 @@ use waits::Waits;
 use warm::Kept;
 
 pub use counted::Counted;
-pub use io::{Again, Build, Bulk, Command, ContextMemory, Handler, Replier, Sink, Start, Warm, run};
+pub use io::{Again, Build, Bulk, Command, ContextMemory, Gauge, Handler, Replier, Sink, Start, Warm, run};
 pub use prepared::{Prepared, Setup};
 
 /// The worker's state: one client's session with the driver library.

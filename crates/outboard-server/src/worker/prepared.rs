@@ -11,10 +11,10 @@ use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
 
-use super::io::{Build, ContextMemory, Start, Warm};
+use super::io::{Build, ContextMemory, Gauge, Start, Warm};
 use super::output::Output;
 use super::warm::{self, Kept, Measures};
-use super::{Worker, offer};
+use super::{Worker, gauges, offer};
 
 /// Which libraries a worker uses, and how.
 #[derive(Debug, Clone)]
@@ -142,6 +142,10 @@ impl Build for Setup {
 
     fn contexts(prepared: &Prepared) -> Vec<ContextMemory> {
         prepared.contexts.clone()
+    }
+
+    fn watch(prepared: Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
+        gauges::watch(prepared)
     }
 
     fn build(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {

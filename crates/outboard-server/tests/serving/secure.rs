@@ -75,7 +75,7 @@ fn further() {
     let mut waits = |_: &_| ();
     let turn = Turn { patience: None, waits: &mut waits };
     let session = hello(Purpose::Session { devices: vec![] });
-    let Opened { stream, welcome, secured } = open(dial(), address, &session, &security, deadline, turn).unwrap();
+    let Opened { stream, welcome, secured, .. } = open(dial(), address, &session, &security, deadline, turn).unwrap();
     let secured = secured.expect("it is encrypted");
     let (session, key) = (welcome.session, welcome.key);
     let lane = hello(Purpose::Lane { session, key });

@@ -131,8 +131,8 @@ async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream, seat: &Seat) {
     let answer = |request: Request<Incoming>| {
         // It has the time anew to read the answer.
         seat.has_spoken();
-        let answer = answer(&supervisor, &request);
-        async move { Ok::<_, Infallible>(answer) }
+        let supervisor = Rc::clone(&supervisor);
+        async move { Ok::<_, Infallible>(answer(&supervisor, &request).await) }
     };
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -146,14 +146,14 @@ async fn attend(supervisor: Rc<Supervisor>, stream: TcpStream, seat: &Seat) {
     }
 }
 
-fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n");
         refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
     match request.uri().path() {
-        "/metrics" => match super::metrics(supervisor) {
+        "/metrics" => match super::metrics(supervisor, supervisor.gauges.read().await) {
             Ok(text) => respond(StatusCode::OK, OPENMETRICS, text),
             Err(std::fmt::Error) => respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "metrics cannot be written\n"),
         },

@@ -145,6 +145,9 @@ impl Attendant<'_> {
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }
+            ToSupervisor::Gauges(_) => {
+                tracing::error!(session = %Number(session), "a worker with a client tells how the devices do");
+            }
             ToSupervisor::Unknown(number) => {
                 tracing::debug!(session = %Number(session), number, "a worker of another release says what this one does not know");
             }

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use serde::{Deserialize, Serialize};
 
+use super::tenure::Tenures;
 use super::{Mode, Modes};
 
 /// What a client wants. Fields that are added need a default: it is noted for servers of other releases.
@@ -57,7 +59,16 @@ pub(super) struct Admission {
     policy: Policy,
     present: Vec<(u64, Request)>,
     waiting: Vec<(u64, Request)>,
+    tenures: Tenures,
     last: u64,
+}
+
+/// Who has an exclusive device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::supervisor) struct Held {
+    pub(in crate::supervisor) device: u32,
+    pub(in crate::supervisor) holder: String,
+    pub(in crate::supervisor) since: Timestamp,
 }
 
 impl Request {
@@ -91,7 +102,7 @@ fn gib(bytes: u64) -> f64 {
 
 impl Admission {
     pub(super) fn new(policy: Policy) -> Admission {
-        Admission { policy, present: Vec::new(), waiting: Vec::new(), last: 0 }
+        Admission { policy, present: Vec::new(), waiting: Vec::new(), tenures: Tenures::default(), last: 0 }
     }
 
     /// Whether a request can be met beside these.
@@ -116,7 +127,12 @@ impl Admission {
         }
         for one in beside.iter().filter(|one| one.holder != wanted.holder) {
             if let Some(device) = self.policy.modes.contested(wanted, one) {
-                return other(format!("device {device} is for one owner at a time, and another one has it"));
+                // Who it is, is nothing for others.
+                let has = match self.holder(device) {
+                    Some(held) => format!("has had it since {}", held.since.strftime("%Y-%m-%d %H:%M UTC")),
+                    None => "comes first".to_owned(),
+                };
+                return other(format!("device {device} is for one owner at a time, and another one {has}"));
             }
         }
         if let Some(offered) = self.policy.memory.filter(|_| self.policy.promises) {
@@ -156,12 +172,32 @@ impl Admission {
         self.fits(wanted, &beside).map_err(crowded)
     }
 
+    /// Who has a device that is exclusive.
+    fn holder(&self, device: u32) -> Option<Held> {
+        let there = self.present.iter().filter(|(_, one)| self.policy.modes.is_exclusive(device) && one.wants(device));
+        let since = |(number, one): &(u64, Request)| Some((self.tenures.since(*number, device)?, one.holder.clone()));
+        let (since, holder) = there.filter_map(since).min()?;
+        Some(Held { device, holder, since })
+    }
+
+    /// Who has which exclusive device. Of those that nobody has named, only so many are known.
+    pub(super) fn holders(&self, known: usize) -> Vec<Held> {
+        let named = self.policy.modes.named.keys().chain(self.present.iter().flat_map(|(_, one)| &one.devices));
+        let all: BTreeSet<u32> = named.copied().chain(0..known.max(1) as u32).collect();
+        all.into_iter().filter_map(|device| self.holder(device)).collect()
+    }
+
+    fn let_in(&mut self, number: u64, request: Request, since: Timestamp) {
+        self.tenures.begin(number, &request.devices, since);
+        self.present.push((number, request));
+    }
+
     /// A client has come: its number, or why it is turned away.
-    pub(super) fn come(&mut self, wanted: Request, may_wait: bool) -> Result<u64, Refusal> {
+    pub(super) fn come(&mut self, wanted: Request, may_wait: bool, now: Timestamp) -> Result<u64, Refusal> {
         self.last += 1;
         let number = self.last;
         match self.judge(&wanted, self.waiting.len()) {
-            Ok(()) => self.present.push((number, wanted)),
+            Ok(()) => self.let_in(number, wanted, now),
             Err(obstacle) => {
                 let code = if obstacle.own { RefusalCode::OverLimit } else { RefusalCode::Busy };
                 if !may_wait || self.policy.queue == 0 {
@@ -178,12 +214,12 @@ impl Admission {
     }
 
     /// How things stand for a client that has come.
-    pub(super) fn look(&mut self, number: u64) -> Verdict {
+    pub(super) fn look(&mut self, number: u64, now: Timestamp) -> Verdict {
         let Some(at) = self.waiting.iter().position(|(one, _)| *one == number) else { return Verdict::In };
         match self.judge(&self.waiting[at].1, at) {
             Ok(()) => {
-                let one = self.waiting.remove(at);
-                self.present.push(one);
+                let (_, wanted) = self.waiting.remove(at);
+                self.let_in(number, wanted, now);
                 Verdict::In
             }
             Err(obstacle) => {
@@ -194,10 +230,10 @@ impl Admission {
         }
     }
 
-    /// A client that an earlier server has let in: its number.
-    pub(super) fn go_on(&mut self, request: Request) -> u64 {
+    /// A client that an earlier server has let in then: its number.
+    pub(super) fn go_on(&mut self, request: Request, since: Timestamp) -> u64 {
         self.last += 1;
-        self.present.push((self.last, request));
+        self.let_in(self.last, request, since);
         self.last
     }
 
@@ -215,7 +251,11 @@ impl Admission {
 
     /// A client is gone.
     pub(super) fn leave(&mut self, number: u64) {
-        self.present.retain(|(one, _)| *one != number);
+        if let Some(at) = self.present.iter().position(|(one, _)| *one == number) {
+            let (_, gone) = self.present.remove(at);
+            let staying = self.present.iter().filter(|(_, one)| one.holder == gone.holder);
+            self.tenures.end(number, staying.map(|(number, one)| (*number, &*one.devices)));
+        }
         self.waiting.retain(|(one, _)| *one != number);
     }
 
@@ -226,115 +266,4 @@ impl Admission {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn policy(modes: &str) -> Policy {
-        Policy { modes: modes.parse().unwrap(), sessions: 100, memory: None, promises: true, queue: 10 }
-    }
-
-    fn request(owner: &str, devices: &[u32]) -> Request {
-        Request {
-            holder: owner.into(),
-            owner: owner.into(),
-            owner_sessions: None,
-            devices: devices.into(),
-            memory: 0,
-            client: format!("{owner}'s program"),
-        }
-    }
-
-    #[allow(clippy::needless_pass_by_value, reason = "a verdict just made")]
-    fn place(verdict: Verdict) -> u32 {
-        match verdict {
-            Verdict::In => 0,
-            Verdict::Waits { place, .. } => place,
-        }
-    }
-
-    #[test]
-    fn an_exclusive_device_goes_from_owner_to_owner_in_order() {
-        let mut door = Admission::new(policy("shared,0=exclusive"));
-        let first = door.come(request("a", &[0]), true).unwrap();
-        let own = door.come(request("a", &[]), true).unwrap();
-        assert_eq!((door.look(first), door.look(own)), (Verdict::In, Verdict::In), "one owner, two programs");
-        let second = door.come(request("b", &[0]), true).unwrap();
-        let third = door.come(request("c", &[]), true).unwrap();
-        let elsewhere = door.come(request("c", &[1]), true).unwrap();
-        assert_eq!([second, third, elsewhere].map(|one| place(door.look(one))), [1, 2, 0], "device 1 is free");
-        let again = door.come(request("a", &[0]), true).unwrap();
-        assert_eq!(place(door.look(again)), 0, "a process of the one who has it");
-        door.leave(first);
-        door.leave(again);
-        assert_eq!(place(door.look(second)), 1, "another session of the owner is there");
-        door.leave(own);
-        // Nobody has it now, and so it is the turn of who came first.
-        let again = door.come(request("a", &[0]), true).unwrap();
-        assert_eq!([again, third, second].map(|one| place(door.look(one))), [3, 2, 0]);
-        door.leave(second);
-        assert_eq!([again, third].map(|one| place(door.look(one))), [2, 0]);
-        door.leave(third);
-        assert_eq!(place(door.look(again)), 0);
-        assert_eq!(door.waiting(), 0);
-    }
-
-    #[test]
-    fn who_is_at_the_owners_limit_keeps_nobody_else_out() {
-        let mut door = Admission::new(Policy { sessions: 3, ..policy("shared") });
-        let two = |owner| Request { owner_sessions: Some(2), ..request(owner, &[]) };
-        let first = door.come(two("a"), true).unwrap();
-        door.come(two("a"), true).unwrap();
-        let third = door.come(two("a"), true).unwrap();
-        match door.look(third) {
-            Verdict::Waits { sentence, .. } => assert!(sentence.contains("a's program, a's program"), "{sentence}"),
-            Verdict::In => panic!("three sessions of an owner that may have two"),
-        }
-        let other = door.come(two("b"), true).unwrap();
-        assert_eq!(place(door.look(other)), 0);
-        let refused = door.come(two("a"), false).unwrap_err();
-        assert_eq!(refused.code, RefusalCode::OverLimit);
-        let refused = door.come(two("c"), false).unwrap_err();
-        assert!(refused.code == RefusalCode::Busy && !refused.sentence.contains("program"), "{}", refused.sentence);
-        door.leave(first);
-        assert_eq!(place(door.look(third)), 0);
-    }
-
-    #[test]
-    fn memory_is_promised_by_device_and_large_requests_are_not_overtaken() {
-        let mut door = Admission::new(Policy { memory: Some(100), ..policy("shared") });
-        let asks = |memory, devices: &[u32]| Request { memory, ..request("a", devices) };
-        let first = door.come(asks(60, &[0]), true).unwrap();
-        let large = door.come(asks(80, &[0]), true).unwrap();
-        let small = door.come(asks(10, &[0]), true).unwrap();
-        let other = door.come(asks(100, &[1]), true).unwrap();
-        assert_eq!([first, large, small, other].map(|one| place(door.look(one))), [0, 1, 2, 0]);
-        door.leave(first);
-        assert_eq!([large, small].map(|one| place(door.look(one))), [0, 0]);
-        let everywhere = door.come(asks(1, &[]), true).unwrap();
-        assert!(place(door.look(everywhere)) > 0, "device 1 is full");
-        assert!(door.come(asks(101, &[2]), false).is_err());
-    }
-
-    #[test]
-    fn who_was_let_in_by_an_earlier_server_counts() {
-        let mut door = Admission::new(policy("exclusive"));
-        let there = door.go_on(request("a", &[0]));
-        assert_eq!(door.request(there).map(|request| request.owner.as_str()), Some("a"));
-        let next = door.come(request("b", &[0]), true).unwrap();
-        assert_eq!(place(door.look(next)), 1);
-        door.leave(there);
-        assert_eq!(place(door.look(next)), 0);
-        let noted = serde_json::to_string(&request("a", &[3])).unwrap();
-        assert_eq!(serde_json::from_str::<Request>(&noted).unwrap(), request("a", &[3]));
-    }
-
-    #[test]
-    fn the_queue_has_an_end() {
-        let mut door = Admission::new(Policy { queue: 1, ..policy("exclusive") });
-        door.come(request("a", &[]), true).unwrap();
-        let waits = door.come(request("b", &[]), true).unwrap();
-        assert!(door.come(request("c", &[]), true).unwrap_err().sentence.contains("queue is full"));
-        door.leave(waits);
-        assert!(door.come(request("c", &[]), true).is_ok());
-    }
-}
+mod tests;

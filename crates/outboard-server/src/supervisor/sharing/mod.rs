@@ -3,11 +3,12 @@
 mod admission;
 mod lending;
 mod queue;
+mod tenure;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(super) use admission::Request;
+pub(super) use admission::{Held, Request};
 pub(super) use lending::{Lending, Shared};
 pub(super) use queue::{Place, Queue, Turned};
 

@@ -5,13 +5,14 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION, Waiting};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::Config;
-use super::admission::{Admission, Policy, Request, Verdict};
+use super::admission::{Admission, Held, Policy, Request, Verdict};
 
 /// A client that waits is told of it again after this time at the latest.
 const AGAIN: Duration = Duration::from_secs(3);
@@ -93,6 +94,11 @@ impl Queue {
         self.0.admission.borrow().waiting()
     }
 
+    /// Who has which exclusive device, of a server that is known to have so many devices.
+    pub(in crate::supervisor) fn holders(&self, known: usize) -> Vec<Held> {
+        self.0.admission.borrow().holders(known)
+    }
+
     /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to. `stopping` says why nobody is let in any more.
     pub(in crate::supervisor) async fn enter(
         &self,
@@ -104,7 +110,7 @@ impl Queue {
         if let Some(place) = self.take_kept(&request) {
             return Ok(place);
         }
-        let number = self.0.admission.borrow_mut().come(request, may_wait).map_err(Turned::Away)?;
+        let number = self.0.admission.borrow_mut().come(request, may_wait, Timestamp::now()).map_err(Turned::Away)?;
         // From here on, whatever happens to this client, its place is free afterwards.
         let place = Rc::new(Place { number, queue: self.clone() });
         let began = Instant::now();
@@ -114,7 +120,7 @@ impl Queue {
             tokio::pin!(changed);
             // Who leaves between the look and the wait must be noticed.
             changed.as_mut().enable();
-            let verdict = self.0.admission.borrow_mut().look(number);
+            let verdict = self.0.admission.borrow_mut().look(number, Timestamp::now());
             let Verdict::Waits { place: ahead, sentence } = verdict else {
                 if told.is_some() {
                     // Those behind it have come closer.
@@ -160,8 +166,8 @@ impl Queue {
     }
 
     /// Goes on with the place that an earlier server has given, whether or not it would be given now.
-    pub(in crate::supervisor) fn take_over(&self, request: Request) -> Rc<Place> {
-        let number = self.0.admission.borrow_mut().go_on(request);
+    pub(in crate::supervisor) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
+        let number = self.0.admission.borrow_mut().go_on(request, since);
         Rc::new(Place { number, queue: self.clone() })
     }
 

@@ -17,9 +17,12 @@ pub(super) struct Arrival<P> {
     pub(super) home: Home,
 }
 
+/// What the supervisor has said first, with a descriptor.
+pub(super) type First = Option<(ToWorker, Option<OwnedFd>)>;
+
 /// Waits for the client; `None` if none will come.
-pub(super) fn wait<B: Build>(build: B, control: &OwnedFd) -> io::Result<Option<Arrival<B::Prepared>>> {
-    let warm = match control::receive(control.as_fd())? {
+pub(super) fn wait<B: Build>(build: B, control: &OwnedFd, first: First) -> io::Result<Option<Arrival<B::Prepared>>> {
+    let warm = match first {
         Some((ToWorker::Warm(warm), _)) => warm,
         first => {
             let client = client(control, first)?;
@@ -69,7 +72,7 @@ impl Client {
 }
 
 /// The client that `first` hands over. Once all is there, its session can outlive the supervisor.
-fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::Result<Option<Client>> {
+fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
     let (start, connection) = match first {
         Some((ToWorker::Start(start), Some(connection))) => (*start, connection),
         Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
@@ -96,6 +99,6 @@ fn client(control: &OwnedFd, first: Option<(ToWorker, Option<OwnedFd>)>) -> io::
     }
 }
 
-fn is_orphan_of(supervisor: u32) -> bool {
+pub(super) fn is_orphan_of(supervisor: u32) -> bool {
     std::os::unix::process::parent_id() != supervisor
 }

@@ -12,6 +12,7 @@ mod dispatch;
 mod ending;
 mod gate;
 mod home;
+mod looking;
 mod moving;
 mod pace;
 mod registry;
@@ -30,7 +31,7 @@ use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 
-use crate::control::{self, ToSupervisor};
+use crate::control::{self, ToSupervisor, ToWorker};
 use crate::meter;
 use crate::number::Number;
 use crate::sandbox::{self, Sandbox};
@@ -39,7 +40,7 @@ use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
 
-pub use crate::control::{ContextMemory, Start, Warm};
+pub use crate::control::{ContextMemory, Gauge, Start, Warm};
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
 pub use outboard_session::server::Command;
@@ -133,6 +134,11 @@ pub trait Build {
         Vec::new()
     }
 
+    /// What says how the devices do each time it is called.
+    fn watch(_prepared: Self::Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
+        Box::new(Vec::new)
+    }
+
     /// Makes the handler; a refusal is what the client gets to read.
     fn build(prepared: Self::Prepared, start: &Start) -> Result<Self::Handler, Refusal>;
 }
@@ -159,12 +165,19 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
     tcp::keepalive_from_env();
-    let Some(Arrival { prepared, start, connection, home }) = arrival::wait(build, &control)? else {
+    let unconfined =
+        |error: sandbox::Incomplete| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+    let first = match control::receive(control.as_fd())? {
+        Some((ToWorker::Watch(watch), Some(board))) => {
+            let rest = || confined.and_then(|()| sandbox.before_the_client()).map_err(unconfined);
+            return looking::serve(build, &control, &watch, board.as_fd(), rest);
+        }
+        first => first,
+    };
+    let Some(Arrival { prepared, start, connection, home }) = arrival::wait(build, &control, first)? else {
         return Ok(SERVED);
     };
     let session = start.session;
-    let unconfined =
-        |error: sandbox::Incomplete| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
     let built = confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
     let built = built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
     let mut handler = match built {

@@ -178,6 +178,8 @@ impl Further {
             }
             (
                 ToWorker::Warm(_)
+                | ToWorker::Watch(_)
+                | ToWorker::Look
                 | ToWorker::Start(_)
                 | ToWorker::Board
                 | ToWorker::Home { .. }

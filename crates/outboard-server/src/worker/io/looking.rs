@@ -1,0 +1,43 @@
+//! A worker without a client, which tells the supervisor how the devices do. A library that hangs hangs it, and nobody else.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use outboard_wire::handshake::Refusal;
+
+use super::arrival::is_orphan_of;
+use super::{Build, REFUSED, SERVED};
+use crate::control::{self, ToSupervisor, ToWorker, Watch};
+
+/// Answers the supervisor until it wants no more. `confine` takes what the driver does not need once it is started.
+pub(super) fn serve<B: Build>(
+    build: B,
+    control: &OwnedFd,
+    watch: &Watch,
+    board: BorrowedFd<'_>,
+    confine: impl FnOnce() -> Result<(), Refusal>,
+) -> io::Result<i32> {
+    if is_orphan_of(watch.supervisor) {
+        return Ok(SERVED);
+    }
+    crate::board::look_on(board)?;
+    let prepared = match &watch.platform {
+        Some(platform) => build.describe(platform),
+        None => build.prepare(None),
+    };
+    let prepared = prepared.and_then(|prepared| confine().map(|()| prepared));
+    let mut look = match prepared {
+        Ok(prepared) => B::watch(prepared),
+        Err(Refusal { code, sentence }) => {
+            control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
+            return Ok(REFUSED);
+        }
+    };
+    loop {
+        match control::receive(control.as_fd())? {
+            Some((ToWorker::Look, _)) => control::send(control.as_fd(), &ToSupervisor::Gauges(look()), None)?,
+            Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "this is for workers with a client")),
+            None => return Ok(SERVED),
+        }
+    }
+}
