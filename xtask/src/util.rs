@@ -111,7 +111,7 @@ mod tests {
         let done = AtomicUsize::new(0);
         let work = |number: &usize| {
             done.fetch_add(1, Ordering::Relaxed);
-            if number % 4 == 0 { bail!("{number} fails") } else { Ok(()) }
+            if number.is_multiple_of(4) { bail!("{number} fails") } else { Ok(()) }
         };
         let error = for_each(&[1, 2, 4, 5, 7, 8, 9], 2, work).unwrap_err().to_string();
         let mut told: Vec<&str> = error.lines().collect();
