@@ -127,7 +127,7 @@ fn least(one: &Counts, other: &Counts) -> Counts {
 fn prepare() -> Result<()> {
     ensure_valgrind()?;
     // At once: the last part of each, which makes one of all its crates, keeps only one processor busy.
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = util::cargo();
     cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
     cargo.args(["--package", "outboard-libcuda", "--package", "outboard-driver", "--package", "outboard-server"]);
     util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))?;

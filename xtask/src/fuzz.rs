@@ -66,7 +66,7 @@ fn build() -> Result<()> {
         "-Cllvm-args=-sanitizer-coverage-pc-table",
         "-Cllvm-args=-sanitizer-coverage-trace-compares",
     ];
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = util::cargo();
     cargo.current_dir(root().join("fuzz")).args(["build", "--release", "--target", HOST]);
     cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags.join(" "));
     util::run(&mut cargo)

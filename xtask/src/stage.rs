@@ -93,7 +93,7 @@ impl Dist {
     pub(crate) fn build(profile: Profile) -> Result<Self> {
         let (name, folder) = profile.names();
         step(&format!("building the command, the client library and the software device ({name})"));
-        let mut cargo = Command::new(env!("CARGO"));
+        let mut cargo = util::cargo();
         cargo.current_dir(root()).arg("build");
         match profile {
             Profile::Tests => _ = cargo.args(["--workspace", "--lib", "--bins", "--examples"]),

@@ -125,7 +125,7 @@ fn summarize(mut rows: Vec<Row>, files: &[File]) -> Result<()> {
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = util::cargo();
     command.current_dir(root()).args(args);
     command
 }

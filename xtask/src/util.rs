@@ -20,6 +20,15 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// Cargo, without what the cargo that runs this program says of it: build scripts look at that, and would run again, with all that is above them,
+/// whenever cargo is called here after it was called by hand.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    let of_this_program = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars().filter(|(name, _)| of_this_program(name)).for_each(|(name, _)| _ = command.env_remove(name));
+    command
+}
+
 /// Runs a command with its output shown; an exit code other than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
@@ -105,6 +114,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cargo_does_not_hear_of_this_program() {
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
+        let command = cargo();
+        let mut removed = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name);
+        assert!(removed.any(|name| name == "CARGO_PKG_NAME"));
+    }
 
     #[test]
     fn all_is_done_and_all_that_fails_is_told() {
