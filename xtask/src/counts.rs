@@ -7,6 +7,7 @@
 mod callgrind;
 
 use crate::server::listening;
+use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step, target_dir};
 use anyhow::{Context, Result, bail};
 use callgrind::Costs;
@@ -125,16 +126,16 @@ fn least(one: &Counts, other: &Counts) -> Counts {
 /// Builds what is counted.
 fn prepare() -> Result<()> {
     ensure_valgrind()?;
-    build(&["--release", "--package", "outboard-libcuda"])?;
-    build(&["--release", "--package", "outboard-driver", "--example", "call_cost"])?;
-    build(&["--release", "--package", "outboard-server", "--example", "dispatch_cost"])?;
-    build(&["--package", "outboard-cpu", "--package", "outboard-cli"])?;
-    let dir = target_dir().join("counts");
-    let _ = fs::remove_dir_all(&dir);
-    for (folder, library) in [("client", "release/libcuda.so"), ("cpu", "debug/liboutboard_cpu.so")] {
-        fs::create_dir_all(dir.join(folder)).context("cannot make a folder")?;
-        fs::copy(target_dir().join(library), dir.join(folder).join("libcuda.so.1")).context(library)?;
-    }
+    // At once: the last part of each, which makes one of all its crates, keeps only one processor busy.
+    let mut cargo = util::cargo();
+    cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
+    cargo.args(["--package", "outboard-libcuda", "--package", "outboard-driver", "--package", "outboard-server"]);
+    util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))?;
+    Dist::build(Profile::Tests)?;
+    let client = target_dir().join("counts/client");
+    let _ = fs::remove_dir_all(target_dir().join("counts"));
+    fs::create_dir_all(&client).context("cannot make a folder")?;
+    fs::copy(target_dir().join("release/libcuda.so"), client.join("libcuda.so.1")).context("release/libcuda.so")?;
     Ok(())
 }
 
@@ -171,8 +172,8 @@ fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
 
 /// Makes the calls of some cases in one session, counted.
 fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
-    let mut serve = Command::new(target_dir().join("debug/outboard"));
-    serve.arg("serve").arg("--driver").arg(dir.join("cpu/libcuda.so.1"));
+    let mut serve = Command::new(Dist::laid_out()?.outboard());
+    serve.args(["serve", "--driver", "cpu"]);
     serve.args(["--listen", "127.0.0.1:0", "--log-format", "json"]).env("OUTBOARD_CPU_MEMORY", "256M");
     serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut server = serve.spawn().context("cannot start `outboard serve`")?;
@@ -193,10 +194,6 @@ fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
     }
     let _ = server.wait();
     costs
-}
-
-fn build(args: &[&str]) -> Result<()> {
-    util::run(Command::new(env!("CARGO")).current_dir(root()).args(["build", "--quiet"]).args(args))
 }
 
 /// Installs valgrind if it is not there.

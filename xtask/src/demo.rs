@@ -3,6 +3,7 @@
 use crate::programs;
 use crate::server::Server;
 use crate::stage::{Dist, Profile};
+use crate::toolchain;
 use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -43,9 +44,7 @@ struct Statistics {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let names: Vec<&str> = SHOWN.iter().map(|(name, _)| *name).collect();
-    programs::only(&names)?;
-    let dist = Dist::build(Profile::Demo)?;
+    let dist = prepare()?;
     let server = Server::local(&dist, args.driver.as_deref())?;
     step(&format!("`outboard serve` listens at {}", server.address));
     let devices = Command::new(dist.outboard())
@@ -77,6 +76,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "\n{:<15} {:<25} {:<9} {:>8} {:>7} {:>10} {:>8}\n{table}\nposted: calls that did not wait for the server; waited: calls that did.\n",
         "program", "device", "transport", "posted", "waited", "MB moved", "seconds"
     ))
+}
+
+/// Builds what is shown with, and beside it fetches the compiler and compiles what is shown: one waits for the network, and both have parts that keep
+/// only one processor busy.
+fn prepare() -> Result<Dist> {
+    toolchain::require_tools()?;
+    let names: Vec<&str> = SHOWN.iter().map(|(name, _)| *name).collect();
+    step("the first time this takes some minutes: what is built now is kept in target/ and .venv/");
+    std::thread::scope(|scope| {
+        let programs = scope.spawn(|| programs::only(&names));
+        let dist = Dist::build(Profile::Demo);
+        let programs = programs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        programs.and(dist)
+    })
 }
 
 /// Runs one program through the server, its output shown as it comes.

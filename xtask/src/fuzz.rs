@@ -34,8 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
         bail!("the targets are {}", names.join(", "));
     }
-    build()?;
-    chosen.iter().try_for_each(|(name, largest)| fuzz(name, *largest, args.seconds))
+    fuzz_all(&chosen, args.seconds)
 }
 
 /// Runs every target for so long and says how many there were; an input that breaks one is an error.
@@ -43,11 +42,14 @@ pub(crate) fn all(seconds: u64) -> Result<u64> {
     if seconds == 0 {
         return Ok(0);
     }
-    build()?;
-    for (name, largest) in TARGETS {
-        fuzz(name, *largest, seconds)?;
-    }
+    fuzz_all(&TARGETS.iter().collect::<Vec<_>>(), seconds)?;
     Ok(TARGETS.len() as u64)
+}
+
+/// Builds the targets and runs these, one on each processor.
+fn fuzz_all(chosen: &[&(&str, u32)], seconds: u64) -> Result<()> {
+    build()?;
+    util::for_each(chosen, util::processors(), |(name, largest)| fuzz(name, *largest, seconds))
 }
 
 fn target_dir() -> PathBuf {
@@ -64,7 +66,7 @@ fn build() -> Result<()> {
         "-Cllvm-args=-sanitizer-coverage-pc-table",
         "-Cllvm-args=-sanitizer-coverage-trace-compares",
     ];
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = util::cargo();
     cargo.current_dir(root().join("fuzz")).args(["build", "--release", "--target", HOST]);
     cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags.join(" "));
     util::run(&mut cargo)
@@ -100,7 +102,7 @@ fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
         bail!("an input breaks {name}; it is in {}:\n{told}", findings.display());
     }
     let inputs = told.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units: ")).unwrap_or("?");
-    eprintln!("    {inputs} inputs, none breaks it");
+    eprintln!("    {name}: {inputs} inputs, none breaks it");
     Ok(())
 }
 

@@ -12,8 +12,6 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -134,26 +132,12 @@ fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()>
     if !outdated.is_empty() {
         step(&format!("compiling {} of {} test programs", outdated.len(), programs.len()));
     }
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                while let Some((program, commands, stamp, path)) = outdated.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    eprintln!("    {}", program.name);
-                    let built = commands.iter().try_for_each(run_quietly);
-                    if let Err(error) = built.and_then(|()| Ok(fs::write(path, stamp)?)) {
-                        failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(format!("{error:#}"));
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if !failures.is_empty() {
-        bail!("{} programs do not compile:\n{}", failures.len(), failures.join("\n"));
-    }
-    Ok(())
+    util::for_each(&outdated, jobs, |(program, commands, stamp, path)| {
+        eprintln!("    {}", program.name);
+        commands.iter().try_for_each(run_quietly)?;
+        fs::write(path, stamp).with_context(|| format!("cannot write {}", path.display()))
+    })
+    .context("some programs do not compile")
 }
 
 /// The commands that build a program.

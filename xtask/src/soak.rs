@@ -19,7 +19,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     programs::ensure()?;
     Dist::build(Profile::of(args.release))?;
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = util::cargo();
     command
         .current_dir(root())
         .args(["test", "--quiet", "--package", "outboard-e2e", "--test", "soak", "--", "--nocapture"])

@@ -33,6 +33,9 @@ pub(crate) const PROGRAMS: [&str; 4] = [
     "lib/outboard/liboutboard-cpu.so",
 ];
 
+/// The packages of these.
+const PACKAGES: [&str; 4] = ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"];
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::of(args.release))?;
     dist.manual()?;
@@ -53,8 +56,11 @@ pub(crate) const PYTHON: [&str; 2] = ["outboard", "jax_plugins/outboard"];
 /// How something is built.
 #[derive(Clone, Copy)]
 pub(crate) enum Profile {
-    /// Quickly, with checks: what tests use.
+    /// Quickly, with checks.
     Dev,
+    /// The same for a run of all tests. The whole workspace is built with what tests need, as `cargo test` does: of fewer packages the dependencies
+    /// would have other features, and be compiled twice, with all that is above them.
+    Tests,
     /// Optimised a little, for a first look.
     Demo,
     /// Optimised across crates.
@@ -70,7 +76,7 @@ impl Profile {
     /// What cargo calls it, and the folder in which its output is.
     fn names(self) -> (&'static str, &'static str) {
         match self {
-            Profile::Dev => ("dev", "debug"),
+            Profile::Dev | Profile::Tests => ("dev", "debug"),
             Profile::Demo => ("demo", "demo"),
             Profile::Release => ("release", "release"),
         }
@@ -87,10 +93,11 @@ impl Dist {
     pub(crate) fn build(profile: Profile) -> Result<Self> {
         let (name, folder) = profile.names();
         step(&format!("building the command, the client library and the software device ({name})"));
-        let mut cargo = Command::new(env!("CARGO"));
+        let mut cargo = util::cargo();
         cargo.current_dir(root()).arg("build");
-        for package in ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"] {
-            cargo.args(["--package", package]);
+        match profile {
+            Profile::Tests => _ = cargo.args(["--workspace", "--lib", "--bins", "--examples"]),
+            _ => PACKAGES.iter().for_each(|package| _ = cargo.args(["--package", package])),
         }
         util::run(cargo.args(["--profile", name]))?;
 

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Ok(Count { passed: 1, failed: 0 })
         }),
         ("installation", &|| {
-            Dist::build(Profile::Dev)?;
+            Dist::build(Profile::Tests)?;
             Ok(Count { passed: 1, failed: 0 })
         }),
         ("end to end", &|| {
@@ -125,7 +125,7 @@ fn summarize(mut rows: Vec<Row>, files: &[File]) -> Result<()> {
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = util::cargo();
     command.current_dir(root()).args(args);
     command
 }
@@ -180,8 +180,9 @@ fn dependencies() -> Result<Count> {
         program = tools.join("bin/cargo-deny");
         if !works(&program) {
             step("installing cargo-deny (some minutes, once)");
-            // It runs once, for a second: to optimise it takes far longer.
+            // It runs once, for a second: to optimise it takes far longer, and nobody debugs it.
             let mut install = cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
+            install.env("CARGO_PROFILE_DEV_DEBUG", "0");
             util::run(install.arg("--root").arg(&tools))?;
         }
     }

@@ -151,7 +151,7 @@ fn pip(venv: &Path) -> Command {
 }
 
 /// Names each missing prerequisite with the command that installs it.
-fn require_tools() -> Result<()> {
+pub(crate) fn require_tools() -> Result<()> {
     let works = |program: &str, args: &[&str]| {
         Command::new(program)
             .args(args)

@@ -22,15 +22,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let dist = Dist::build(Profile::of(!args.debug))?;
+    make(Profile::of(!args.debug), args.check)
+}
+
+fn make(profile: Profile, checked: bool) -> Result<()> {
+    let dist = Dist::build(profile)?;
     let wheel = build(&dist)?;
     step(&format!("{} ({} kB)", wheel.display(), fs::metadata(&wheel)?.len() / 1000));
-    if args.check { check(&dist, &wheel) } else { Ok(()) }
+    if checked { check(&dist, &wheel) } else { Ok(()) }
 }
 
 /// Makes one and uses it: a step of `cargo xtask test`.
 pub(crate) fn attempt() -> Result<()> {
-    run(&Args { debug: true, check: true })
+    make(Profile::Tests, true)
 }
 
 /// Strips a copy of the installation and packs it.

@@ -31,15 +31,8 @@ pub(crate) fn facts(body: &Body, strong_callee: &dyn Fn(Option<FuncId>) -> bool)
     let mut facts = Facts { spinning: vec![false; body.blocks.len()], ..Facts::default() };
     for inst in body.blocks.iter().flat_map(|block| &block.insts) {
         match &inst.op {
+            op if is_warp_operation(op) => facts.waits = true,
             Op::Bar { .. }
-            | Op::WarpSync { .. }
-            | Op::Shfl { .. }
-            | Op::Vote { .. }
-            | Op::MatchAny { .. }
-            | Op::MatchAll { .. }
-            | Op::ActiveMask { .. }
-            | Op::Redux { .. }
-            | Op::Elect { .. }
             | Op::NanoSleep { .. }
             | Op::ClusterWait
             | Op::Mbarrier { op: MbarrierOp::Test { .. } | MbarrierOp::TestParity { .. }, .. } => facts.waits = true,
@@ -61,6 +54,21 @@ pub(crate) fn facts(body: &Body, strong_callee: &dyn Fn(Option<FuncId>) -> bool)
         }
     }
     facts
+}
+
+/// Whether lanes of a warp wait for each other in an operation.
+pub(crate) fn is_warp_operation(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::WarpSync { .. }
+            | Op::Shfl { .. }
+            | Op::Vote { .. }
+            | Op::MatchAny { .. }
+            | Op::MatchAll { .. }
+            | Op::ActiveMask { .. }
+            | Op::Redux { .. }
+            | Op::Elect { .. }
+    )
 }
 
 fn is_strong_read(op: &Op) -> bool {

@@ -1,5 +1,6 @@
 //! Follows accesses through a body until something separates the lanes before and after.
 
+use crate::codegen::analysis::is_warp_operation;
 use crate::codegen::steps::conflict::{Access, Class, Drift, Kind, Verdict, judge};
 use crate::codegen::steps::linear::{Atom, Linear};
 use crate::codegen::steps::regions::Regions;
@@ -329,16 +330,8 @@ fn brings_together(inst: &Inst) -> bool {
     inst.guard.is_none()
         && match &inst.op {
             Op::Bar { op, .. } => *op != ir::BarOp::Arrive,
-            Op::ClusterWait
-            | Op::WarpSync { .. }
-            | Op::Shfl { .. }
-            | Op::Vote { .. }
-            | Op::MatchAny { .. }
-            | Op::MatchAll { .. }
-            | Op::ActiveMask { .. }
-            | Op::Redux { .. }
-            | Op::Elect { .. } => true,
-            _ => false,
+            Op::ClusterWait => true,
+            op => is_warp_operation(op),
         }
 }
 

@@ -1,5 +1,6 @@
 //! What each register of a body holds, as a sum over the lane.
 
+use crate::codegen::analysis::is_warp_operation;
 use crate::codegen::steps::linear::{Atom, Linear};
 use crate::codegen::steps::regions::Regions;
 use crate::codegen::visit::{Use, registers};
@@ -199,13 +200,9 @@ impl<'a> Registers<'a> {
             }
             Op::Shift { op, a, b, .. } => self.shift(*op, &self.operand(a)?, &self.operand(b)?, own),
             Op::Ld { space, ty, order, dsts, addr, .. } => self.loaded(*space, *ty, *order, dsts, addr, dst)?,
-            Op::Atom { .. } | Op::Call { .. } | Op::Shfl { .. } | Op::Elect { .. } | Op::MatchAny { .. } => {
-                Linear::unknown()
-            }
-            Op::ActiveMask { .. } | Op::Vote { .. } | Op::MatchAll { .. } | Op::Redux { .. } | Op::Tex { .. } => {
-                Linear::unknown()
-            }
-            Op::SurfaceLoad { .. } | Op::Mbarrier { .. } | Op::Bar { .. } => Linear::unknown(),
+            Op::Atom { .. } | Op::Call { .. } | Op::Tex { .. } | Op::SurfaceLoad { .. } => Linear::unknown(),
+            Op::Mbarrier { .. } | Op::Bar { .. } => Linear::unknown(),
+            op if is_warp_operation(op) => Linear::unknown(),
             op => {
                 if self.same_in_all(op)? {
                     own
