@@ -11,7 +11,8 @@ use outboard_front::backend::{ContextId, Result};
 use super::*;
 
 static PAGER: Pager = Pager::new();
-static DEVICE: Device = Device { bytes: Mutex::new(BTreeMap::new()), joins: AtomicU64::new(0) };
+static DEVICE: Device =
+    Device { bytes: Mutex::new(BTreeMap::new()), joins: AtomicU64::new(0), patches: AtomicU64::new(0) };
 /// Counters and what is outstanding are the process's: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -22,6 +23,7 @@ const STREAM: u64 = 7;
 struct Device {
     bytes: Mutex<BTreeMap<u64, Vec<u8>>>,
     joins: AtomicU64,
+    patches: AtomicU64,
 }
 
 impl Device {
@@ -65,6 +67,7 @@ impl Store for &'static Device {
     }
 
     fn patch(&self, _: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
+        self.patches.fetch_add(1, Ordering::Relaxed);
         for (index, word) in data.chunks(4).enumerate() {
             if mask.is_empty() || mask[index / 8] >> (index % 8) & 1 == 1 {
                 self.write(address + index as u64 * 4, word);
@@ -235,6 +238,10 @@ fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
         kernel(|| assert_eq!(DEVICE.read(range.start + 77 * PAGE + 8, 1), [round]));
         assert_eq!(get(range.start + 200 * PAGE + 8), round);
     }
+    let patches = DEVICE.patches.load(Ordering::Relaxed);
+    (range.start..range.end).step_by(4).for_each(|word| set(word, 99));
+    kernel(|| assert_eq!(DEVICE.read(range.start + 77 * PAGE, 1), [99]));
+    assert_eq!(DEVICE.patches.load(Ordering::Relaxed), patches + 1, "a batch is sent in one piece");
     PAGER.remove(&range, true);
 }
 

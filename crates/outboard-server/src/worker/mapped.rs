@@ -204,11 +204,18 @@ impl Mapped {
         if !address.is_multiple_of(WORD as u64) || mask.len() < data.len().div_ceil(WORD).div_ceil(8) {
             return Err(INVALID);
         }
-        for (index, word) in data.as_chunks::<WORD>().0.iter().enumerate() {
-            if mask[index / 8] >> (index % 8) & 1 == 1 {
-                let at = (address + (index * WORD) as u64) as *mut u32;
-                // SAFETY: as above, and aligned.
-                unsafe { at.write_volatile(u32::from_ne_bytes(*word)) };
+        for (index, (words, bits)) in data.as_chunks::<WORD>().0.chunks(8).zip(mask).enumerate() {
+            let at = (address + (index * 8 * WORD) as u64) as *mut [u8; WORD];
+            match *bits {
+                0 => {}
+                // SAFETY: as above.
+                u8::MAX => unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), at, words.len()) },
+                bits => {
+                    for (word, data) in words.iter().enumerate().filter(|(word, _)| bits >> word & 1 == 1) {
+                        // SAFETY: as above, and aligned.
+                        unsafe { at.cast::<u32>().add(word).write_volatile(u32::from_ne_bytes(*data)) };
+                    }
+                }
             }
         }
         Ok(())
@@ -306,6 +313,9 @@ mod tests {
         mapped.open.insert(address, (64, 1));
         mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
         assert_eq!(mapped.read(address, 20).unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
+        // Eight words whose bits are all set go together; those of the next eight do not.
+        mapped.write(address + 16, &[0xff, 0b10], &[2; 40]).unwrap();
+        assert_eq!(mapped.read(address + 12, 44).unwrap(), [&[1; 4][..], &[2; 32], &[0; 4], &[2; 4]].concat());
         mapped.write(address + 1, &[], &[9]).unwrap();
         assert_eq!(mapped.read(address, 2).unwrap(), [0, 9]);
         assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");
