@@ -49,6 +49,7 @@ impl Region {
         let before = moved.pushed;
         if self.home.kind == Kind::Mapped {
             self.ahead.begin_anew();
+            self.due = None;
         }
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
         // What is written from here on is noticed, so that no write is lost.
