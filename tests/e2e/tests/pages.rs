@@ -2,16 +2,20 @@
 
 use outboard_e2e::{Program, Server};
 
+/// What a program has asked of the device, through a server that shares no memory with it.
+fn statistics(name: &str, args: &[&str]) -> serde_json::Value {
+    let program = args.iter().fold(Program::new(name), |program, arg| program.arg(arg));
+    program.env("OUTBOARD_TRANSPORT", "tcp").statistics(&Server::start())
+}
+
+fn round_trips(all: &serde_json::Value, function: &str) -> u64 {
+    all["functions"][function]["round_trips"].as_u64().unwrap_or_else(|| panic!("no {function} in {all}"))
+}
+
 #[test]
 fn only_what_was_touched_moves() {
-    let server = Server::start();
-    let file = std::env::temp_dir().join(format!("outboard-pages-{}.json", std::process::id()));
-    let program = Program::new("touched_pages").env("OUTBOARD_PROFILE", file.to_str().expect("a plain path"));
-    program.through(&server).expect_success("through a server");
-    let text = std::fs::read_to_string(&file).expect("the program has left its statistics");
-    let _ = std::fs::remove_file(&file);
-    let all: serde_json::Value = serde_json::from_str(&text).expect("statistics are JSON");
-    let number = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("no {name} in {text}"));
+    let all = statistics("touched_pages", &[]);
+    let number = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("no {name} in {all}"));
     let (page, pinned) = (4096, 32 << 20);
     // Ten rounds of 64 pages, and a few neighbours of those that are read; the page of the result; two words of mapped memory.
     for (direction, pages) in [("to", 11 * 64 * page), ("from", 10 * 64 * 6 * page)] {
@@ -20,5 +24,24 @@ fn only_what_was_touched_moves() {
         assert!(moved >= 64 * page && moved < pages, "{direction}: {moved} bytes of pages");
         assert!(copied >= pinned + moved && copied < pinned + moved + (2 << 20), "{direction}: {copied} bytes in all");
     }
-    assert!(number("page_faults") >= 64, "{text}");
+    assert!(number("page_faults") >= 64, "{all}");
+}
+
+/// A batch of 256 pages, each of 24 steps, that four threads write and a kernel reads: a few messages and round trips for each.
+#[test]
+fn batches_go_in_few_messages() {
+    let all = statistics("batches", &["read", "24", "256", "4"]);
+    let posted = all["posted"].as_u64().expect("messages are counted");
+    assert!(posted < 24 * 10, "{posted} commands were posted");
+    assert_eq!(all["page_bytes_to_device"], 24 * 256 * 4096);
+}
+
+#[test]
+fn what_is_freed_where_nothing_is_left_to_do_is_not_waited_for() {
+    let all = statistics("batches", &["given", "4", "16", "2"]);
+    for function in ["cuMemFreeHost", "cuMemFree_v2"] {
+        assert_eq!(round_trips(&all, function), 0, "{function}: {all}");
+    }
+    let all = statistics("virtual_memory", &[]);
+    assert_eq!(round_trips(&all, "cuMemAddressFree"), 0, "{all}");
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::Instant;
 
 use outboard_front::backend::{ContextId, Result};
 
@@ -31,8 +30,6 @@ pub(super) struct Inner {
     pub(super) joined: BTreeMap<(StreamName, ContextId), u64>,
     /// What is to be brought once a stream's work is done.
     pub(super) wanted: Vec<(StreamName, Range<u64>)>,
-    /// When mapped memory is to be closed again.
-    pub(super) due: Option<Instant>,
     pub(super) moved: Moved,
 }
 
@@ -49,7 +46,6 @@ impl Inner {
             sent: BTreeMap::new(),
             joined: BTreeMap::new(),
             wanted: Vec::new(),
-            due: None,
             moved: Moved { faults: 0, fetched: 0, pushed: 0 },
         }
     }

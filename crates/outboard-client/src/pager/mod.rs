@@ -29,6 +29,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::Result;
 
 use inner::Inner;
+use region::Region;
 
 pub(crate) use pages::PAGE;
 pub(crate) use region::Moved;
@@ -39,9 +40,11 @@ pub(crate) use work::Done;
 /// A stream: its context's name and its own.
 pub(crate) type StreamName = (u32, u64);
 
-/// While the device works, a page of mapped memory that the program has touched is left open for this long: then what was written is sent,
+/// While the device works, mapped memory that the program has touched is left open for this long: then what was written is sent,
 /// and the next touch brings what the device has written meanwhile.
 const GLIMPSE: Duration = Duration::from_millis(1);
+/// Or for so many times as long as it took to open it: a batch that the program is writing would else be brought anew many times.
+const GLIMPSES: u32 = 8;
 
 /// The pager of a process.
 pub(crate) struct Pager {
@@ -102,13 +105,15 @@ impl Pager {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let busy = !inner.outstanding.is_empty();
-        let Inner { regions, moved, due, .. } = &mut *inner;
+        let Inner { regions, moved, .. } = &mut *inner;
         let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
         let Some(region) = region.filter(|region| region.range().contains(&address)) else { return };
+        let started = Instant::now();
         // A failure is one of the context or the connection, which the program's next call reports.
         let _ = region.fault(store, address, write, moved);
-        if busy && region.home.kind == Kind::Mapped && due.is_none() {
-            *due = Some(Instant::now() + GLIMPSE);
+        if busy && region.home.kind == Kind::Mapped {
+            let now = Instant::now();
+            region.due = region.due.max(Some(now + GLIMPSE.max(GLIMPSES * (now - started))));
         }
     }
 
@@ -116,14 +121,14 @@ impl Pager {
     fn close_in_time(&self) -> Option<Duration> {
         let store = self.store().ok()?;
         let mut inner = self.lock();
-        let left = inner.due?.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            return Some(left);
+        let now = Instant::now();
+        let is_due = |region: &Region| region.due.is_some_and(|due| due <= now);
+        if inner.regions.values().any(is_due) {
+            if !inner.outstanding.is_empty() {
+                let _ = inner.flush(store, is_due);
+            }
+            inner.regions.values_mut().filter(|region| is_due(region)).for_each(|region| region.due = None);
         }
-        inner.due = None;
-        if !inner.outstanding.is_empty() {
-            let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
-        }
-        None
+        inner.regions.values().filter_map(|region| region.due).min().map(|due| due.saturating_duration_since(now))
     }
 }

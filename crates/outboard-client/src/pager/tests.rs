@@ -1,5 +1,7 @@
 //! The pager over a device that is a map in this process.
 
+mod mapped;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +13,12 @@ use outboard_front::backend::{ContextId, Result};
 use super::*;
 
 static PAGER: Pager = Pager::new();
-static DEVICE: Device = Device { bytes: Mutex::new(BTreeMap::new()), joins: AtomicU64::new(0) };
+static DEVICE: Device = Device {
+    bytes: Mutex::new(BTreeMap::new()),
+    joins: AtomicU64::new(0),
+    patches: AtomicU64::new(0),
+    slow: AtomicBool::new(false),
+};
 /// Counters and what is outstanding are the process's: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -22,6 +29,9 @@ const STREAM: u64 = 7;
 struct Device {
     bytes: Mutex<BTreeMap<u64, Vec<u8>>>,
     joins: AtomicU64,
+    patches: AtomicU64,
+    /// Whether it takes a while to bring bytes.
+    slow: AtomicBool,
 }
 
 impl Device {
@@ -53,6 +63,9 @@ impl Device {
 impl Store for &'static Device {
     unsafe fn fetch(&self, _: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let data = self.read(address, bytes);
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         // SAFETY: by the trait's contract.
         unsafe { to.copy_from_nonoverlapping(data.as_ptr(), bytes) };
         Ok(())
@@ -65,6 +78,7 @@ impl Store for &'static Device {
     }
 
     fn patch(&self, _: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
+        self.patches.fetch_add(1, Ordering::Relaxed);
         for (index, word) in data.chunks(4).enumerate() {
             if mask.is_empty() || mask[index / 8] >> (index % 8) & 1 == 1 {
                 self.write(address + index as u64 * 4, word);
@@ -186,81 +200,6 @@ fn only_what_was_touched_moves() {
     assert_eq!(write.pushed, PAGE);
     assert_eq!(DEVICE.joins.load(Ordering::Relaxed), joins + 1);
     PAGER.remove(&range, false);
-}
-
-#[test]
-fn sides_of_mapped_memory_share_pages() {
-    let _turn = turn();
-    for skip in [0, 1000] {
-        let range = mapped(8, skip);
-        let word = |i: u64| range.start + i * 4;
-        PAGER.before_work(CTX, STREAM).unwrap();
-        PAGER.after_work(CTX, STREAM);
-        assert_eq!(DEVICE.read(word(16), 1), [3], "what was there before is sent");
-        // The device writes even words while the program writes odd ones.
-        for i in (1..4000).step_by(2) {
-            set(word(i), 5);
-            DEVICE.write(word(i - 1), &[6]);
-        }
-        let latest = PAGER.before_wait();
-        PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
-        for i in 0..3999 {
-            assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
-        }
-        kernel(|| (1..4000).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}")));
-        PAGER.remove(&range, true);
-        DEVICE.write(word(0), &[99]);
-        assert!(get(word(0)) == 6 && get(word(1)) == 5, "the program keeps its memory");
-        set(word(0), 7);
-        assert_eq!(get(word(0)), 7);
-    }
-}
-
-/// As threads do that fill a batch together: each touches the pages of its own part, all of them in turns.
-#[test]
-fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
-    const PARTS: u64 = 16;
-    let _turn = turn();
-    let range = mapped(256, 0);
-    kernel(|| ());
-    let fill = |value: u8| {
-        let pages = (0..256).map(|at| at % PARTS * PARTS + at / PARTS);
-        moved_by(|| pages.for_each(|page| set(range.start + page * PAGE + 8, value))).faults
-    };
-    let first = fill(4);
-    assert!((16..=64).contains(&first), "{first} touches were noticed");
-    for round in 5..20 {
-        kernel(|| ());
-        assert_eq!(fill(round), 1);
-        kernel(|| assert_eq!(DEVICE.read(range.start + 77 * PAGE + 8, 1), [round]));
-        assert_eq!(get(range.start + 200 * PAGE + 8), round);
-    }
-    PAGER.remove(&range, true);
-}
-
-#[test]
-fn flags_in_mapped_memory_can_be_polled() {
-    let _turn = turn();
-    let range = mapped(1, 0);
-    PAGER.before_work(CTX, STREAM).unwrap();
-    PAGER.after_work(CTX, STREAM);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // A kernel that waits for the program's flag and then sets its own.
-            while DEVICE.read(range.start + 8, 1) != [42] {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            DEVICE.write(range.start + 64, &[43]);
-        });
-        set(range.start + 8, 42);
-        let start = Instant::now();
-        while get(range.start + 64) != 43 {
-            assert!(start.elapsed() < Duration::from_secs(20), "the kernel's flag does not come");
-        }
-    });
-    let latest = PAGER.before_wait();
-    PAGER.after_wait(Done::Context(CTX), latest);
-    PAGER.remove(&range, true);
 }
 
 #[test]

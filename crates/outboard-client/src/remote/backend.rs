@@ -81,9 +81,7 @@ impl Backend for Remote {
     fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
         let session = self.session()?;
         session.reuse().release(address);
-        if session.progress().is_context_idle(ctx) {
-            // There is nothing that the driver would wait for, and nothing to report.
-            session.post_numbered(ctx, &msg::MemoryFreeIdle { address })?;
+        if self.post_if_idle(ctx, &msg::MemoryFreeIdle { address })? {
             return session.wait_for_nothing();
         }
         self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())

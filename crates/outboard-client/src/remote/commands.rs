@@ -85,6 +85,17 @@ impl Remote {
         decode::<M, T>(&payload, read)
     }
 
+    /// Posts what would wait for the work of a context, if nothing is left to do there: then there is nothing to wait for, and nothing to report. Whether
+    /// it is so.
+    pub(super) fn post_if_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<bool> {
+        let session = self.session()?;
+        let idle = session.progress().is_context_idle(ctx);
+        if idle {
+            session.post_numbered(ctx, message)?;
+        }
+        Ok(idle)
+    }
+
     /// As [`Remote::call`], for what puts work into one stream.
     pub(super) fn call_to<M, T>(
         &self,

@@ -13,9 +13,7 @@ impl Remote {
         self.end_variables(id.0);
         let session = self.session()?;
         session.kernels().forget(id.0);
-        if session.progress().is_context_idle(ctx) {
-            // No kernel of it runs, and nothing is left to print or report.
-            session.post_numbered(ctx, &msg::ModuleUnloadIdle { module: id.0 })?;
+        if self.post_if_idle(ctx, &msg::ModuleUnloadIdle { module: id.0 })? {
             return session.wait_for_nothing();
         }
         self.call(ctx, &msg::ModuleUnload { module: id.0 }, |_| ())

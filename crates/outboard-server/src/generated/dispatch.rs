@@ -223,6 +223,8 @@ pub(crate) trait ManagedCommands {
     fn mapped_write(&mut self, message: MappedWrite<'_>) -> Outcome;
     /// Does `mapped_share` and answers, at once or later.
     fn mapped_share(&mut self, message: MappedShare, answer: Answer<MappedShare>);
+    /// Does `mapped_close_idle`.
+    fn mapped_close_idle(&mut self, message: MappedCloseIdle) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -393,6 +395,8 @@ pub(crate) trait VmmCommands {
     fn vmm_set_access(&mut self, message: VmmSetAccess, answer: Answer<VmmSetAccess>);
     /// Does `vmm_unmap` and answers, at once or later.
     fn vmm_unmap(&mut self, message: VmmUnmap, answer: Answer<VmmUnmap>);
+    /// Does `vmm_unreserve`.
+    fn vmm_unreserve(&mut self, message: VmmUnreserve) -> Outcome;
 }
 
 /// Decodes one command and does it. `None` when there is no such message.
@@ -1279,6 +1283,16 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.module_unload_idle(message)
+        }
+        152 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_close_idle(message)
+        }
+        153 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_unreserve(message)
         }
         _ => return Ok(None),
     }))

@@ -131,16 +131,23 @@ impl Mapped {
             }
             made.push(run);
         }
-        let starts = made.iter().map(|run| run.start).collect();
-        for run in made {
-            self.runs.insert(run.start, (run.end - run.start, 0));
-        }
-        for (_, (_, users)) in self.runs_in(&range) {
+        let made: Vec<u64> = made
+            .into_iter()
+            .map(|run| {
+                self.runs.insert(run.start, (run.end - run.start, 0));
+                run.start
+            })
+            .collect();
+        for (base, (len, users)) in self.runs_in(&range) {
+            if *users == 0 && !made.contains(base) {
+                // SAFETY: pages of ours, which nobody has: what was there before has been closed.
+                unsafe { core::ptr::write_bytes(*base as *mut u8, 0, *len as usize) };
+            }
             *users += 1;
         }
         self.bytes += more;
         self.open.insert(address, (bytes, ctx));
-        Ok(starts)
+        Ok(made)
     }
 
     /// The pages of a range that no run has.
@@ -165,19 +172,24 @@ impl Mapped {
         self.runs.range_mut(..end).filter(move |(base, (len, _))| **base + *len > start)
     }
 
-    /// Forgets what was opened at an address; the pages are to be given to [`unmap`] once the device is done with them.
-    pub(crate) fn close(&mut self, address: u64, bytes: u64) -> Result<Unused, CUresult> {
+    /// Forgets what was opened at an address. Its pages stay until [`Mapped::take_unused`].
+    pub(crate) fn close(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
         let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else { return Err(INVALID) };
         let range = pages(address, *len)?;
         self.open.remove(&address);
         for (_, (_, users)) in self.runs_in(&range) {
             *users -= 1;
         }
+        Ok(())
+    }
+
+    /// The pages that nobody uses, which are to be given to [`unmap`] once the device is done with them.
+    pub(crate) fn take_unused(&mut self) -> Unused {
         let unused: Vec<_> =
             self.runs.extract_if(.., |_, (_, users)| *users == 0).map(|(base, (len, _))| base..base + len).collect();
         self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
         let counted = unused.iter().filter_map(|run| self.pinned.remove(&run.start)).collect();
-        Ok(Unused(unused, counted))
+        Unused(unused, counted)
     }
 
     /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.
@@ -204,11 +216,18 @@ impl Mapped {
         if !address.is_multiple_of(WORD as u64) || mask.len() < data.len().div_ceil(WORD).div_ceil(8) {
             return Err(INVALID);
         }
-        for (index, word) in data.as_chunks::<WORD>().0.iter().enumerate() {
-            if mask[index / 8] >> (index % 8) & 1 == 1 {
-                let at = (address + (index * WORD) as u64) as *mut u32;
-                // SAFETY: as above, and aligned.
-                unsafe { at.write_volatile(u32::from_ne_bytes(*word)) };
+        for (index, (words, bits)) in data.as_chunks::<WORD>().0.chunks(8).zip(mask).enumerate() {
+            let at = (address + (index * 8 * WORD) as u64) as *mut [u8; WORD];
+            match *bits {
+                0 => {}
+                // SAFETY: as above.
+                u8::MAX => unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), at, words.len()) },
+                bits => {
+                    for (word, data) in words.iter().enumerate().filter(|(word, _)| bits >> word & 1 == 1) {
+                        // SAFETY: as above, and aligned.
+                        unsafe { at.cast::<u32>().add(word).write_volatile(u32::from_ne_bytes(*data)) };
+                    }
+                }
             }
         }
         Ok(())
@@ -289,10 +308,11 @@ mod tests {
             assert!(mapped.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }
         assert!(mapped.close(0x10800, 1).is_err() && mapped.close(0x10000, 0x1000).is_err());
-        assert_eq!(
-            mapped.close(0x10800, 0x1000).map(|unused| unused.0).unwrap(),
-            std::slice::from_ref(&(0x10000..0x12000))
-        );
+        assert_eq!(mapped.take_unused().0, []);
+        mapped.close(0x10800, 0x1000).unwrap();
+        assert!(mapped.check(0x10800, 1).is_err());
+        assert_eq!(mapped.take_unused().0, std::slice::from_ref(&(0x10000..0x12000)));
+        assert_eq!((mapped.take_unused().0, mapped.bytes), (Vec::new(), 0));
         for (address, bytes) in [(0, 10), (100, 10), (0x1000, 0), (u64::MAX - 10, 100), (u64::MAX - 10, 5)] {
             assert!(pages(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }
@@ -306,6 +326,9 @@ mod tests {
         mapped.open.insert(address, (64, 1));
         mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
         assert_eq!(mapped.read(address, 20).unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
+        // Eight words whose bits are all set go together; those of the next eight do not.
+        mapped.write(address + 16, &[0xff, 0b10], &[2; 40]).unwrap();
+        assert_eq!(mapped.read(address + 12, 44).unwrap(), [&[1; 4][..], &[2; 32], &[0; 4], &[2; 4]].concat());
         mapped.write(address + 1, &[], &[9]).unwrap();
         assert_eq!(mapped.read(address, 2).unwrap(), [0, 9]);
         assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");

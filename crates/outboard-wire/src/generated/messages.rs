@@ -7010,6 +7010,64 @@ impl Message for ModuleUnloadIdle {
     const OP: u16 = 151;
 }
 
+/// The message `mapped_close_idle`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedCloseIdle {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MappedCloseIdle {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MappedCloseIdle {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedCloseIdle { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MappedCloseIdle {
+    const OP: u16 = 152;
+}
+
+/// The message `vmm_unreserve`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmUnreserve {
+    /// `address`, see `api/wire/`.
+    pub address: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for VmmUnreserve {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for VmmUnreserve {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmUnreserve { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for VmmUnreserve {
+    const OP: u16 = 153;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7164,6 +7222,8 @@ pub fn name(op: u16) -> Option<&'static str> {
         149 => "module_function_known",
         150 => "events_elapsed",
         151 => "module_unload_idle",
+        152 => "mapped_close_idle",
+        153 => "vmm_unreserve",
         _ => return None,
     })
 }
@@ -7324,6 +7384,8 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         149 => writer.put(&reader.get::<ModuleFunctionKnown<'_>>()?),
         150 => writer.put(&reader.get::<EventsElapsed>()?),
         151 => writer.put(&reader.get::<ModuleUnloadIdle>()?),
+        152 => writer.put(&reader.get::<MappedCloseIdle>()?),
+        153 => writer.put(&reader.get::<VmmUnreserve>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -42,8 +42,17 @@ impl Ahead {
     /// a part of it. What was touched for the most part before is opened at once.
     pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
-        let mostly = 2 * self.usual >= all;
-        if mostly && !self.learns() && what != Opens::Sent { most } else { walked.clamp(fewest, most) }
+        if self.opens_all(what, all) { most } else { walked.clamp(fewest, most) }
+    }
+
+    /// The first page to open for a touch of `page`. What is opened at once includes pages before it: of threads that each walk through a part of a region, any may
+    /// be the first to touch it.
+    pub(super) fn first(&self, what: Opens, page: usize, all: usize) -> usize {
+        if self.opens_all(what, all) { page / MOST * MOST } else { page }
+    }
+
+    fn opens_all(&self, what: Opens, all: usize) -> bool {
+        2 * self.usual >= all && !self.learns() && what != Opens::Sent
     }
 
     /// So many more are open.

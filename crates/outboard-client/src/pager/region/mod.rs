@@ -5,6 +5,7 @@ mod moving;
 
 use std::io;
 use std::ops::Range;
+use std::time::Instant;
 
 use outboard_front::backend::Result;
 
@@ -65,6 +66,8 @@ pub(in crate::pager) struct Region {
     /// The bytes that are the program's, ascending; others in the pages are left alone.
     spans: Vec<Range<u64>>,
     ahead: Ahead,
+    /// When it is to be closed again, mapped memory that was opened while the device worked.
+    pub(in crate::pager) due: Option<Instant>,
 }
 
 impl Region {
@@ -121,7 +124,8 @@ impl Region {
     fn new(home: Home, base: u64, bytes: usize, memory: Shared, state: State, spans: Vec<Range<u64>>) -> Region {
         let pages = bytes / PAGE as usize;
         let ahead = Ahead::default();
-        Region { base, home, memory, twin: None, states: vec![state; pages], unsent: pages, same: 0, spans, ahead }
+        let states = vec![state; pages];
+        Region { base, home, memory, twin: None, states, unsent: pages, same: 0, spans, ahead, due: None }
     }
 
     pub(in crate::pager) fn range(&self) -> Range<u64> {
@@ -203,7 +207,8 @@ impl Region {
             return Ok(());
         }
         // Never beyond the allocation: another may be the device's to write to while this one is the program's.
-        let limit = self.pages(&self.span_of(address)).end.max(page + 1);
+        let limits = self.pages(&self.span_of(address));
+        let limit = limits.end.max(page + 1);
         let what = match &self.twin {
             _ if !write => Opens::Read,
             Some(_) => Opens::Compared,
@@ -214,8 +219,10 @@ impl Region {
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
-        self.ahead.opened(end - page);
-        self.open(store, &(page..end), write, moved)
+        let first = self.ahead.first(what, page, self.states.len()).max(limits.start).min(page);
+        let start = (first..page).rev().find(|at| self.states[*at] != state).map_or(first, |at| at + 1);
+        self.ahead.opened(end - start);
+        self.open(store, &(start..end), write, moved)
     }
 
     /// Opens pages of one state for reading, or for writing too.

@@ -6,9 +6,12 @@ use outboard_abi::CUresult;
 use outboard_front::backend::Result;
 
 use super::{Moved, Region, State, bytes};
-use crate::pager::difference::difference;
-use crate::pager::pages::{Access, PAGE};
+use crate::pager::difference::{Stretch, stretches};
+use crate::pager::pages::Access;
 use crate::pager::store::{Kind, Store};
+
+/// The most bytes of mapped memory that are sent in one message.
+const PIECE: usize = 1 << 20;
 
 impl Region {
     /// Brings the device's bytes of pages that the program cannot touch meanwhile.
@@ -46,6 +49,7 @@ impl Region {
         let before = moved.pushed;
         if self.home.kind == Kind::Mapped {
             self.ahead.begin_anew();
+            self.due = None;
         }
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
         // What is written from here on is noticed, so that no write is lost.
@@ -83,17 +87,15 @@ impl Region {
 
     fn patch(&self, store: &dyn Store, run: &Range<usize>, moved: &mut Moved) -> Result<()> {
         let Some(twin) = &self.twin else { return Ok(()) };
-        for page in run.clone() {
-            let at = page * PAGE as usize;
-            // SAFETY: both views have these bytes; the program cannot write to them now.
-            let (new, old) = unsafe {
-                let slice = |from: *mut u8| std::slice::from_raw_parts(from.cast_const(), PAGE as usize);
-                (slice(self.memory.inner(at)), slice(twin.at(at)))
-            };
-            if let Some((from, mask, data)) = difference(old, new) {
-                store.patch(self.home, self.base + (at + from) as u64, &mask, data)?;
-                moved.pushed += data.len() as u64;
-            }
+        let Range { start, end } = bytes(run);
+        // SAFETY: both views have these bytes; the program cannot write to them now.
+        let (new, old) = unsafe {
+            let slice = |from: *mut u8| std::slice::from_raw_parts(from.cast_const(), end - start);
+            (slice(self.memory.inner(start)), slice(twin.at(start)))
+        };
+        for Stretch { from, mask, data } in stretches(old, new, PIECE) {
+            store.patch(self.home, self.base + (start + from) as u64, &mask, data)?;
+            moved.pushed += data.len() as u64;
         }
         Ok(())
     }

@@ -47,10 +47,10 @@ impl Remote {
         session.finish_copies(base as *const u8, pinned.bytes as usize);
         let range = extent(base, &pinned);
         let bytes = range.end - range.start;
-        self.call(ctx, &msg::MappedOpen { address: base, bytes }, |_| ())?;
+        self.call_idle(ctx, &msg::MappedOpen { address: base, bytes }, |_| ())?;
         // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host` comes before.
         if let Err(error) = unsafe { REMOTE.pager.add_mapped(ctx, range, pinned.registered) } {
-            let _ = self.call(ctx, &msg::MappedClose { address: base, bytes }, |_| ());
+            let _ = self.call_idle(ctx, &msg::MappedClose { address: base, bytes }, |_| ());
             return Err(error);
         }
         self.host.set_mapped(base, Some(ctx));
@@ -66,7 +66,10 @@ impl Remote {
             self.pager.remove(&range, keep);
         }
         self.host.set_mapped(base, None);
+        let (address, bytes) = (base, range.end - range.start);
         // The context may be gone or faulted; then so is the memory there.
-        let _ = self.call(ctx, &msg::MappedClose { address: base, bytes: range.end - range.start }, |_| ());
+        if !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false) {
+            let _ = self.call_idle(ctx, &msg::MappedClose { address, bytes }, |_| ());
+        }
     }
 }

@@ -100,13 +100,14 @@ impl Store for &'static Mover {
         let data = unsafe { std::slice::from_raw_parts(from, bytes) };
         for (index, data) in data.chunks(PIECE).enumerate() {
             let address = address + (index * PIECE) as u64;
-            self.session()?.post(home.ctx, &msg::MappedWrite { address, mask: &[], data })?;
+            self.patch(home, address, &[], data)?;
         }
         Ok(())
     }
 
     fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
-        self.session()?.post(home.ctx, &msg::MappedWrite { address, mask, data })
+        // No work of any stream: what is done is known to be done still.
+        self.session()?.post_numbered(home.ctx, &msg::MappedWrite { address, mask, data }).map(drop)
     }
 
     fn settle(&self, home: ContextId) -> Result<()> {

@@ -8,7 +8,7 @@ use super::Worker;
 use crate::generated::dispatch::ManagedCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::What;
-use crate::worker::mapped::{self, Unused};
+use crate::worker::mapped;
 use crate::worker::objects::Context;
 
 /// `CU_MEM_ATTACH_GLOBAL`.
@@ -54,11 +54,11 @@ impl Worker {
         Ok(())
     }
 
-    fn close_mapped(&mut self, m: &MappedClose) -> Result<(Context, Unused), CUresult> {
+    fn close_mapped(&mut self, address: u64, bytes: u64) -> Result<Context, CUresult> {
         let context = self.enter()?;
-        let unused = self.mapped.close(m.address, m.bytes)?;
-        self.allocations.remove(m.address)?;
-        Ok((context, unused))
+        self.mapped.close(address, bytes)?;
+        self.allocations.remove(address)?;
+        Ok(context)
     }
 }
 
@@ -79,20 +79,32 @@ impl ManagedCommands for Worker {
     }
 
     fn mapped_close(&mut self, m: MappedClose, answer: Answer<MappedClose>) {
-        match self.close_mapped(&m) {
-            Ok((context, unused)) => self.on_helper(
-                context,
-                answer,
-                move |table| {
-                    // A fault in the context is no reason to keep the memory.
-                    let _ = call!(table, cuCtxSynchronize());
-                    mapped::unmap(table, &unused);
-                    Ok(())
-                },
-                |answer, outcome: Result<(), CUresult>| answer.result(outcome.map(|()| MappedCloseReply {})),
-            ),
+        match self.close_mapped(m.address, m.bytes) {
+            Ok(context) => {
+                let unused = self.mapped.take_unused();
+                self.on_helper(
+                    context,
+                    answer,
+                    move |table| {
+                        // A fault in the context is no reason to keep the memory.
+                        let _ = call!(table, cuCtxSynchronize());
+                        mapped::unmap(table, &unused);
+                        Ok(())
+                    },
+                    |answer, outcome: Result<(), CUresult>| answer.result(outcome.map(|()| MappedCloseReply {})),
+                );
+            }
             Err(error) => answer.error(error),
         }
+    }
+
+    fn mapped_close_idle(&mut self, m: MappedCloseIdle) -> Outcome {
+        self.close_mapped(m.address, m.bytes)?;
+        // If another thread of the client has queued work meanwhile, the pages are kept until memory is closed again.
+        if self.waits.is_quiet(self.table, self.ctx) {
+            mapped::unmap(self.table, &self.mapped.take_unused());
+        }
+        Ok(())
     }
 
     fn mapped_write(&mut self, m: MappedWrite<'_>) -> Outcome {

@@ -53,6 +53,11 @@ impl Worker {
         Ok(bytes as u64)
     }
 
+    fn unreserve(&mut self, address: u64, bytes: u64) -> Outcome {
+        self.space.unreserve(address, bytes)?;
+        call!(self.table, cuMemAddressFree(address, bytes as usize))
+    }
+
     fn create(&mut self, m: &VmmCreate) -> Outcome {
         let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
         self.space.check_new(m.memory)?;
@@ -129,9 +134,11 @@ impl VmmCommands for Worker {
     }
 
     fn vmm_free(&mut self, m: VmmFree, answer: Answer<VmmFree>) {
-        let outcome = self.space.unreserve(m.address, m.bytes);
-        let outcome = outcome.and_then(|()| call!(self.table, cuMemAddressFree(m.address, m.bytes as usize)));
-        answer.result(outcome.map(|()| VmmFreeReply {}));
+        answer.result(self.unreserve(m.address, m.bytes).map(|()| VmmFreeReply {}));
+    }
+
+    fn vmm_unreserve(&mut self, m: VmmUnreserve) -> Outcome {
+        self.unreserve(m.address, m.bytes)
     }
 
     fn vmm_create(&mut self, m: VmmCreate, answer: Answer<VmmCreate>) {
