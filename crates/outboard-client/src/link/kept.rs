@@ -89,6 +89,7 @@ impl Shared {
 
     /// The process is ending: tells the worker, which then need not keep the session. Does not wait for long.
     pub(super) fn goodbye(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
         if !self.connection.is_resumable() || self.is_lost() || self.connection.is_broken() {
             return;
         }

@@ -33,6 +33,7 @@ mod write;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outboard_front::profile;
@@ -236,6 +237,11 @@ impl Link {
     #[inline]
     pub fn is_alive(&self) -> bool {
         !self.shared.is_lost()
+    }
+
+    /// Whether the process is ending by itself: the session ends with it, and with that all that it holds.
+    pub fn is_leaving(&self) -> bool {
+        self.shared.leaving.load(Ordering::Relaxed)
     }
 
     /// Number of the last command posted or called.

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     /// whoever appends after that look sees it.
     pub(super) asleep: AtomicBool,
     pub(super) waker: Waker,
+    /// The process is ending, or the link is.
+    pub(super) leaving: AtomicBool,
     lost: OnceLock<Arc<str>>,
     pub(super) bulk: Bulk,
     pub(super) memory: Option<Memory>,
@@ -168,6 +170,7 @@ impl Shared {
             pending: Apart::default(),
             asleep: AtomicBool::new(false),
             waker: Waker::new()?,
+            leaving: AtomicBool::new(false),
             lost: OnceLock::new(),
             bulk,
             memory,

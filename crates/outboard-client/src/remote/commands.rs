@@ -85,15 +85,16 @@ impl Remote {
         decode::<M, T>(&payload, read)
     }
 
-    /// Posts what would wait for the work of a context, if nothing is left to do there: then there is nothing to wait for, and nothing to report. Whether
-    /// it is so.
+    /// Posts what frees something after the work of a context, if nothing is left to do there: then there is nothing to wait for, and nothing to report.
+    /// It is also posted once the process is ending, as runtimes unload their modules then: a device that several processes leave at once takes a second.
+    /// Returns whether it was posted.
     pub(super) fn post_if_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<bool> {
         let session = self.session()?;
-        let idle = session.progress().is_context_idle(ctx);
-        if idle {
+        let posted = session.link().is_leaving() || session.progress().is_context_idle(ctx);
+        if posted {
             session.post_numbered(ctx, message)?;
         }
-        Ok(idle)
+        Ok(posted)
     }
 
     /// As [`Remote::call`], for what puts work into one stream.
