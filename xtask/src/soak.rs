@@ -4,7 +4,6 @@ use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root};
 use anyhow::Result;
-use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
