@@ -6,6 +6,7 @@
 // read     a kernel reads the batch where it is
 // ahead    as given, but the next batch is written while kernels are launched
 // words    as read, but only a word of every other page is written
+// number   a number that kernels add to comes to page-locked memory whose address they are given, and is read there
 #include <string.h>
 
 #include <algorithm>
@@ -129,11 +130,19 @@ void words(Batches& b, unsigned step) {
     b.expect(batch, b.sum_of(batch));
 }
 
+void number(Batches& b, unsigned step) {
+    unsigned* host = b.host[0];
+    b.launch(host, 5);
+    CHECK(cudaMemcpyAsync(host, b.count, sizeof *host, cudaMemcpyDeviceToHost));
+    CHECK(cudaStreamSynchronize(0));
+    EXPECT(*host == 5 * (step + 1));
+}
+
 int main(int argc, char** argv) {
     struct {
         const char* name;
         void (*step)(Batches&, unsigned);
-    } kinds[] = {{"given", given}, {"read", read}, {"ahead", ahead}, {"words", words}};
+    } kinds[] = {{"given", given}, {"read", read}, {"ahead", ahead}, {"words", words}, {"number", number}};
     const char* wanted = argc > 1 ? argv[1] : "all";
     const int steps = argc > 2 ? atoi(argv[2]) : 6;
     const size_t pages = argc > 3 ? atoi(argv[3]) : 256;

@@ -319,6 +319,27 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_were_kept_are_zeros_when_they_are_opened_again() {
+        // SAFETY: no function is found, so that none is called.
+        let table = unsafe { Table::load(|_| core::ptr::null()) };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), 0x1000, access, MapFlags::PRIVATE) }.unwrap();
+        let address = memory as u64;
+        let mut mapped = Mapped::default();
+        mapped.runs.insert(address, (0x1000, 1));
+        mapped.open.insert(address, (0x1000, 1));
+        mapped.write(address, &[], &[7; 8]).unwrap();
+        mapped.close(address, 0x1000).unwrap();
+        for _ in 0..2 {
+            assert!(mapped.add(&table, 1, address, 0x1000, Pages::Own).unwrap().is_empty(), "no pages are made");
+            assert_eq!(mapped.read(address, 8).unwrap(), [0; 8]);
+            mapped.write(address, &[], &[8; 8]).unwrap();
+            mapped.close(address, 0x1000).unwrap();
+        }
+    }
+
+    #[test]
     fn words_are_written_by_mask() {
         let memory = Box::new([0u32; 16]);
         let address = memory.as_ptr() as u64;
