@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Result<(u64, u64)> {
     install(&python, &folder)?;
     let mut pytest = Command::new(&python);
     pytest
-        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "3"])
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "3", "-rs"])
         .arg(root().join("python/tests"));
     pytest.env("OUTBOARD_TEST_DIST", &dist.dir).env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
     let shown = util::show(&pytest);

@@ -56,15 +56,24 @@ fn is_trusted(folder: &Path) -> bool {
     owner.map_or(true, |owner| owner == 0 || owner == own || folder.starts_with("/run"))
 }
 
-/// Connects to the server that is this process, whatever its address is: service managers know no more of it.
-pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
-    let folders: Vec<PathBuf> = usual_folders().into_iter().filter(|folder| is_trusted(folder)).collect();
+/// The folders in which servers usually have sockets.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    usual_folders().into_iter().filter(|folder| is_trusted(folder))
+}
+
+/// The sockets for administrators that there are: the one that is set, and all that are where they usually are.
+pub(crate) fn sockets() -> Vec<PathBuf> {
     let set = |name: &str| std::env::var_os(keys::variable(name)).map(PathBuf::from).filter(|path| path.is_absolute());
     let named = set("admin").into_iter().chain(set("socket").map(|socket| beside(&socket)));
-    let usual = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let usual = folders().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let usual = usual.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(".admin.sock"));
+    named.chain(usual).collect()
+}
+
+/// Connects to the server that is this process, whatever its address is: service managers know no more of it.
+pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
     let mut denied = None;
-    for path in named.chain(usual) {
+    for path in sockets() {
         match Admin::connect(&path) {
             Ok(mut admin) => {
                 if admin.listing().is_ok_and(|listing| listing.process == process) {
@@ -78,7 +87,7 @@ pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
     if let Some((path, error)) = denied {
         return Err(explain(&path, &error, &format!("process {process}")));
     }
-    let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let places: Vec<String> = folders().map(|folder| folder.display().to_string()).collect();
     Err(Failure::new(
         Code::NoAdmin,
         format!("process {process} has no socket for administrators in {}", places.join(" or ")),
@@ -111,7 +120,7 @@ impl AdminArgs {
     }
 
     /// Where the socket may be.
-    fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(crate) fn candidates(&self) -> Result<Vec<PathBuf>, Failure> {
         if let Some(path) = &self.admin {
             return Ok(vec![path.clone()]);
         }
@@ -128,8 +137,7 @@ impl AdminArgs {
             ));
         }
         let port = server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(DEFAULT_PORT);
-        let folders = usual_folders().into_iter().filter(|folder| is_trusted(folder));
-        Ok(folders.map(|folder| folder.join(format!("{port}.admin.sock"))).collect())
+        Ok(folders().map(|folder| folder.join(format!("{port}.admin.sock"))).collect())
     }
 }
 

@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod cdi;
 mod chosen;
+mod completion;
 mod config;
 mod context;
 mod credentials;
@@ -113,6 +114,7 @@ enum Command {
 }
 
 fn main() -> miette::Result<()> {
+    completion::answer(Cli::command);
     failure::install_hook();
     let given = std::env::vars_os().collect();
     let matches = config::parse(Cli::command)?;
@@ -135,7 +137,7 @@ fn main() -> miette::Result<()> {
         Command::Doctor(args) => doctor::doctor(args),
         Command::DoctorTrial(args) => doctor::attempt(args),
         Command::Cdi(args) => cdi::cdi(args),
-        Command::Completions(args) => manual::completions(&args, &Cli::command()),
+        Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(args) => config::config(&args, cli.config, cli.context, Cli::command()),
         Command::Explain(args) => explain::explain(&args),

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::Shell;
-use miette::Result;
+use clap_complete::env::Shells;
+use miette::{IntoDiagnostic, Result};
 
+use crate::completion::VARIABLE;
 use crate::failure::Failure;
 use crate::output;
 
@@ -23,14 +25,20 @@ pub(crate) struct ManArgs {
 }
 
 /// The command as people see it: without what is hidden.
-fn visible(command: &Command) -> Command {
+pub(crate) fn visible(command: &Command) -> Command {
     let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     Command::new("outboard").args(command.get_arguments()).subcommands(shown)
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<()> {
-    let (mut script, mut command) = (Vec::new(), visible(command));
-    clap_complete::generate(args.shell, &mut command, "outboard", &mut script);
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
+    let (mut script, shell) = (Vec::new(), args.shell.to_string());
+    let shells = Shells::builtins();
+    let known = shells.completer(&shell).expect("both lists are clap_complete's");
+    known.write_registration(VARIABLE, "outboard", "outboard", "outboard", &mut script).into_diagnostic()?;
+    if args.shell == Shell::Zsh {
+        // In a folder of functions it is the function, and called for the first key already.
+        script.extend(b"[[ $funcstack[1] == _outboard ]] && _clap_dynamic_completer_outboard \"$@\"\n");
+    }
     output::print(&String::from_utf8_lossy(&script))
 }
 

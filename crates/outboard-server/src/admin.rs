@@ -253,9 +253,14 @@ pub struct Admin {
 impl Admin {
     /// Connects to the socket.
     pub fn connect(path: &Path) -> io::Result<Admin> {
+        Admin::connect_for(path, PATIENCE)
+    }
+
+    /// Connects to the socket, and waits no longer than that for an answer.
+    pub fn connect_for(path: &Path, patience: Duration) -> io::Result<Admin> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Admin { stream, path: path.to_owned() })
     }
 

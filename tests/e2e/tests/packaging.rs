@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use outboard_e2e::{Server, command, outboard, programs};
+use outboard_e2e::{Program, Server, command, dist, outboard, programs};
 use serde_json::Value;
 
 fn said(output: &Output) -> String {
@@ -34,24 +34,53 @@ fn completions_know_every_command() {
     let folder = folder("completions");
     for shell in ["bash", "zsh", "fish"] {
         let script = said(&outboard(&["completions", shell]));
-        for name in subcommands() {
-            assert!(script.contains(&name), "{shell}: {name}");
-        }
+        assert!(script.contains("OUTBOARD_COMPLETE"), "{shell}: {script}");
         std::fs::write(folder.join(shell), script).expect("it can be written");
+        // What the script asks the program.
+        let mut ask = command();
+        ask.env("OUTBOARD_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1").env("_CLAP_IFS", "\n");
+        let all = said(&ask.args(["--", "outboard", ""]).output().expect("outboard starts"));
+        for name in subcommands() {
+            assert!(all.contains(&name), "{shell}: {name} is not in {all}");
+        }
+        assert!(!all.contains("doctor-trial"), "{shell}: hidden commands are nobody's choice");
     }
-    // As bash does when somebody presses the tabulator key.
-    let complete = |words: &str| {
-        let script = format!(
-            ". {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _outboard outboard \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
-            folder.join("bash").display()
-        );
-        said(&Command::new("bash").args(["-c", &script]).output().expect("bash starts")).trim().to_owned()
-    };
+    let complete = |words: &str| complete(&folder, words);
     assert_eq!(complete("outboard doc"), "doctor");
     assert_eq!(complete("outboard serve --image-cache-"), "--image-cache-limit");
     assert_eq!(complete("outboard config ch"), "check");
     assert_eq!(complete("outboard ls --js"), "--json", "a command's other name is as good");
+    assert_eq!(complete("outboard explain OB010"), "OB0101 OB0102 OB0103 OB0104 OB0105 OB0106 OB0107 OB0108 OB0109");
+
+    let file = folder.join("outboard.toml").display().to_string();
+    let contexts = "[contexts.lab]\nserver = \"gpu1\"\n[contexts.lobby]\nserver = \"unix:/run/x.sock\"\n";
+    std::fs::write(&file, contexts).expect("it can be written");
+    assert_eq!(complete(&format!("outboard --config {file} --context l")), "lab lobby");
+    assert_eq!(complete(&format!("outboard context use --config {file} d")), "default");
+    assert_eq!(complete(&format!("outboard devices --config {file} --server g")), "gpu1");
+    assert_eq!(complete(&format!("outboard devices --config {file}.not --server g")), "", "nobody is told of mistakes");
+
+    let admin = folder.join("admin.sock").display().to_string();
+    let server = Server::start_with(&["--driver", "cpu", "--admin", &admin], &[]);
+    let mut program = Program::new("endless").start_through(&server);
+    program.wait_for_line("running");
+    let listed = outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let id = &listed["sessions"][0]["id"].as_str().expect("a session")[..8];
+    assert_eq!(complete(&format!("outboard kill --admin {admin} {}", &id[..1])), id);
+    assert_eq!(complete(&format!("outboard trace --admin {admin} {}", &id[..3])), id);
+    assert_eq!(complete(&format!("outboard kill --admin={admin} --owner an")), "anonymous");
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// What bash would write when somebody presses the tabulator key behind these words, by the script in a folder.
+fn complete(folder: &Path, words: &str) -> String {
+    let script = format!(
+        "PATH={}:$PATH; . {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _clap_complete_outboard outboard \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+        dist().join("bin").display(),
+        folder.join("bash").display()
+    );
+    said(&Command::new("bash").args(["-c", &script]).output().expect("bash starts")).trim().to_owned()
 }
 
 #[test]

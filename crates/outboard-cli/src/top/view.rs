@@ -320,7 +320,7 @@ mod tests {
             state.take(look);
         }
         let lines = screen(&mut state, 80, 24);
-        assert!(lines[2].contains("] 100%    ▅▁█ [|||   ]") && lines[2].contains("GiB     ▄▄▇"), "{}", lines[2]);
+        assert!(lines[2].contains("] 100%    ▅▁█ [||||| ]") && lines[2].contains(" ▄▄▇ "), "{}", lines[2]);
         assert!(lines[4].starts_with("aaaaaaaa alice") && lines[4].ends_with("   ▁▁█"), "{}", lines[4]);
         assert!(lines[5].starts_with("bbbbbbbb bob") && lines[5].ends_with("   █▁█"), "{}", lines[5]);
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
