@@ -137,9 +137,14 @@ fn a_burst_like_the_last_one_finds_workers_and_they_go_when_none_comes() {
     assert_eq!(figure(&server, GIVEN, "\"ready\"") - before, BURST, "{}", server.log());
     // No bound: the software device starts in a time that a busy machine hides.
     eprintln!("let in after {cold:?}, then after {warm:?}");
-    assert!(figure(&server, "outboard_warm_host_memory_bytes", "") > 1 << 20);
+    // Those that were taken are replaced a little later.
+    assert!(within(LONG, || figure(&server, "outboard_warm_host_memory_bytes", "") > 1 << 20));
     // Nobody comes: one by one they go, down to the least, and stay gone.
-    assert!(within(LONG, || figure(&server, WANTED, "") == 1 && server.workers().len() == 1 + WATCHES), "{}", server.log());
+    assert!(
+        within(LONG, || figure(&server, WANTED, "") == 1 && server.workers().len() == 1 + WATCHES),
+        "{}",
+        server.log()
+    );
     assert_eq!(figure(&server, READY, ""), 1);
     assert!(!server.log().contains("ended before it had a client"), "{}", server.log());
     Program::new("vector_add").through(&server).expect_success("vector_add");
