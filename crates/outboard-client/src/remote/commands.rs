@@ -86,8 +86,7 @@ impl Remote {
     }
 
     /// Posts what frees something after the work of a context, if nothing is left to do there: then there is nothing to wait for, and nothing to report.
-    /// It is also posted once the process is ending, as runtimes unload their modules then: a device that several processes leave at once takes a second.
-    /// Returns whether it was posted.
+    /// It is also posted once the process is ending, and with it the session. Returns whether it was posted.
     pub(super) fn post_if_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<bool> {
         let session = self.session()?;
         let posted = session.link().is_leaving() || session.progress().is_context_idle(ctx);
