@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, within};
+use outboard_e2e::{Driver, Program, RawClient, Server, within};
+use outboard_wire::messages::{ContextLeave, MemoryInfo};
 
 /// What trying to open a handle comes to.
 fn open(handle: &str, server: &Server) -> String {
@@ -32,6 +33,24 @@ fn a_handle_opens_only_while_its_session_lasts() {
     exporter.kill();
     assert!(within(Duration::from_secs(10), || server.workers().is_empty()), "the exporter's session has ended");
     assert_eq!(open(&handle, &server), "refused", "after the end of its session");
+}
+
+/// A process that ends waits for its memory to be free, so that the next program finds it, but not for a context that holds little.
+#[test]
+fn a_process_that_ends_frees_much_memory_before_it_is_gone() {
+    let server = Server::start();
+    let mut little = RawClient::connect(&server);
+    little.open();
+    little.alloc(1 << 20).expect("there is memory");
+    little.call(&ContextLeave {}, |_| ()).expect("an answer");
+    let (free, _) = little.call(&MemoryInfo {}, |reply| (reply.free, reply.total)).expect("the context is there yet");
+    let mut much = RawClient::connect(&server);
+    much.open();
+    much.alloc(512 << 20).expect("there is memory");
+    much.call(&ContextLeave {}, |_| ()).expect("an answer");
+    assert!(much.call(&MemoryInfo {}, |_| ()).is_err(), "the context is gone");
+    let (after, _) = little.call(&MemoryInfo {}, |reply| (reply.free, reply.total)).expect("the context is there yet");
+    assert!(after >= free - (64 << 20), "{free} bytes were free, then {after}");
 }
 
 #[test]

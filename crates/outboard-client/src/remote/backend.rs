@@ -49,8 +49,8 @@ impl Backend for Remote {
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));
         let outcome = if session.link().is_leaving() {
-            // It ends with the session. A static runtime does this after main, and a device that several processes leave at once takes a second.
-            session.wait_for_nothing()
+            // A static runtime does this after main. A device that several processes leave at once takes a second.
+            self.call(ctx, &msg::ContextLeave {}, |_| ())
         } else {
             self.call(ctx, &msg::ContextClose {}, |_| ())
         };

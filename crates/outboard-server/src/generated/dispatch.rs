@@ -37,6 +37,8 @@ pub(crate) trait ContextCommands {
     fn context_set_limit(&mut self, message: ContextSetLimit, answer: Answer<ContextSetLimit>);
     /// Does `context_synchronize` and answers, at once or later.
     fn context_synchronize(&mut self, message: ContextSynchronize, answer: Answer<ContextSynchronize>);
+    /// Does `context_leave` and answers, at once or later.
+    fn context_leave(&mut self, message: ContextLeave, answer: Answer<ContextLeave>);
 }
 
 /// What a worker does for the messages of api/wire/copy.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1293,6 +1295,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.vmm_unreserve(message)
+        }
+        154 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.context_leave(message, incoming.answer());
+            Ok(())
         }
         _ => return Ok(None),
     }))

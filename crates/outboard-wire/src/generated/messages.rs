@@ -7068,6 +7068,44 @@ impl Message for VmmUnreserve {
     const OP: u16 = 153;
 }
 
+/// The message `context_leave`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextLeave {}
+
+impl Encode for ContextLeave {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ContextLeave {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextLeave {})
+    }
+}
+
+impl Message for ContextLeave {
+    const OP: u16 = 154;
+}
+
+/// The answer to [`ContextLeave`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextLeaveReply {}
+
+impl Encode for ContextLeaveReply {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for ContextLeaveReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(ContextLeaveReply {})
+    }
+}
+
+impl Call for ContextLeave {
+    type Reply<'a> = ContextLeaveReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7224,6 +7262,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         151 => "module_unload_idle",
         152 => "mapped_close_idle",
         153 => "vmm_unreserve",
+        154 => "context_leave",
         _ => return None,
     })
 }
@@ -7386,6 +7425,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         151 => writer.put(&reader.get::<ModuleUnloadIdle>()?),
         152 => writer.put(&reader.get::<MappedCloseIdle>()?),
         153 => writer.put(&reader.get::<VmmUnreserve>()?),
+        154 => writer.put(&reader.get::<ContextLeave>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -11,6 +11,9 @@ use crate::worker::bounds::Kind;
 use crate::worker::budget::{Charge, What};
 use crate::worker::portion::Portion;
 
+/// Bytes of a device that a process may hold when it ends without their being free at once: the next program may need more. Natively all are.
+const MUCH: u64 = 256 << 20;
+
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
         if self.ctx == 0 || self.objects.contexts.contains_key(&self.ctx) {
@@ -95,27 +98,12 @@ impl Worker {
         Ok((context, left, self.budget.release_all(self.ctx)))
     }
 
-    fn set_limit(&mut self, m: &ContextSetLimit) -> Result<(), CUresult> {
-        let context = self.enter()?;
-        let device = context.device as u32;
-        let bytes = self.limit_bytes(device, m.limit, m.value);
-        self.chains.forget_context(self.table, self.ctx);
-        let set = |worker: &mut Worker| {
-            call!(worker.table, cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize))
-        };
-        let ((), charge) = self.hold(device, bytes, set)?;
-        self.budget.keep(self.ctx, What::Limit(m.limit), charge);
-        Ok(())
-    }
-}
-
-impl ContextCommands for Worker {
-    fn context_open(&mut self, message: ContextOpen, answer: Answer<ContextOpen>) {
-        let outcome = self.open(&message);
-        answer.result(outcome.map(|()| ContextOpenReply {}));
-    }
-
-    fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
+    /// Ends a context on a helper, and then has `finish` answer.
+    fn end_context<M: Call + 'static>(
+        &mut self,
+        answer: Answer<M>,
+        finish: impl FnOnce(Answer<M>, Result<(), CUresult>) + Send + 'static,
+    ) {
         match self.close() {
             Ok((context, left, charges)) => self.on_helper(
                 context,
@@ -139,9 +127,43 @@ impl ContextCommands for Worker {
                     drop(charges);
                     outcome
                 },
-                |answer, outcome| answer.result(outcome.map(|()| ContextCloseReply {})),
+                finish,
             ),
             Err(error) => answer.error(error),
+        }
+    }
+
+    fn set_limit(&mut self, m: &ContextSetLimit) -> Result<(), CUresult> {
+        let context = self.enter()?;
+        let device = context.device as u32;
+        let bytes = self.limit_bytes(device, m.limit, m.value);
+        self.chains.forget_context(self.table, self.ctx);
+        let set = |worker: &mut Worker| {
+            call!(worker.table, cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize))
+        };
+        let ((), charge) = self.hold(device, bytes, set)?;
+        self.budget.keep(self.ctx, What::Limit(m.limit), charge);
+        Ok(())
+    }
+}
+
+impl ContextCommands for Worker {
+    fn context_open(&mut self, message: ContextOpen, answer: Answer<ContextOpen>) {
+        let outcome = self.open(&message);
+        answer.result(outcome.map(|()| ContextOpenReply {}));
+    }
+
+    fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
+        self.end_context(answer, |answer, outcome| answer.result(outcome.map(|()| ContextCloseReply {})));
+    }
+
+    fn context_leave(&mut self, _: ContextLeave, answer: Answer<ContextLeave>) {
+        let holds_much = self.device_here().is_ok_and(|device| self.held(device) >= MUCH);
+        if holds_much {
+            self.end_context(answer, |answer, outcome| answer.result(outcome.map(|()| ContextLeaveReply {})));
+        } else {
+            // The context ends with the session.
+            answer.ok(&ContextLeaveReply {});
         }
     }
 
