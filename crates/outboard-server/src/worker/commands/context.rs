@@ -159,7 +159,9 @@ impl ContextCommands for Worker {
 
     fn context_leave(&mut self, _: ContextLeave, answer: Answer<ContextLeave>) {
         let holds_much = self.device_here().is_ok_and(|device| self.held(device) >= MUCH);
-        if holds_much {
+        // What kernels print is fetched when their work is done.
+        let is_quiet = self.enter().is_ok() && self.waits.is_quiet(self.table, self.ctx);
+        if holds_much || self.prints || !is_quiet {
             self.end_context(answer, |answer, outcome| answer.result(outcome.map(|()| ContextLeaveReply {})));
         } else {
             // The context ends with the session.
