@@ -257,6 +257,11 @@ pub fn best_elf(bytes: &[u8], sm: u32) -> Result<Option<Entry<'_>>, Error> {
     best(bytes, sm, Kind::Elf)
 }
 
+/// What a driver loads of the container on a device of architecture `sm`, the first choice first: machine code, or else PTX.
+pub(crate) fn choices(bytes: &[u8], sm: u32) -> Result<impl Iterator<Item = Entry<'_>>, Error> {
+    Ok(best_elf(bytes, sm)?.into_iter().chain(best_ptx(bytes, sm)?))
+}
+
 fn best(bytes: &[u8], sm: u32, kind: Kind) -> Result<Option<Entry<'_>>, Error> {
     let mut best: Option<Entry<'_>> = None;
     for entry in entries(bytes) {

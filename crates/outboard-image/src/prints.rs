@@ -1,7 +1,7 @@
 //! Whether kernels of an image can write to standard output or standard error.
 
+use crate::fatbin::choices;
 use crate::locate::{Format, format_of};
-use crate::{best_elf, best_ptx};
 
 /// What device code calls to print, and for an assertion that fails. The calls are the driver's to resolve, so their names are in the image.
 const CALLED: [&[u8]; 2] = [b"vprintf", b"__assertfail"];
@@ -14,11 +14,7 @@ pub fn may_print(image: &[u8], sm: u32) -> bool {
     match format_of(image) {
         Ok(Format::Elf | Format::Ptx) => calls(image),
         Ok(Format::Fatbin) => {
-            let chosen = match best_elf(image, sm) {
-                Ok(None) => best_ptx(image, sm),
-                found => found,
-            };
-            let Ok(Some(entry)) = chosen else { return true };
+            let Ok(Some(entry)) = choices(image, sm).map(|mut choices| choices.next()) else { return true };
             entry.size > MOST as u64 || entry.contents().map_or(true, |program| calls(&program))
         }
         Err(_) => true,

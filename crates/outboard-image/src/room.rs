@@ -1,6 +1,6 @@
 //! How much memory a program can take on a device, from what it declares.
 
-use crate::fatbin::{Kind, best_elf, best_ptx, entries};
+use crate::fatbin::{Kind, choices, entries};
 use crate::locate::{Format, format_of};
 use crate::{elf, fatbin};
 
@@ -26,12 +26,11 @@ pub fn takes_at_least(image: &[u8], sm: u32) -> u64 {
         Ok(Format::Elf) => variables_of_elf(image),
         Ok(Format::Ptx) => variables_of_ptx(image),
         Ok(Format::Fatbin) => {
-            let contents =
-                |entry: Option<fatbin::Entry<'_>>| entry.and_then(|entry| Some(entry.contents().ok()?.into_owned()));
-            if let Some(program) = best_elf(image, sm).ok().and_then(contents) {
-                variables_of_elf(&program)
-            } else {
-                best_ptx(image, sm).ok().and_then(contents).map_or(0, |program| variables_of_ptx(&program))
+            let read = |entry: fatbin::Entry<'_>| Some((entry.kind, entry.contents().ok()?.into_owned()));
+            match choices(image, sm).ok().and_then(|mut choices| choices.find_map(read)) {
+                Some((Kind::Elf, program)) => variables_of_elf(&program),
+                Some((_, program)) => variables_of_ptx(&program),
+                None => 0,
             }
         }
         Err(_) => 0,
