@@ -52,13 +52,13 @@ impl std::fmt::Debug for Requests {
     }
 }
 
-/// Requests of one kind and context, which are done one after the other.
+/// Requests of one kind and context, which are served one after the other.
 type Queue = Mutex<Line>;
 
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Asked>,
-    /// A thread does them, or has been asked to.
+    /// A thread serves them, or has been asked to.
     busy: bool,
 }
 
@@ -153,7 +153,7 @@ impl Requests {
         self.waiting_bytes.fetch_sub(asked.bytes, Ordering::AcqRel);
     }
 
-    /// A context has ended: what it was asked for is done yet.
+    /// A context has ended. Its requests that wait are still served.
     pub(crate) fn end(&self, ctx: ContextId) {
         self.contexts().remove(&ctx.0);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), _| *of != ctx.0);
@@ -189,14 +189,14 @@ impl Requests {
     }
 }
 
-/// Adds a request; whether somebody has to be found who does it.
+/// Adds a request. Returns whether a thread has to be found for the queue.
 fn add(queue: &Queue, asked: Asked) -> bool {
     let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
     line.waiting.push_back(asked);
     !std::mem::replace(&mut line.busy, true)
 }
 
-/// The next one. If there is none, whoever asked is done with the queue.
+/// The next request. After `None`, the calling thread is done with the queue.
 fn next(queue: &Queue) -> Option<Asked> {
     let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let next = line.waiting.pop_front();

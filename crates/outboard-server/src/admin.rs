@@ -111,7 +111,7 @@ pub struct Kept {
 pub struct Held {
     /// The device.
     pub device: u32,
-    /// Whose it is: an owner, or the machine of clients that have shown nothing.
+    /// Who has it: an owner, or the machine of clients that have shown no token or certificate.
     pub owner: String,
     /// For how many seconds.
     pub seconds: f64,

@@ -196,7 +196,7 @@ fn the_most_sessions_are_one_number_everywhere() {
     assert!(get(&address, "/readyz").contains("ready"));
     let second = running(&server);
     assert!(get(&address, "/readyz").contains("limit of sessions"), "{}", get(&address, "/readyz"));
-    // Who only asks is no session.
+    // A client that only asks takes no session.
     assert!(outboard_e2e::outboard(&["devices", "--server", server.address()]).status.success());
     drop((first, second));
 }

@@ -6,7 +6,7 @@
 //!
 //! There are as many threads as jobs at once, and at most [`SPARE`] that wait. The first starts with the first [`Expectation`](super::Expectation).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ thread_local! {
     /// Whether this thread listens.
     static LISTENS: Cell<bool> = const { Cell::new(false) };
     /// The job that this thread read while it listened, and which it will do itself.
-    static OWN: Cell<Option<Job>> = const { Cell::new(None) };
+    static OWN: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
 impl std::fmt::Debug for RequestThreads {
@@ -206,18 +206,17 @@ impl RequestThreads {
 
 /// Keeps the first job for this thread; gives back any other.
 fn keep(job: Job) -> Option<Job> {
-    let first = OWN.take();
-    let is_first = first.is_none();
-    let (own, other) = if is_first { (Some(job), None) } else { (first, Some(job)) };
-    OWN.set(own);
-    other
+    OWN.with_borrow_mut(|own| match own {
+        None => {
+            *own = Some(job);
+            None
+        }
+        Some(_) => Some(job),
+    })
 }
 
 fn has_job() -> bool {
-    let own = OWN.take();
-    let has = own.is_some();
-    OWN.set(own);
-    has
+    OWN.with_borrow(Option::is_some)
 }
 
 #[cfg(test)]

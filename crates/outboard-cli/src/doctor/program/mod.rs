@@ -24,7 +24,7 @@ const SCRIPTS: usize = 4;
 /// What the CUDA runtime says, and so has in it.
 const RUNTIME_SAYS: &[u8] = b"CUDA driver version is insufficient for CUDA runtime version";
 
-/// What there is to say of a program, whose command line this is. `libraries` is the folder of the client's library.
+/// Checks whether the program of this command line would load the client's library, which is in the folder `libraries`.
 pub(super) fn check(line: &[OsString], libraries: &Path, server: &Target) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some((path, elf)) = executable(line, &mut findings) {

@@ -127,7 +127,7 @@ impl Admission {
         }
         for one in beside.iter().filter(|one| one.holder != wanted.holder) {
             if let Some(device) = self.policy.modes.contested(wanted, one) {
-                // Who it is, is nothing for others.
+                // Other owners do not learn the holder's name.
                 let has = match self.holder(device) {
                     Some(held) => format!("has had it since {}", held.since.strftime("%Y-%m-%d %H:%M UTC")),
                     None => "comes first".to_owned(),
