@@ -1,3 +1,5 @@
+mod golden;
+
 use std::os::fd::AsFd;
 
 use outboard_wire::codec::decode_all;
