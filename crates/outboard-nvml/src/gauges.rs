@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use outboard_wire::{Reader, Writer};
+use outboard_wire::{Reader, Writer, record};
 
 use crate::codec::{Given, encode};
 use crate::description::{Function, find};
@@ -24,6 +24,8 @@ pub struct Gauges {
     /// What it takes, in milliwatts.
     pub milliwatts: Option<u32>,
 }
+
+record!(Gauges { memory_free, memory_used, utilisation, temperature, milliwatts });
 
 /// How the device at this position does. `ask` calls a function with the arguments, encoded; what it returns are the results, if the function had any.
 pub fn gauges<E>(

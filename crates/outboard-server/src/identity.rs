@@ -1,6 +1,6 @@
 //! Who a client is, and what it may have.
 
-use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
+use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer, record};
 use serde::{Deserialize, Serialize};
 
 /// A client as the supervisor knows it: what its token, its certificate or its user on this machine has shown.
@@ -61,19 +61,7 @@ impl Limits {
     }
 }
 
-impl Encode for Identity {
-    fn encode(&self, writer: &mut Writer) {
-        writer.str(&self.owner);
-        writer.put(&self.token);
-        writer.put(&self.limits);
-    }
-}
-
-impl<'a> Decode<'a> for Identity {
-    fn decode(reader: &mut Reader<'a>) -> Result<Identity, DecodeError> {
-        Ok(Identity { owner: reader.get()?, token: reader.get()?, limits: reader.get()? })
-    }
-}
+record!(Identity { owner, token, limits });
 
 impl Encode for Limits {
     fn encode(&self, writer: &mut Writer) {

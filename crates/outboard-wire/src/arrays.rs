@@ -2,6 +2,7 @@
 
 use crate::boxes::Extent;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::record;
 
 /// What `CUDA_ARRAY3D_DESCRIPTOR` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,23 +95,6 @@ pub struct View {
     pub levels: (u32, u32),
     /// First and last layer.
     pub layers: (u32, u32),
-}
-
-/// Encodes a structure field by field, in the order given.
-macro_rules! record {
-    ($type:ident { $($field:ident),* }) => {
-        impl Encode for $type {
-            fn encode(&self, writer: &mut Writer) {
-                $(writer.put(&self.$field);)*
-            }
-        }
-
-        impl<'a> Decode<'a> for $type {
-            fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-                Ok($type { $($field: reader.get()?),* })
-            }
-        }
-    };
 }
 
 record!(ArrayDescriptor { width, height, depth, format, channels, flags });

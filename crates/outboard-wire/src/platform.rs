@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::record;
 
 /// The devices of a driver library, taken once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,23 +111,6 @@ impl<'a, A: Decode<'a>, B: Decode<'a>, C: Decode<'a>> Decode<'a> for (A, B, C) {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok((reader.get()?, reader.get()?, reader.get()?))
     }
-}
-
-/// Encodes a struct field by field, in the order given.
-macro_rules! record {
-    ($type:ident { $($field:ident),* }) => {
-        impl Encode for $type {
-            fn encode(&self, writer: &mut Writer) {
-                $(writer.put(&self.$field);)*
-            }
-        }
-
-        impl<'a> Decode<'a> for $type {
-            fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-                Ok($type { $($field: reader.get()?),* })
-            }
-        }
-    };
 }
 
 impl Encode for Platform {

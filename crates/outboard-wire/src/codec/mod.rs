@@ -254,6 +254,24 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Encodes structures field by field, in the order given.
+#[macro_export]
+macro_rules! record {
+    ($($type:ident { $($field:ident),* })*) => {$(
+        impl $crate::Encode for $type {
+            fn encode(&self, writer: &mut $crate::Writer) {
+                $(writer.put(&self.$field);)*
+            }
+        }
+
+        impl<'a> $crate::Decode<'a> for $type {
+            fn decode(reader: &mut $crate::Reader<'a>) -> Result<Self, $crate::DecodeError> {
+                Ok($type { $($field: reader.get()?),* })
+            }
+        }
+    )*};
+}
+
 /// Decodes one value that takes all of `bytes`.
 pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut reader = Reader::new(bytes);

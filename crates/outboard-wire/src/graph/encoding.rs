@@ -5,23 +5,7 @@ use super::{
     MemoryOperation, NodeParams, Place, Rows,
 };
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
-
-/// Encodes a structure field by field.
-macro_rules! record {
-    ($($type:ident { $($field:ident),* })*) => {$(
-        impl Encode for $type {
-            fn encode(&self, writer: &mut Writer) {
-                $(writer.put(&self.$field);)*
-            }
-        }
-
-        impl<'a> Decode<'a> for $type {
-            fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-                Ok($type { $($field: reader.get()?),* })
-            }
-        }
-    )*};
-}
+use crate::record;
 
 record! {
     Edge { node, ports }

@@ -1,6 +1,6 @@
 //! What a server says to a hello.
 
-use super::{Extensions, HandshakeError, Preamble, Refusal, RefusalCode, Version, auth, check_versions, message};
+use super::{Extensions, HandshakeError, Preamble, Refusal, Version, auth, check_versions, message};
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::plain;
 
@@ -96,8 +96,7 @@ impl Answer {
         let mut reader = Reader::new(body);
         let kind = reader.u8()?;
         if kind == REFUSAL {
-            let code = RefusalCode::from_number(reader.u16()?);
-            return Ok(Answer::Refusal(Refusal { code, sentence: plain(reader.get()?) }));
+            return Ok(Answer::Refusal(Refusal { code: reader.get()?, sentence: plain(reader.get()?) }));
         }
         check_versions(own, preamble.version)?;
         if kind == WAITING {

@@ -3,6 +3,7 @@
 use super::answer::REFUSAL;
 use super::{HandshakeError, Version, message};
 use crate::Code;
+use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// The server declines, and closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Refusal {
     pub fn encode(&self, own: Version) -> Vec<u8> {
         message(own, |writer| {
             writer.u8(REFUSAL);
-            writer.u16(self.code.number());
+            writer.put(&self.code);
             writer.str(&self.sentence);
         })
     }
@@ -117,6 +118,18 @@ impl RefusalCode {
     /// The code with this number on the wire.
     pub fn from_number(number: u16) -> RefusalCode {
         Self::KNOWN.iter().find(|(_, n)| *n == number).map_or(RefusalCode::Other(number), |(code, _)| *code)
+    }
+}
+
+impl Encode for RefusalCode {
+    fn encode(&self, writer: &mut Writer) {
+        writer.u16(self.number());
+    }
+}
+
+impl<'a> Decode<'a> for RefusalCode {
+    fn decode(reader: &mut Reader<'a>) -> Result<RefusalCode, DecodeError> {
+        Ok(RefusalCode::from_number(reader.u16()?))
     }
 }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Kind;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::record;
 
 /// The kind of these parts: [`Terms`] in the hello and the welcome of a session, [`Point`] in those of every later connection.
 pub const RESUME: Kind = Kind(2);
@@ -38,19 +39,7 @@ impl<'a> Decode<'a> for Terms {
     }
 }
 
-impl Encode for Point {
-    fn encode(&self, writer: &mut Writer) {
-        writer.u32(self.lane);
-        writer.u64(self.attempt);
-        writer.u64(self.received);
-    }
-}
-
-impl<'a> Decode<'a> for Point {
-    fn decode(reader: &mut Reader<'a>) -> Result<Point, DecodeError> {
-        Ok(Point { lane: reader.u32()?, attempt: reader.u64()?, received: reader.u64()? })
-    }
-}
+record!(Point { lane, attempt, received });
 
 #[cfg(test)]
 mod tests {
