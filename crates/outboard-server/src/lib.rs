@@ -21,5 +21,6 @@ mod trace;
 pub mod worker;
 
 mod generated {
+    pub(crate) mod control;
     pub(crate) mod dispatch;
 }

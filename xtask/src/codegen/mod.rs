@@ -1,9 +1,10 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
 //! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
-//! cross the wire; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
+//! cross the wire, and `api/control.toml` those between supervisor and worker; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
 
 mod book;
+mod control;
 mod coverage;
 mod front;
 mod model;
@@ -26,16 +27,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let root = crate::util::root();
     let api = model::Api::read(&root)?;
     let messages = wire::Messages::read(&root)?;
+    let control = control::Control::read(&root)?;
     let nvml = nvml::Nvml::read(&root)?;
     let outputs = [
         ("crates/outboard-front/src/generated/driver.rs", rustfmt(&front::driver_trait(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
         ("crates/outboard-wire/src/generated/messages.rs", rustfmt(&messages.codec())?),
         ("crates/outboard-server/src/generated/dispatch.rs", rustfmt(&messages.dispatch())?),
+        ("crates/outboard-server/src/generated/control.rs", rustfmt(&control.code())?),
         ("crates/outboard-driver/src/generated/table.rs", rustfmt(&front::driver_table(&api))?),
         ("crates/outboard-nvml/src/generated.rs", rustfmt(&nvml.descriptions()?)?),
         ("crates/outboard-libnvml/src/exports.rs", rustfmt(&nvml.exports())?),
         ("api/wire.lock", messages.lock()),
+        ("api/control.lock", control.lock()),
         ("docs/coverage-nvml.md", nvml.page()),
         ("docs/coverage.md", coverage::page(&api, &messages)),
         ("api/errors.lock", book::lock(&root)?),

@@ -216,7 +216,7 @@ fn borrows(fields: &[(String, String)]) -> bool {
     fields.iter().any(|(_, ty)| ty.contains("'a"))
 }
 
-fn camel(name: &str) -> String {
+pub(super) fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
 

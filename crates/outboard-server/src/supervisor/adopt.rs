@@ -19,7 +19,7 @@ use super::shares::Descriptors;
 use super::workers::Worker;
 use super::{Config, ServeError, Supervisor, sharing, traces};
 use crate::board::Board;
-use crate::control::{ToSupervisor, tags};
+use crate::control::{ToSupervisor, kept};
 use crate::number::Number;
 
 /// How long a worker may take to tell its part, before clients are served without it. It is asked again later.
@@ -83,7 +83,7 @@ pub(super) async fn sessions(
     }
     let layout = Board::layout(config.max_sessions);
     let same = orphans.iter_mut().filter(|orphan| orphan.record.board == layout);
-    let board = same.filter_map(|orphan| orphan.take_kept(tags::BOARD)).next();
+    let board = same.filter_map(|orphan| orphan.take_kept(kept::BOARD)).next();
     let sessions = {
         let lending = sharing::Lending::new(&config.sharing);
         Sessions::new(

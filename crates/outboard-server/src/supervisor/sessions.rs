@@ -27,7 +27,7 @@ use super::totals::Totals;
 use super::traces::{Traces, Trail};
 use super::workers::Worker;
 use crate::board::Board;
-use crate::control::{Start, ToWorker, tags};
+use crate::control::{Start, ToWorker, kept};
 use crate::meter::{Meter, Reading};
 use crate::number::Number;
 use crate::trace::Span;
@@ -175,7 +175,7 @@ impl Sessions {
     }
 
     fn adopt(&self, mut orphan: Orphan, queue: &Queue) -> io::Result<()> {
-        let left = orphan.take_kept(tags::METER).filter(|_| orphan.record.meter == Meter::layout());
+        let left = orphan.take_kept(kept::METER).filter(|_| orphan.record.meter == Meter::layout());
         let left = left.and_then(|memory| {
             Meter::take_over(memory).inspect_err(|error| tracing::warn!(%error, "a session is no longer counted")).ok()
         });
@@ -203,8 +203,8 @@ impl Sessions {
         let outlive = self.table.outlive.map(|time| time.as_secs());
         let settled = records.add(session, record).and_then(|home| {
             worker.send(&ToWorker::Home { outlive }, Some(home.as_fd()))?;
-            worker.send(&ToWorker::Keep { tag: tags::BOARD }, Some(self.table.shared.as_fd()))?;
-            worker.send(&ToWorker::Keep { tag: tags::METER }, Some(meter.memory()))
+            worker.send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.as_fd()))?;
+            worker.send(&ToWorker::Keep { tag: kept::METER }, Some(meter.memory()))
         });
         if let Err(error) = settled {
             tracing::warn!(session = %Number(session), %error, "the session cannot be noted for the next server; it ends with this one");

@@ -2,16 +2,15 @@
 
 use std::fmt::Debug;
 
-use outboard_wire::codec::decode_all;
-use outboard_wire::{Decode, Encode};
+use outboard_wire::Decode;
 use proptest::prelude::*;
 
-use super::super::*;
-use super::bytes;
+use super::*;
 use crate::identity::Limits;
-use crate::trace::Value;
+use crate::trace::{Span, Value};
 
 const GOLDEN: &str = include_str!("golden.txt");
+const LOCK: &str = include_str!("../../../../../api/control.lock");
 
 fn point() -> Point {
     Point { lane: 0x0102_0304, attempt: 0x0506_0708_090a_0b0c, received: 0x0d0e_0f10_1112_1314 }
@@ -59,8 +58,8 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
     vec![
         ("start", ToWorker::Start(Box::new(full_start()))),
         ("start, nothing that may be missing", ToWorker::Start(Box::new(empty_start()))),
-        ("lane", ToWorker::Lane { secure: true, point: None }),
-        ("lane, not encrypted", ToWorker::Lane { secure: false, point: None }),
+        ("lane", ToWorker::Lane { secure: true }),
+        ("lane, not encrypted", ToWorker::Lane { secure: false }),
         ("board", ToWorker::Board),
         ("answer", ToWorker::Answer { request: 0x0102_0304_0506_0708, payload: Some(vec![9, 10, 11]) }),
         ("answer, none", ToWorker::Answer { request: 0x0102, payload: None }),
@@ -70,7 +69,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("watch, no platform", ToWorker::Watch(Watch { supervisor: 0x0102_0304, platform: None })),
         ("look", ToWorker::Look),
         ("go_on", ToWorker::GoOn { secure: true, point: point() }),
-        ("resumable_lane", ToWorker::Lane { secure: true, point: Some(point()) }),
+        ("resumable_lane", ToWorker::ResumableLane { secure: true, point: point() }),
         ("home", ToWorker::Home { outlive: Some(0x0102_0304_0506_0708) }),
         ("home, as long as the client", ToWorker::Home { outlive: None }),
         ("keep", ToWorker::Keep { tag: 3 }),
@@ -141,6 +140,19 @@ fn lines<T: Encode>(direction: &str, messages: &[(&str, T)]) -> String {
 fn every_message_has_the_bytes_it_has_always_had() {
     let now = lines("to_worker", &to_worker()) + &lines("to_supervisor", &to_supervisor());
     assert!(now == GOLDEN, "the messages have other bytes than golden.txt says; now they are\n{now}");
+}
+
+#[test]
+fn every_message_of_the_description_is_among_them() {
+    for direction in ["to_worker.", "to_supervisor."] {
+        let described = LOCK.lines().filter_map(|line| line.strip_prefix('"')?.strip_prefix(direction));
+        let described: Vec<&str> = described.filter_map(|line| line.split('"').next()).collect();
+        assert!(!described.is_empty());
+        for name in described {
+            let shown = |line: &str| line.starts_with(&format!("{direction}{name}:"));
+            assert!(GOLDEN.lines().any(shown), "golden.txt lacks {direction}{name}");
+        }
+    }
 }
 
 /// Decodes what is cut off and what is longer, too.

@@ -58,7 +58,10 @@ pub(super) async fn serve(
     let order = match purpose {
         Purpose::Lane { session, key } => {
             let point = more.get(RESUME).map_err(malformed)?;
-            let lane = ToWorker::Lane { secure, point };
+            let lane = match point {
+                Some(point) => ToWorker::ResumableLane { secure, point },
+                None => ToWorker::Lane { secure },
+            };
             supervisor.sessions.add(session, key, lane, stream.as_fd(), anybody).map_err(Failure::Refused)?;
             tracing::debug!(session = %Number(session), %peer, "lane");
             return Ok(());

@@ -140,8 +140,13 @@ impl Further {
 
     fn hear(self: &Arc<Further>, message: ToWorker, connection: Option<OwnedFd>, control: &Arc<OwnedFd>) {
         match (message, connection) {
-            (ToWorker::Lane { secure, point }, Some(connection)) => {
-                if let Err(error) = self.add_lane(connection, secure, point) {
+            (ToWorker::Lane { secure }, Some(connection)) => {
+                if let Err(error) = self.add_lane(connection, secure) {
+                    tracing::warn!(%error, "a lane cannot be used");
+                }
+            }
+            (ToWorker::ResumableLane { secure, point }, Some(connection)) => {
+                if let Err(error) = self.add_resumable_lane(connection, secure, point) {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
@@ -173,7 +178,10 @@ impl Further {
             (ToWorker::Unknown(number), _) => {
                 tracing::debug!(number, "a supervisor of another release says what this worker does not know");
             }
-            (ToWorker::Lane { .. } | ToWorker::Memory | ToWorker::GoOn { .. }, None) => {
+            (
+                ToWorker::Lane { .. } | ToWorker::ResumableLane { .. } | ToWorker::Memory | ToWorker::GoOn { .. },
+                None,
+            ) => {
                 tracing::error!("a descriptor was to come and did not");
             }
             (
@@ -215,13 +223,16 @@ impl Further {
         }
     }
 
-    fn add_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Option<Point>) -> io::Result<()> {
+    fn add_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool) -> io::Result<()> {
+        self.open(connection, encrypted, |further, stream| {
+            // It fits into the empty socket buffer, so this does not wait for the client.
+            write_all(&*stream, &further.welcome.encode())?;
+            further.bulk.add_lane(stream)
+        })
+    }
+
+    fn add_resumable_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Point) -> io::Result<()> {
         self.open(connection, encrypted, move |further, stream| {
-            let Some(point) = point else {
-                // It fits into the empty socket buffer, so this does not wait for the client.
-                write_all(&*stream, &further.welcome.encode())?;
-                return further.bulk.add_lane(stream);
-            };
             further.bulk.resume_lane(stream, point, |received| further.answer(Point { received, ..point }))
         })
     }
