@@ -407,6 +407,106 @@ impl std::fmt::Debug for Secure {
     }
 }
 
+/// An event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedEvent {
+    /// The driver's handle.
+    pub handle: [u8; 64],
+}
+
+impl Encode for SharedEvent {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.handle);
+    }
+}
+
+impl<'a> Decode<'a> for SharedEvent {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedEvent, DecodeError> {
+        Ok(SharedEvent { handle: reader.get()? })
+    }
+}
+
+/// An allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// The driver's handle.
+    pub handle: [u8; 64],
+    pub bytes: u64,
+}
+
+impl Encode for SharedMemory {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.handle);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for SharedMemory {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedMemory, DecodeError> {
+        Ok(SharedMemory { handle: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+/// Physical memory, whose descriptor comes along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedPhysical {
+    pub bytes: u64,
+    /// Device, handle types, compression and usage that it was created with.
+    pub kind: [u32; 4],
+}
+
+impl Encode for SharedPhysical {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+        writer.put(&self.kind);
+    }
+}
+
+impl<'a> Decode<'a> for SharedPhysical {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedPhysical, DecodeError> {
+        Ok(SharedPhysical { bytes: reader.get()?, kind: reader.get()? })
+    }
+}
+
+/// A memory pool, whose descriptor comes along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedPool {
+    pub device: u32,
+}
+
+impl Encode for SharedPool {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for SharedPool {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedPool, DecodeError> {
+        Ok(SharedPool { device: reader.get()? })
+    }
+}
+
+/// An allocation of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedPooled {
+    /// What the driver exports of it.
+    pub data: [u8; 64],
+    pub bytes: u64,
+}
+
+impl Encode for SharedPooled {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+        writer.put(&self.bytes);
+    }
+}
+
+impl<'a> Decode<'a> for SharedPooled {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedPooled, DecodeError> {
+        Ok(SharedPooled { data: reader.get()?, bytes: reader.get()? })
+    }
+}
+
 /// What a worker is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {

@@ -5,8 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_wire::Reader;
+use outboard_wire::codec::decode_all;
 pub(crate) use outboard_wire::token::TokenKind as Kind;
+use outboard_wire::{Decode, Encode, Writer};
 
 use super::Worker;
 use super::budget::Charge;
@@ -85,11 +86,13 @@ impl Worker {
         &mut self,
         kind: Kind,
         what: u64,
-        payload: Vec<u8>,
+        payload: &impl Encode,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Token, CUresult> {
         let drawn = draw()?;
-        self.registry()?.share(drawn, kind as u8, payload, descriptor).map_err(|error| {
+        let mut writer = Writer::new();
+        writer.put(payload);
+        self.registry()?.share(drawn, kind as u8, writer.into_vec(), descriptor).map_err(|error| {
             tracing::warn!(%error, "nothing more can be shared");
             CUresult::CUDA_ERROR_OUT_OF_MEMORY
         })?;
@@ -102,7 +105,7 @@ impl Worker {
         &mut self,
         kind: Kind,
         what: u64,
-        payload: Vec<u8>,
+        payload: &impl Encode,
         descriptor: BorrowedFd<'_>,
         charge: Option<Arc<Charge>>,
     ) -> Result<Token, CUresult> {
@@ -135,19 +138,16 @@ impl Worker {
     }
 
     /// What another session has shared under a token.
-    pub(crate) fn find_shared(&self, kind: Kind, token: Token) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
+    pub(crate) fn find_shared<T: for<'a> Decode<'a>>(
+        &self,
+        kind: Kind,
+        token: Token,
+    ) -> Result<(T, Option<OwnedFd>), CUresult> {
         let found = self.registry()?.find(number(token), kind as u8).map_err(|error| {
             tracing::warn!(%error, "the supervisor does not say what is shared");
             CUresult::CUDA_ERROR_UNKNOWN
         })?;
-        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        let (payload, descriptor) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok((decode_all(&payload).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?, descriptor))
     }
-}
-
-/// A reader for what another worker has written.
-pub(crate) fn read<T>(
-    payload: &[u8],
-    read: impl FnOnce(&mut Reader<'_>) -> Result<T, outboard_wire::DecodeError>,
-) -> Result<T, CUresult> {
-    read(&mut Reader::new(payload)).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
 }

@@ -127,6 +127,29 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
     ]
 }
 
+/// What workers read of each other, in lines of `golden.txt`.
+fn payloads() -> String {
+    let handle = std::array::from_fn(|at| 0x80 + at as u8);
+    let (memory, event) = (SharedMemory { handle, bytes: 0x0102 }, SharedEvent { handle });
+    let physical = SharedPhysical { bytes: 0x0102, kind: [3, 4, 5, 0x0607] };
+    [
+        payload("SharedMemory", &memory),
+        payload("SharedEvent", &event),
+        payload("SharedPhysical", &physical),
+        payload("SharedPool", &SharedPool { device: 0x0102 }),
+        payload("SharedPooled", &SharedPooled { data: handle, bytes: 0x0102 }),
+    ]
+    .concat()
+}
+
+/// The line of one that is read as it was written, and no part of it is.
+fn payload<T: for<'a> Decode<'a> + Encode + PartialEq + Debug>(name: &str, value: &T) -> String {
+    let whole = bytes(value);
+    assert_eq!(&decode_all::<T>(&whole).unwrap(), value);
+    assert!((0..whole.len()).all(|cut| decode_all::<T>(&whole[..cut]).is_err()), "a part of {name} is read");
+    lines("struct", &[(name, value)])
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -137,14 +160,14 @@ fn lines<T: Encode>(direction: &str, messages: &[(&str, T)]) -> String {
 }
 
 #[test]
-fn every_message_has_the_bytes_it_has_always_had() {
-    let now = lines("to_worker", &to_worker()) + &lines("to_supervisor", &to_supervisor());
+fn everything_has_the_bytes_it_has_always_had() {
+    let now = lines("to_worker", &to_worker()) + &lines("to_supervisor", &to_supervisor()) + &payloads();
     assert!(now == GOLDEN, "the messages have other bytes than golden.txt says; now they are\n{now}");
 }
 
 #[test]
-fn every_message_of_the_description_is_among_them() {
-    for direction in ["to_worker.", "to_supervisor."] {
+fn everything_of_the_description_is_among_them() {
+    for direction in ["to_worker.", "to_supervisor.", "struct."] {
         let described = LOCK.lines().filter_map(|line| line.strip_prefix('"')?.strip_prefix(direction));
         let described: Vec<&str> = described.filter_map(|line| line.split('"').next()).collect();
         assert!(!described.is_empty());

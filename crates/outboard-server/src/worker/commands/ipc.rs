@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use outboard_abi::{CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
 use outboard_driver::call;
-use outboard_wire::Writer;
 use outboard_wire::messages::*;
 
 use super::{Handle, Worker};
+use crate::control::{SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled};
 use crate::generated::dispatch::IpcCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::What;
-use crate::worker::shares::{Kind, Token, read, token};
+use crate::worker::shares::{Kind, Token, token};
 
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -42,17 +42,14 @@ impl Worker {
         }
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address))?;
-        let mut writer = Writer::new();
-        writer.fixed(&bytes(handle.reserved));
-        writer.u64(m.bytes);
-        self.share(Kind::Memory, m.address, writer.into_vec(), None)
+        let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
+        self.share(Kind::Memory, m.address, &shared, None)
     }
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
         self.enter()?;
         crate::worker::bounds::Kind::Opened.room(self.opened.len())?;
-        let (payload, _) = self.find_shared(Kind::Memory, m.token)?;
-        let (handle, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
+        let (SharedMemory { handle, bytes }, _) = self.find_shared(Kind::Memory, m.token)?;
         let device = self.device_here()?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let mut address = 0;
@@ -79,14 +76,14 @@ impl Worker {
         }
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         call!(self.table, cuIpcGetEventHandle(&raw mut handle, event))?;
-        self.share(Kind::Event, name, bytes(handle.reserved).to_vec(), None)
+        self.share(Kind::Event, name, &SharedEvent { handle: bytes(handle.reserved) }, None)
     }
 
     fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
         self.enter()?;
         self.objects.events.check_new(m.event)?;
-        let (payload, _) = self.find_shared(Kind::Event, m.token)?;
-        let handle = CUipcEventHandle { reserved: chars(read(&payload, |reader| reader.array::<64>())?) };
+        let (SharedEvent { handle }, _) = self.find_shared(Kind::Event, m.token)?;
+        let handle = CUipcEventHandle { reserved: chars(handle) };
         let mut event = core::ptr::null_mut();
         call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
         self.objects.events.insert(m.event, self.ctx, Handle::new(event));
@@ -95,7 +92,7 @@ impl Worker {
 
     fn export_physical_named(&mut self, name: u64) -> Result<Token, CUresult> {
         let handle = self.space.memory(name)?;
-        let (size, kind) = self.space.created(name)?;
+        let (bytes, kind) = self.space.created(name)?;
         // However often it is exported, there is one descriptor.
         if let Some(known) = self.shared.give_again(Kind::Physical, name) {
             return Ok(token(known));
@@ -103,21 +100,14 @@ impl Worker {
         let mut fd: c_int = -1;
         call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
-        let mut writer = Writer::new();
-        writer.u64(size);
-        kind.iter().for_each(|word| writer.u32(*word));
         let charge = self.space.charge(name);
-        self.share_descriptor(Kind::Physical, name, writer.into_vec(), fd.as_fd(), charge)
+        self.share_descriptor(Kind::Physical, name, &SharedPhysical { bytes, kind }, fd.as_fd(), charge)
     }
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
         self.space.check_new(m.memory)?;
-        let (payload, fd) = self.find_shared(Kind::Physical, m.token)?;
+        let (SharedPhysical { bytes, kind }, fd) = self.find_shared(Kind::Physical, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let words = |reader: &mut outboard_wire::Reader<'_>| {
-            Ok((reader.u64()?, [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?]))
-        };
-        let (bytes, kind) = read(&payload, words)?;
         let [device, handle_types, compression, usage] = kind;
         self.offered(device)?;
         // It counts for both: it is there until both have let go of it.
@@ -139,16 +129,13 @@ impl Worker {
         let mut fd: c_int = -1;
         call!(self.table, cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
-        let mut writer = Writer::new();
-        writer.u32(device);
-        self.share_descriptor(Kind::Pool, name, writer.into_vec(), fd.as_fd(), None)
+        self.share_descriptor(Kind::Pool, name, &SharedPool { device }, fd.as_fd(), None)
     }
 
     fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {
         self.objects.pools.check_new(m.pool)?;
-        let (payload, fd) = self.find_shared(Kind::Pool, m.token)?;
+        let (SharedPool { device }, fd) = self.find_shared(Kind::Pool, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let device = read(&payload, |reader| reader.u32())?;
         self.offered(device)?;
         let mut pool = core::ptr::null_mut();
         let given = fd.as_raw_fd() as usize as *mut c_void;
@@ -164,17 +151,13 @@ impl Worker {
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
         call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address))?;
-        let mut writer = Writer::new();
-        writer.fixed(&data.reserved);
-        writer.u64(m.bytes);
-        self.share(Kind::Pooled, m.address, writer.into_vec(), None)
+        self.share(Kind::Pooled, m.address, &SharedPooled { data: data.reserved, bytes: m.bytes }, None)
     }
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
         self.enter()?;
         let (pool, device) = self.objects.pools.get(m.pool)?;
-        let (payload, _) = self.find_shared(Kind::Pooled, m.token)?;
-        let (reserved, bytes) = read(&payload, |reader| Ok((reader.array::<64>()?, reader.u64()?)))?;
+        let (SharedPooled { data: reserved, bytes }, _) = self.find_shared(Kind::Pooled, m.token)?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
             call!(worker.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
