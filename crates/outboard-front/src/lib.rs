@@ -66,6 +66,7 @@ mod visible;
 pub mod vmm;
 
 mod generated {
+    pub(crate) mod backend;
     pub(crate) mod driver;
     #[macro_use]
     mod exports;

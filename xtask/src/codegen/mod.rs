@@ -1,8 +1,10 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
 //! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
-//! cross the wire, and `api/control.toml` those between supervisor and worker; `api/nvml/*.toml` say what each function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
+//! cross the wire and which methods of the back ends send them, `api/control.toml` those between supervisor and worker; `api/nvml/*.toml` say what each
+//! function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
 
+mod backend;
 mod book;
 mod control;
 mod coverage;
@@ -28,10 +30,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let api = model::Api::read(&root)?;
     let messages = wire::Messages::read(&root)?;
     let control = control::Control::read(&root)?;
+    let backends = backend::Backends::read(&root, &messages)?;
     let nvml = nvml::Nvml::read(&root)?;
     let outputs = [
         ("crates/outboard-front/src/generated/driver.rs", rustfmt(&front::driver_trait(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
+        ("crates/outboard-front/src/generated/backend.rs", rustfmt(&backends.traits())?),
+        ("crates/outboard-client/src/remote/generated/forward.rs", rustfmt(&backends.forward())?),
         ("crates/outboard-wire/src/generated/messages.rs", rustfmt(&messages.codec())?),
         ("crates/outboard-server/src/generated/dispatch.rs", rustfmt(&messages.dispatch())?),
         ("crates/outboard-server/src/generated/control.rs", rustfmt(&control.code())?),

@@ -57,6 +57,11 @@ impl Remote {
         self.session()?.post_counted(ctx, wire(stream), message)
     }
 
+    /// Queues what puts work into no stream.
+    pub(super) fn post_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
+        self.session()?.post_numbered(ctx, message).map(drop)
+    }
+
     /// Calls and decodes the answer.
     pub(super) fn call<M, T>(
         &self,

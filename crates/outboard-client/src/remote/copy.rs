@@ -1,7 +1,7 @@
 //! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopies, BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
+use outboard_front::backend::{BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
@@ -19,8 +19,8 @@ fn region(side: &Side) -> std::result::Result<Region, HostBox> {
     Ok(Region { storage, layout: side.layout, at: side.at })
 }
 
-impl BoxCopies for Remote {
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+impl Remote {
+    pub(super) unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
         let (dst, src) = (self.tracked_side(&copy.dst, copy)?, self.tracked_side(&copy.src, copy)?);
         if dst.is_none() && src.is_none() {
             // SAFETY: by the contract of this method.

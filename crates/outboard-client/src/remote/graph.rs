@@ -3,8 +3,8 @@
 use core::ffi::c_void;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Graphs, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
-use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams, Place, Rows};
+use outboard_front::backend::{ContextId, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_wire::graph::{GraphEdit, NodeParams, Place, Rows};
 use outboard_wire::messages as msg;
 
 use super::{Remote, wire};
@@ -47,12 +47,8 @@ impl Remote {
     }
 }
 
-impl Graphs for Remote {
-    fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::GraphCreate { graph: graph.0 })
-    }
-
-    fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+impl Remote {
+    pub(super) fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
         let known = |edit| {
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
@@ -72,28 +68,13 @@ impl Graphs for Remote {
         self.post(ctx, &msg::GraphChange { graph: graph.0, edits })
     }
 
-    fn graph_allocate(
-        &self,
-        ctx: ContextId,
-        graph: ObjectId,
-        node: u64,
-        dependencies: Vec<Edge>,
-        params: AllocateNode,
-    ) -> Result<u64> {
-        self.call(ctx, &msg::GraphAllocate { graph: graph.0, node, dependencies, params }, |reply| reply.address)
-    }
-
-    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
-        self.call(ctx, &msg::GraphCondition { graph: graph.0, value, flags }, |reply| reply.handle)
-    }
-
-    fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+    pub(super) fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         let session = self.session()?;
         session.graphs().forget_graph(graph.0);
         session.post(ctx, &msg::GraphDestroy { graph: graph.0 })
     }
 
-    fn graph_instantiate(
+    pub(super) fn graph_instantiate(
         &self,
         ctx: ContextId,
         graph: ObjectId,
@@ -116,7 +97,7 @@ impl Graphs for Remote {
         Ok(made)
     }
 
-    fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    pub(super) fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
         let graphs = self.session()?.graphs();
         let uses = graphs.of_graph(graph.0);
         let updated = self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
@@ -133,22 +114,14 @@ impl Graphs for Remote {
         Ok(updated)
     }
 
-    fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    pub(super) fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
         let (mut params, session) = (params, self.session()?);
         self.on_the_device(&mut params)?;
         let params = session.graphs().set_exec_node(exec.0, node, params, || session.expect_graphs())?;
         self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
     }
 
-    fn graph_exec_enable(&self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
-        self.post(ctx, &msg::GraphExecEnable { exec: exec.0, node, enabled })
-    }
-
-    fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
-        self.post_to(ctx, stream, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
-    }
-
-    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    pub(super) fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         let session = self.session()?;
         let message = msg::GraphLaunch { exec: exec.0, stream: wire(stream) };
         // Known before it is posted: the worker may ask at once.
@@ -171,21 +144,9 @@ impl Graphs for Remote {
         session.host_call(ctx, wire(stream), after, Some(launch))
     }
 
-    fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
+    pub(super) fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
         let session = self.session()?;
         session.graphs().forget_exec(exec.0);
         session.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
-    }
-
-    fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()> {
-        self.call(ctx, &msg::GraphMemoryTrim { device }, |_| ())
-    }
-
-    fn graph_memory_get(&self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
-        self.call(ctx, &msg::GraphMemoryGet { device, attribute }, |reply| reply.value)
-    }
-
-    fn graph_memory_set(&self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
-        self.call(ctx, &msg::GraphMemorySet { device, attribute, value }, |_| ())
     }
 }

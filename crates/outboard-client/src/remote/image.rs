@@ -55,14 +55,14 @@ fn parts<'a>(image: &Image<'a>) -> Vec<Part<'a>> {
 }
 
 impl Remote {
-    pub(super) fn load_image(&self, ctx: ContextId, id: ObjectId, image: &Image<'_>, log: &mut JitLog) -> Result<()> {
+    pub(super) fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
         let session = self.session()?;
         if !matches!(image.parts, [whole] if !may_print(whole, image.sm)) {
             self.seen.never();
         }
-        let parts = parts(image);
+        let parts = parts(&image);
         if session.images().not_kept.load(Ordering::Relaxed) {
-            return self.load_sent(ctx, id, image, &parts, log);
+            return self.load_sent(ctx, id, &image, &parts, log);
         }
         let names: Vec<ImageName> = parts.iter().map(Part::name).collect();
         // What is sent belongs to the question that follows it.

@@ -12,7 +12,7 @@ fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
 impl Remote {
     /// Queues a kernel.
     #[inline]
-    pub(super) fn queue_launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    pub(super) fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         self.map_parameters(ctx, launch.params)?;
         let message = msg::Launch {
             function: launch.function.0,
@@ -31,18 +31,5 @@ impl Remote {
             return self.work(ctx, stream, post);
         }
         self.work(ctx, stream, || self.post_to(ctx, stream, &message))
-    }
-
-    /// How many clusters of a launch fit, or how large one may be.
-    pub(super) fn count_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
-        let message = msg::OccupancyClusters {
-            function: launch.function.0,
-            grid: dims(launch.grid),
-            block: dims(launch.block),
-            shared: launch.shared,
-            attributes: launch.attributes.to_vec(),
-            largest,
-        };
-        self.call(ctx, &message, |reply| reply.count)
     }
 }

@@ -16,7 +16,7 @@ impl Remote {
     /// # Safety
     /// As of `Backend::copy_to_device`.
     #[inline]
-    pub(super) unsafe fn copy_in(
+    pub(super) unsafe fn copy_to_device(
         &self,
         ctx: ContextId,
         dst: u64,
@@ -42,7 +42,7 @@ impl Remote {
     /// # Safety
     /// As of `Backend::copy_to_host`.
     #[inline]
-    pub(super) unsafe fn copy_out(
+    pub(super) unsafe fn copy_to_host(
         &self,
         ctx: ContextId,
         dst: *mut u8,
@@ -76,7 +76,7 @@ impl Remote {
 
     /// A copy from device memory to device memory, which kernels may share with the program.
     #[inline]
-    pub(super) fn copy_here(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    pub(super) fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         let post = || self.post_copy(ctx, dst, src, rect, stream);
         let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
         if self.is_tracked(dst, span(rect.dst_pitch)) || self.is_tracked(src, span(rect.src_pitch)) {
@@ -98,7 +98,7 @@ impl Remote {
 
     /// Fills memory, which kernels may share with the program.
     #[inline]
-    pub(super) fn fill_here(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    pub(super) fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
         if self.host.may_contain(dst) {
             self.map_host(ctx, dst)?;

@@ -1,18 +1,20 @@
 //! The linker of a server.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result};
+use outboard_front::backend::{ContextId, JitLog, LinkInput, ObjectId, Result};
 use outboard_wire::messages as msg;
 
 use super::image::PIECE;
 use super::{Remote, succeed};
 
-impl Linking for Remote {
-    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
-        self.call(ctx, &msg::LinkCreate { link: link.0, options: options.clone() }, |_| ())
-    }
-
-    fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+impl Remote {
+    pub(super) fn link_add(
+        &self,
+        ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let session = self.session()?;
         // The pieces of two images must not mix.
         let _one_at_a_time = session.upload();
@@ -26,7 +28,7 @@ impl Linking for Remote {
         succeed(status)
     }
 
-    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    pub(super) fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
         let (status, bytes, said) =
             self.call(ctx, &msg::LinkComplete { link: link.0 }, |reply| (reply.status, reply.bytes, reply.log))?;
         *log = said;
@@ -41,9 +43,5 @@ impl Linking for Remote {
             image.extend_from_slice(&piece);
         }
         Ok(image)
-    }
-
-    fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::LinkDestroy { link: link.0 })
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Managed, Result, Stream};
+use outboard_front::backend::{ContextId, Result, Stream};
 use outboard_wire::messages as msg;
 
 use super::shared::MOVER;
@@ -81,8 +81,8 @@ impl Remote {
     }
 }
 
-impl Managed for Remote {
-    fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+impl Remote {
+    pub(super) fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > SMALL {
             let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -102,7 +102,7 @@ impl Managed for Remote {
         Ok(address)
     }
 
-    fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    pub(super) fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
         // Work that is queued may use it.
         let waited = self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()));
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,14 @@ impl Managed for Remote {
         }
     }
 
-    fn managed_prefetch(&self, ctx: ContextId, address: u64, bytes: u64, to_host: bool, stream: Stream) -> Result<()> {
+    pub(super) fn managed_prefetch(
+        &self,
+        ctx: ContextId,
+        address: u64,
+        bytes: u64,
+        to_host: bool,
+        stream: Stream,
+    ) -> Result<()> {
         if !self.pager.is_active() {
             return Ok(());
         }

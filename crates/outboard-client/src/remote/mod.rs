@@ -1,10 +1,9 @@
 //! The devices of a server: what the front asks, sent over the link.
 
-mod array;
-mod backend;
 mod commands;
+mod context;
 mod copy;
-mod device;
+mod event;
 mod graph;
 mod green;
 mod host_call;
@@ -14,16 +13,17 @@ mod launch;
 mod linear;
 mod link;
 mod managed;
+mod memory;
 mod module;
-mod peer;
 mod pinned;
 mod pool;
-mod reference;
 mod seen;
 mod shared;
 mod stream;
-mod tensormap;
-mod vmm;
+
+mod generated {
+    mod forward;
+}
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Result, Stream};
+use outboard_front::backend::{ContextId, Result, Stream};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;
@@ -77,9 +77,5 @@ fn succeed(status: u32) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(CUresult(status)) }
 }
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
-const DISABLE_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`.
-const INTERPROCESS: u32 = 4;
+/// Some calls are not of a context.
+const NO_CONTEXT: ContextId = ContextId(0);

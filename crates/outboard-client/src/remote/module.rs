@@ -9,7 +9,7 @@ use super::Remote;
 
 impl Remote {
     /// Ends a module.
-    pub(super) fn unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+    pub(super) fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
         self.end_variables(id.0);
         let session = self.session()?;
         session.kernels().forget(id.0);
@@ -20,7 +20,7 @@ impl Remote {
     }
 
     /// Names of the kernels, which the server may have told of already.
-    pub(super) fn kernel_names(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
+    pub(super) fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>> {
         if let Some(names) = self.session()?.kernels().names(id.0) {
             return Ok(names);
         }
@@ -28,7 +28,7 @@ impl Remote {
     }
 
     /// A kernel, of which the server may have told already.
-    pub(super) fn kernel(
+    pub(super) fn module_function(
         &self,
         ctx: ContextId,
         module: ObjectId,
@@ -50,7 +50,7 @@ impl Remote {
     }
 
     /// Address, size of a variable, and whether it is managed memory.
-    pub(super) fn variable(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    pub(super) fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
         let message = msg::ModuleGlobal { module: module.0, name };
         let found = self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
         let (address, bytes, managed) = found;

@@ -65,7 +65,6 @@ impl Remote {
 
     /// Waits for a copy that was queued, unless the program does so itself.
     pub(super) fn after_copy(&self, ctx: ContextId, stream: Stream, mode: CopyMode) -> Result<()> {
-        use outboard_front::backend::Backend as _;
         if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
     }
 

@@ -3,14 +3,11 @@
 use std::collections::BTreeSet;
 
 use outboard_abi::CUmemPool_attribute_enum as A;
-use outboard_front::backend::{ContextId, ObjectId, PoolKind, Pools, Result, Stream};
+use outboard_front::backend::{ContextId, ObjectId, Result, Stream};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::{NO_CONTEXT, Remote, wire};
 use crate::reuse::Pool;
-
-/// Most of these calls are not of a context.
-const NONE: ContextId = ContextId(0);
 
 impl Remote {
     /// A block of a pool: one that is kept, or one that the server allocates.
@@ -55,32 +52,27 @@ impl Remote {
     }
 }
 
-impl Pools for Remote {
-    fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+impl Remote {
+    pub(super) fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
         self.session()?.reuse().name_default(pool.0, device);
-        self.post(NONE, &msg::PoolDefault { pool: pool.0, device })
+        self.post(NO_CONTEXT, &msg::PoolDefault { pool: pool.0, device })
     }
 
-    fn pool_create(&self, pool: ObjectId, kind: PoolKind) -> Result<()> {
-        let PoolKind { device, handle_types, max_bytes, usage } = kind;
-        self.call(NONE, &msg::PoolCreate { pool: pool.0, device, handle_types, max_bytes, usage }, |_| ())
-    }
-
-    fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
+    pub(super) fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
         self.unshare_closed();
         let session = self.session()?;
         session.reuse().end_pool(Pool::Made(pool.0), |block| session.give_back(block));
-        self.post(NONE, &msg::PoolDestroy { pool: pool.0 })
+        self.post(NO_CONTEXT, &msg::PoolDestroy { pool: pool.0 })
     }
 
-    fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
+    pub(super) fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
         self.give_pool_back(pool)?;
-        self.call(NONE, &msg::PoolTrim { pool: pool.0, keep }, |_| ())
+        self.call(NO_CONTEXT, &msg::PoolTrim { pool: pool.0, keep }, |_| ())
     }
 
-    fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
+    pub(super) fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
         let name = self.give_pool_back(pool)?;
-        let value = self.call_idle(NONE, &msg::PoolAttribute { pool: pool.0, attribute }, |reply| reply.value)?;
+        let value = self.call_idle(NO_CONTEXT, &msg::PoolAttribute { pool: pool.0, attribute }, |reply| reply.value)?;
         let excess = match A(attribute) {
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => self.session()?.reuse().excess(name),
             _ => 0,
@@ -88,9 +80,9 @@ impl Pools for Remote {
         Ok(value.saturating_sub(excess))
     }
 
-    fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    pub(super) fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
         let name = self.give_pool_back(pool)?;
-        self.post(NONE, &msg::PoolSetAttribute { pool: pool.0, attribute, value })?;
+        self.post(NO_CONTEXT, &msg::PoolSetAttribute { pool: pool.0, attribute, value })?;
         let reuse = self.session()?.reuse();
         match A(attribute) {
             A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => reuse.set_threshold(name, value),
@@ -100,15 +92,7 @@ impl Pools for Remote {
         Ok(())
     }
 
-    fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
-        self.call(NONE, &msg::PoolSetAccess { pool: pool.0, access: access.to_vec() }, |_| ())
-    }
-
-    fn pool_access(&self, pool: ObjectId, device: u32) -> Result<u32> {
-        self.call(NONE, &msg::PoolAccess { pool: pool.0, device }, |reply| reply.flags)
-    }
-
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    pub(super) fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
         let name = self.session()?.reuse().named(pool.0);
         let message = msg::PoolAlloc { pool: pool.0, bytes, stream: wire(stream) };
         let allocate = || self.call_to(ctx, stream, &message, |reply| reply.address);

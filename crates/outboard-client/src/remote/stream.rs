@@ -1,59 +1,67 @@
-//! Attributes of a server's streams, operations on its memory in their order, and times between events.
+//! A server's streams, and operations on its memory in their order.
 
-use outboard_abi::CUresult;
 use outboard_abi::CUstreamBatchMemOpType as Kind;
-use outboard_front::backend::{ContextId, MemoryOperation, ObjectId, Result, Stream, Streams};
+use outboard_front::backend::{ContextId, MemoryOperation, ObjectId, Result, Stream};
 use outboard_wire::messages as msg;
 
-use super::{Remote, succeed, wire};
-use crate::session::LOST;
+use super::{Remote, wire};
+use crate::pager::Done;
+use crate::progress::Progress;
 
-impl Streams for Remote {
-    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
-        self.call(ctx, &msg::StreamSetAttribute { stream: wire(stream), attribute, value }, |_| ())
-    }
-
-    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
-        self.call(ctx, &msg::StreamAttribute { stream: wire(stream), attribute }, |reply| reply.value)
-    }
-
-    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
-        self.call(ctx, &msg::StreamCopyAttributes { dst: wire(dst), src: wire(src) }, |_| ())
-    }
-
-    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
-        let operations = operations.iter().map(numbers).collect();
-        self.work(ctx, stream, || self.post_to(ctx, stream, &msg::StreamBatch { stream: wire(stream), operations }))
-    }
-}
+/// `CU_STREAM_NON_BLOCKING`.
+pub(super) const NON_BLOCKING: u32 = 1;
 
 impl Remote {
-    /// Milliseconds between two events.
-    pub(super) fn time_between(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
-        let session = self.session()?;
-        let question = match session.times().look((start.0, end.0), session.progress()) {
-            Ok(milliseconds) if session.link().is_alive() => return Ok(milliseconds),
-            Ok(_) => return Err(LOST),
-            Err(question) => question,
-        };
-        let message = msg::EventsElapsed { pairs: question.pairs.clone() };
-        let first = |times: &[(u32, f32)]| times.first().copied().ok_or(CUresult::CUDA_ERROR_UNKNOWN);
-        let mut times = self.call_idle(ctx, &message, |reply| reply.times)?;
-        let (status, _) = first(&times)?;
-        if CUresult(status) == CUresult::CUDA_ERROR_NOT_READY {
-            // What was recorded in an idle stream has happened for the program. The device may have yet to come to it.
-            let known = |event: ObjectId| session.progress().has_happened(event.0);
-            if known(start) && known(end) {
-                for event in [start.0, end.0] {
-                    self.call_idle(ctx, &msg::EventSynchronize { event }, |_| ())?;
-                }
-                times = self.call_idle(ctx, &message, |reply| reply.times)?;
-            }
+    pub(super) fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
+        if flags & NON_BLOCKING != 0 {
+            self.session()?.progress().made_apart(id.0);
         }
-        let (status, milliseconds) = first(&times)?;
-        succeed(status)?;
-        session.times().answered(&question, &times);
-        Ok(milliseconds)
+        self.post(ctx, &msg::StreamCreate { stream: id.0, flags, priority })
+    }
+
+    pub(super) fn stream_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
+        if self.pager.is_active() {
+            self.pager.forget(id.0);
+        }
+        let session = self.session()?;
+        session.reuse().give_stream(ctx, id.0, |block| session.give_back(block));
+        session.progress().ended(ctx, id.0);
+        self.post(ctx, &msg::StreamDestroy { stream: id.0 })
+    }
+
+    pub(super) fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        let name = wire(stream);
+        self.waited(Done::Stream((ctx.0, name)), || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, name);
+            if !idle(self.session()?.progress()) && self.seen(ctx, stream, |_| Ok(()))?.is_some() {
+                return Ok(());
+            }
+            let message = msg::StreamSynchronize { stream: name };
+            self.unseen(|| self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, name, seq)))
+        })
+    }
+
+    pub(super) fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+        let stream = wire(stream);
+        self.waited(Done::Stream((ctx.0, stream)), || {
+            let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
+            if let Some(seq) = self.learn(ctx, &msg::StreamQuery { stream }, idle)? {
+                self.session()?.progress().stream_seen(ctx, stream, seq);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+        let message = msg::StreamWaitEvent { stream: wire(stream), event: event.0, flags };
+        let seq = self.post_counted(ctx, stream, &message)?;
+        self.session()?.progress().joined(ctx, wire(stream), event.0, seq);
+        Ok(())
+    }
+
+    pub(super) fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+        let operations = operations.iter().map(numbers).collect();
+        self.work(ctx, stream, || self.post_to(ctx, stream, &msg::StreamBatch { stream: wire(stream), operations }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub use outboard_wire::boxes::{Extent, Layout};
 
-use super::{ContextId, CopyMode, ObjectId, Result, Stream};
+use super::ObjectId;
 
 /// What one side of a copy is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,4 @@ pub struct BoxCopy {
     pub src: Side,
     /// Its size; not empty.
     pub extent: Extent,
-}
-
-/// The part of a [`Backend`](super::Backend) for copies of boxes.
-pub trait BoxCopies: Sized {
-    /// Copies a box. Posted, if no side is host memory.
-    ///
-    /// # Safety
-    /// A side in host memory is readable or writable, in the rows of the box, for as long as `mode` says.
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
 }

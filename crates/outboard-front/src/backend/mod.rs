@@ -1,4 +1,5 @@
-//! What the front needs of the device behind it. The software device does the work itself; the client sends it to a server.
+//! What the front needs of the device behind it. The software device does the work itself; the client sends it to a server. The traits are generated
+//! from `api/wire/` and `api/backend.toml`; here are the plain types that their methods take and give.
 //!
 //! The front has checked what can be checked before it calls: handles are alive and of the context at hand, launch configurations fit
 //! the device, pointers are not null. A backend gets plain numbers: ids that the front minted, device addresses, host addresses.
@@ -6,41 +7,30 @@
 //! Each method belongs to a class: *posted* ones may return before anything happened and report failure later (see [`crate::fault`]),
 //! *call* ones return when the outcome is known.
 
-mod array;
 mod copy;
-mod device;
 mod graph;
 mod green;
-mod host_call;
-mod ipc;
 mod link;
-mod managed;
-mod peer;
 mod pool;
-mod reference;
 mod stream;
 mod tensormap;
 mod vmm;
 
 use outboard_abi::CUresult;
-use outboard_wire::platform::{KernelInfo, Platform};
+pub use outboard_wire::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
+pub use outboard_wire::references::ReferenceSetting;
 pub use outboard_wire::types::{JitLog, JitOptions};
 
-pub use array::{ArrayDescriptor, Arrays, Resource, Sampler, SparseProperties, View};
-pub use copy::{BoxCopies, BoxCopy, Extent, Layout, Memory, Side};
-pub use device::Devices;
-pub use graph::{Graphs, Instantiated, Updated};
-pub use green::{GreenContexts, Share, Split, SplitRequest};
-pub use host_call::{HostCall, HostCalls};
-pub use ipc::{Sharing, Token};
-pub use link::{LinkInput, Linking};
-pub use managed::Managed;
-pub use peer::Peers;
-pub use pool::{PoolKind, Pools};
-pub use reference::{ReferenceSetting, References};
-pub use stream::{MemoryOperation, Streams};
-pub use tensormap::{Im2colMap, TensorMaps};
-pub use vmm::{MemoryKind, VirtualMemory};
+pub use crate::generated::backend::*;
+pub use crate::host_call::HostCall;
+pub use copy::{BoxCopy, Extent, Layout, Memory, Side};
+pub use graph::{Instantiated, Updated};
+pub use green::{Share, Split, SplitRequest};
+pub use link::LinkInput;
+pub use pool::PoolKind;
+pub use stream::MemoryOperation;
+pub use tensormap::Im2colMap;
+pub use vmm::MemoryKind;
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
@@ -52,6 +42,9 @@ pub struct ContextId(pub u32);
 /// A stream, event, module or function, as named by the front: unique in the process, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ObjectId(pub u64);
+
+/// What a program passes to another process in place of memory, an event or a pointer: the 64 bytes of `CUipcMemHandle` and its like.
+pub type Token = [u8; 64];
 
 /// Where work is queued.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -157,180 +150,4 @@ pub struct Image<'a> {
     pub options: &'a JitOptions,
     /// The architecture of the device that it is for, such as 90.
     pub sm: u32,
-}
-
-/// A driver library's device side. One value serves the process; calls come from any thread.
-pub trait Backend:
-    Arrays
-    + Devices
-    + BoxCopies
-    + Graphs
-    + GreenContexts
-    + HostCalls
-    + Linking
-    + Managed
-    + Peers
-    + Pools
-    + References
-    + Sharing
-    + TensorMaps
-    + Streams
-    + VirtualMemory
-    + Send
-    + Sync
-    + Sized
-    + 'static
-{
-    /// The one instance.
-    fn get() -> &'static Self;
-
-    /// Finds the devices; the first `cuInit` calls it, and again if that failed.
-    fn platform(&self) -> Result<Platform>;
-    /// Says to who wants to know that the program's environment hides all of so many devices.
-    fn all_hidden(&self, _devices: usize) {}
-
-    /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
-    fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()>;
-    /// Ends a context and frees all that is in it, faulted or not. Call.
-    fn context_close(&self, ctx: ContextId) -> Result<()>;
-    /// Waits for all work of the context. Call.
-    fn context_synchronize(&self, ctx: ContextId) -> Result<()>;
-    /// `cuCtxGetLimit`. Call.
-    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64>;
-    /// `cuCtxSetLimit`. Call.
-    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()>;
-
-    /// Free and total bytes of the context's device. Call.
-    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)>;
-    /// Allocates at least `bytes` (not 0), aligned to 256 or more. Call.
-    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64>;
-    /// Frees an allocation once the work of the context that is queued before is done. Call.
-    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()>;
-    /// Allocates in the stream's order from the device's default pool. Call.
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64>;
-    /// Frees in the stream's order. Posted.
-    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()>;
-
-    /// Allocates page-locked host memory, page-aligned; `flags` as of `cuMemHostAlloc`.
-    fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8>;
-    /// Frees what [`Backend::host_alloc`] gave, once nothing queued uses it.
-    ///
-    /// # Safety
-    /// `memory` and `bytes` are of one such allocation, which the program uses no more.
-    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
-    /// Page-locks memory of the application; `flags` as of `cuMemHostRegister`.
-    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()>;
-    /// Undoes [`Backend::host_register`].
-    fn host_unregister(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
-    /// The address by which kernels see page-locked memory, or `CUDA_ERROR_NOT_SUPPORTED`.
-    fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64>;
-
-    /// Copies host to device.
-    ///
-    /// # Safety
-    /// `src` is readable for `bytes`, for as long as `mode` says.
-    unsafe fn copy_to_device(
-        &self,
-        ctx: ContextId,
-        dst: u64,
-        src: *const u8,
-        bytes: u64,
-        stream: Stream,
-        mode: CopyMode,
-    ) -> Result<()>;
-    /// Copies device to host.
-    ///
-    /// # Safety
-    /// `dst` is writable for `bytes`, for as long as `mode` says.
-    unsafe fn copy_to_host(
-        &self,
-        ctx: ContextId,
-        dst: *mut u8,
-        src: u64,
-        bytes: u64,
-        stream: Stream,
-        mode: CopyMode,
-    ) -> Result<()>;
-    /// Copies within the device (or between devices of the process), rows of a rectangle. Posted.
-    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()>;
-    /// Fills memory. Posted.
-    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()>;
-
-    /// Makes a stream; `flags` as of `cuStreamCreate`. Posted.
-    fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()>;
-    /// Ends a stream; its work still runs. Posted.
-    fn stream_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
-    /// Waits for the stream. Call.
-    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()>;
-    /// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`. Call.
-    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()>;
-    /// Later work of `stream` waits for the event's latest record. Posted.
-    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()>;
-    /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`. Posted.
-    fn stream_wait_value(
-        &self,
-        ctx: ContextId,
-        stream: Stream,
-        address: u64,
-        value: u64,
-        wide: bool,
-        flags: u32,
-    ) -> Result<()>;
-    /// `cuStreamWriteValue32` (`wide` false) or `64`. Posted.
-    fn stream_write_value(
-        &self,
-        ctx: ContextId,
-        stream: Stream,
-        address: u64,
-        value: u64,
-        wide: bool,
-        flags: u32,
-    ) -> Result<()>;
-
-    /// Makes an event; `flags` as of `cuEventCreate`. Posted.
-    fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()>;
-    /// Ends an event. Posted.
-    fn event_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
-    /// Records the event in the stream. Posted.
-    fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()>;
-    /// Waits for the event's latest record. Call.
-    fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
-    /// `Ok` if the latest record is done or there is none, else `CUDA_ERROR_NOT_READY`. Call.
-    fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
-    /// Milliseconds between two recorded events. Call.
-    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32>;
-
-    /// Loads an image. `log` is filled whether it works or not. Call.
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()>;
-    /// Unloads an image. Call.
-    fn module_unload(&self, ctx: ContextId, id: ObjectId) -> Result<()>;
-    /// Names of the image's kernels, in its order. Call.
-    fn module_functions(&self, ctx: ContextId, id: ObjectId) -> Result<Vec<String>>;
-    /// Finds a kernel, which is `function` from now on; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo>;
-    /// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)>;
-    /// `cuFuncSetAttribute`. Posted.
-    fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()>;
-    /// `cuFuncSetCacheConfig`. Posted.
-    fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
-    /// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`. Call.
-    fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32>;
-    /// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor. Call.
-    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64>;
-    /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have. Call.
-    fn occupancy_clusters(&self, _ctx: ContextId, _launch: &Launch<'_>, _largest: bool) -> Result<i32> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-    }
-    /// `cuTensorMapEncodeTiled`. Call.
-    fn tensor_map_tiled(&self, _ctx: ContextId, _map: &TiledMap<'_>) -> Result<[u8; 128]> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-    }
-    /// Launches a kernel. Posted.
-    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
-
-    /// What the profile says of the connection, as pairs of a name and a value of JSON.
-    fn statistics(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
 }

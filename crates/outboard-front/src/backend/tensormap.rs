@@ -1,9 +1,5 @@
 //! Tensor maps of pictures laid out by columns.
 
-use outboard_abi::CUresult;
-
-use super::{ContextId, Result};
-
 /// What an im2col tensor map describes; the names and values are those of `cuTensorMapEncodeIm2col` and `cuTensorMapEncodeIm2colWide`.
 #[derive(Clone, Copy, Debug)]
 pub struct Im2colMap<'a> {
@@ -33,12 +29,4 @@ pub struct Im2colMap<'a> {
     pub promotion: u32,
     /// `CUtensorMapFloatOOBfill`.
     pub fill: u32,
-}
-
-/// The part of a [`Backend`](super::Backend) for tensor maps.
-pub trait TensorMaps: Sized {
-    /// `cuTensorMapEncodeIm2col` or, if there is a mode, `cuTensorMapEncodeIm2colWide`. Call.
-    fn tensor_map_im2col(&self, _ctx: ContextId, _map: &Im2colMap<'_>) -> Result<[u8; 128]> {
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-    }
 }

@@ -1,6 +1,6 @@
 //! Copies between host and device while there is memory that both touch.
 
-use outboard_front::backend::{Backend, ContextId, CopyMode, Result, Stream};
+use outboard_front::backend::{ContextId, CopyMode, Result, Stream};
 
 use crate::pager::{Done, Tracked};
 use crate::remote::linear::row;

@@ -9,7 +9,8 @@ use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
 use crate::pager::{Home, Kind, Store};
-use crate::remote::{NON_BLOCKING, REMOTE};
+use crate::remote::REMOTE;
+use crate::remote::stream::NON_BLOCKING;
 use crate::session::Session;
 
 /// `CU_EVENT_DISABLE_TIMING`.

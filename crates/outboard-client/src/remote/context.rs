@@ -1,0 +1,77 @@
+//! The connection, and contexts.
+
+use std::sync::atomic::Ordering;
+
+use outboard_front::backend::{ContextId, Result};
+use outboard_wire::messages as msg;
+use outboard_wire::platform::Platform;
+
+use super::shared::MOVER;
+use super::{REMOTE, Remote};
+use crate::pager::Done;
+use crate::progress::Progress;
+use crate::session::Session;
+
+/// No function differs from the front's yet.
+impl outboard_front::Driver for Remote {}
+
+impl Remote {
+    pub(super) fn get() -> &'static Remote {
+        &REMOTE
+    }
+
+    pub(super) fn platform(&self) -> Result<Platform> {
+        let (session, platform) = Session::open()?;
+        // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
+        self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
+        self.pager.connect(Box::new(&MOVER));
+        Ok(platform)
+    }
+
+    pub(super) fn all_hidden(&self, devices: usize) {
+        crate::session::explain_hidden(devices);
+    }
+
+    pub(super) fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+        let session = self.session()?;
+        self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
+        session.context_opened(ctx);
+        session.reuse().context_opened(ctx, device);
+        Ok(())
+    }
+
+    pub(super) fn context_close(&self, ctx: ContextId) -> Result<()> {
+        self.seen.context_ends(ctx);
+        self.end_shared_memory(ctx);
+        let session = self.session()?;
+        session.reuse().end_context(ctx, |block| session.give_back(block));
+        let outcome = if session.link().is_leaving() {
+            // A static runtime does this after main. A device that several processes leave at once takes a second.
+            self.call(ctx, &msg::ContextLeave {}, |_| ())
+        } else {
+            self.call(ctx, &msg::ContextClose {}, |_| ())
+        };
+        session.context_ended(ctx);
+        outcome
+    }
+
+    pub(super) fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
+        let wait = || {
+            let idle = |progress: &Progress| progress.is_context_idle(ctx);
+            self.wait(ctx, &msg::ContextSynchronize {}, idle, |progress, seq| progress.context_done(ctx, seq))
+        };
+        self.waited(Done::Context(ctx), wait)
+    }
+
+    pub(super) fn statistics(&self) -> Vec<(&'static str, String)> {
+        let Some(session) = self.opened() else { return Vec::new() };
+        let mut all = session.statistics();
+        let moved = self.pager.moved();
+        all.extend([
+            ("page_faults", moved.faults.to_string()),
+            ("page_bytes_to_device", moved.pushed.to_string()),
+            ("page_bytes_from_device", moved.fetched.to_string()),
+        ]);
+        all
+    }
+}

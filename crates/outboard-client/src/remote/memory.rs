@@ -1,0 +1,68 @@
+//! Device memory, and page-locked memory.
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_wire::messages as msg;
+
+use super::{Remote, wire};
+
+impl Remote {
+    pub(super) fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+        self.expect_copies(bytes)?;
+        self.session()?.with_memory(|| self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address))
+    }
+
+    pub(super) fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+        let session = self.session()?;
+        session.reuse().release(address);
+        if self.post_if_idle(ctx, &msg::MemoryFreeIdle { address })? {
+            return session.wait_for_nothing();
+        }
+        self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())
+    }
+
+    pub(super) fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+        self.expect_copies(bytes)?;
+        let pool = self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        let message = msg::MemoryAllocAsync { bytes, stream: wire(stream) };
+        self.allocate_from(pool, ctx, bytes, stream, || self.call_to(ctx, stream, &message, |reply| reply.address))
+    }
+
+    pub(super) fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+        let session = self.session()?;
+        if session.reuse().keep(ctx, wire(stream), address) {
+            return Ok(());
+        }
+        session.free_in_order(ctx, address, wire(stream))
+    }
+
+    pub(super) fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
+        self.alloc_host(ctx, bytes)
+    }
+
+    pub(super) unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+        self.session()?.memory_goes(memory, bytes);
+        self.unmap_host(memory as u64, false);
+        // SAFETY: by the contract of this method.
+        unsafe { self.free_host(memory) }
+    }
+
+    pub(super) fn host_register(&self, _ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
+        // Nothing is done to it until a kernel is given its address.
+        self.host.register(memory, bytes);
+        Ok(())
+    }
+
+    pub(super) fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+        self.session()?.memory_goes(memory, bytes);
+        self.unmap_host(memory as u64, true);
+        self.host.unregister(memory);
+        Ok(())
+    }
+
+    pub(super) fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+        // The device has it under the same address from now on.
+        let known = self.map_host(ctx, memory as u64)?;
+        if known { Ok(memory as u64) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+}

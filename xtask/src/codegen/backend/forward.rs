@@ -1,0 +1,166 @@
+//! What turns a method's arguments into a message, and the reply into its result.
+
+use anyhow::{Context, Result, bail};
+
+use super::method::{Described, Send, message_type, names};
+use crate::codegen::wire::{Class, Message};
+
+/// A message that a method sends.
+pub(super) struct Sent {
+    /// The expression that sends it and gives the outcome.
+    pub(super) expression: String,
+}
+
+impl Sent {
+    /// `None` if the client has code of its own for it.
+    pub(super) fn new(
+        described: &Described,
+        message: &Message,
+        arguments: &[(String, String)],
+    ) -> Result<Option<Sent>> {
+        let send = described.send.unwrap_or(match message.class {
+            Class::Posted => Send::Post,
+            Class::Call => Send::Call,
+        });
+        if send == Send::Own {
+            if !described.fill.is_empty() || described.read.is_some() || described.spread.is_some() {
+                bail!(
+                    "the client has code of its own for it (`send = \"own\"`): `fill`, `spread` and `read` have no effect"
+                );
+            }
+            return Ok(None);
+        }
+        let calls = matches!(send, Send::Call | Send::CallIdle | Send::CallTo);
+        if calls != (message.class == Class::Call) {
+            let class = if calls { "is posted" } else { "is a call" };
+            bail!("it cannot be sent like this: the message {class}");
+        }
+        if (send == Send::PostUsing) != described.using.is_some() {
+            bail!("`using` goes with `send = \"post_using\"`, and must say which memory it is");
+        }
+        let mut used = Used::default();
+        let fields = fields(described, message, arguments, &mut used)?;
+        let message_text = format!("&msg::{} {{ {} }}", message_type(message), fields.join(", "));
+        let context = match arguments.first() {
+            Some((name, ty)) if name == "ctx" && ty == "ContextId" => "ctx",
+            _ => "NO_CONTEXT",
+        };
+        used.text(context);
+        let stream = || {
+            let mut streams = arguments.iter().filter(|(_, ty)| ty == "Stream").map(|(name, _)| name.as_str());
+            match (streams.next(), streams.next()) {
+                (Some(stream), None) => Ok(stream),
+                _ => bail!("it says which stream the work goes to, so it must have one argument of the type Stream"),
+            }
+        };
+        let read = if calls { format!(", |{}", read(described, message)?) } else { String::new() };
+        let expression = match send {
+            Send::Call => format!("self.call({context}, {message_text}{read})"),
+            Send::CallIdle => format!("self.call_idle({context}, {message_text}{read})"),
+            Send::CallTo => format!("self.call_to({context}, {}, {message_text}{read})", stream()?),
+            Send::Post => format!("self.post({context}, {message_text})"),
+            Send::PostIdle => format!("self.post_idle({context}, {message_text})"),
+            Send::PostTo => format!("self.post_to({context}, {}, {message_text})", stream()?),
+            Send::PostUsing => {
+                let using = described.using.as_deref().unwrap_or_default();
+                format!("self.post_using({context}, {}, {using}, {message_text})", stream()?)
+            }
+            Send::Own => unreachable!("it has been dealt with"),
+        };
+        if let Some((unused, _)) = arguments.iter().find(|(name, _)| !used.0.contains(name)) {
+            bail!("its argument `{unused}` fills no field of the message");
+        }
+        Ok(Some(Sent { expression }))
+    }
+}
+
+/// The names that have been used.
+#[derive(Default)]
+struct Used(Vec<String>);
+
+impl Used {
+    fn text(&mut self, expression: &str) {
+        self.0.extend(names(expression).map(str::to_owned));
+    }
+}
+
+/// The message's fields, as in the expression of a struct.
+fn fields(
+    described: &Described,
+    message: &Message,
+    arguments: &[(String, String)],
+    used: &mut Used,
+) -> Result<Vec<String>> {
+    if let Some(name) = described.fill.keys().find(|name| !message.fields.iter().any(|(field, _)| field == *name)) {
+        bail!("`fill` names {name}, which is not a field of the message");
+    }
+    let spread = described.spread.as_deref();
+    if let Some(spread) = spread.filter(|spread| !arguments.iter().any(|(name, _)| name == spread)) {
+        bail!("`spread` names {spread}, which is not an argument");
+    }
+    let mut filled = Vec::new();
+    for ((field, described_type), (_, ty)) in message.described_fields.iter().zip(&message.fields) {
+        let expression = match (described.fill.get(field), arguments.iter().find(|(name, _)| name == field), spread) {
+            (Some(expression), _, _) => expression.clone(),
+            (None, Some((name, argument)), _) => converted(name, argument, ty).with_context(|| {
+                format!("its argument `{name}: {argument}` does not become the field `{field}: {described_type}` by itself: say how in `fill`")
+            })?,
+            (None, None, Some(spread)) if ty.starts_with("Vec<") => format!("{spread}.{field}.to_vec()"),
+            (None, None, Some(spread)) => format!("{spread}.{field}"),
+            (None, None, None) => {
+                bail!("nothing fills the field `{field}: {described_type}`: it has no argument of that name, and `fill` does not say")
+            }
+        };
+        used.text(&expression);
+        filled.push(if expression == *field { expression } else { format!("{field}: {expression}") });
+    }
+    if let Some(spread) = spread {
+        used.text(spread);
+    }
+    Ok(filled)
+}
+
+/// An argument as the field of a message, if it is plain how.
+fn converted(name: &str, argument: &str, field: &str) -> Option<String> {
+    let inner = |prefix: &str, suffix: &str| argument.strip_prefix(prefix).and_then(|ty| ty.strip_suffix(suffix));
+    let list = |item: &str| field == format!("Vec<{item}>");
+    match (argument, field) {
+        _ if argument == field => return Some(name.to_owned()),
+        ("&str", "&'a str") | ("&[u8]", "&'a [u8]") => return Some(name.to_owned()),
+        ("ObjectId", "u64") | ("ContextId", "u32") => return Some(format!("{name}.0")),
+        ("Stream", "u64") => return Some(format!("wire({name})")),
+        ("Option<ObjectId>", "u64") => return Some(format!("{name}.map_or(0, |{name}| {name}.0)")),
+        _ => {}
+    }
+    if inner("&[", "]").is_some_and(list) {
+        Some(format!("{name}.to_vec()"))
+    } else if inner("Option<&", ">").is_some_and(list) {
+        Some(format!("{name}.cloned().into_iter().collect()"))
+    } else if inner("Option<", ">").is_some_and(list) {
+        Some(format!("{name}.into_iter().collect()"))
+    } else if inner("&", "") == Some(field) {
+        Some(format!("{name}.clone()"))
+    } else {
+        None
+    }
+}
+
+/// The closure that takes the result from the reply, behind its first bar.
+fn read(described: &Described, message: &Message) -> Result<String> {
+    if let Some(read) = &described.read {
+        return Ok(format!("reply| {read}"));
+    }
+    if described.result.is_some() {
+        bail!("it has a result of its own (`result`): say in `read` how the reply becomes that");
+    }
+    let part = |(name, ty): &(String, String)| match ty.as_str() {
+        "bytes" => format!("reply.{name}.to_vec()"),
+        "str" => format!("reply.{name}.to_owned()"),
+        _ => format!("reply.{name}"),
+    };
+    Ok(match message.described_reply.as_slice() {
+        [] => "_| ()".to_owned(),
+        [one] => format!("reply| {}", part(one)),
+        several => format!("reply| ({})", several.iter().map(part).collect::<Vec<_>>().join(", ")),
+    })
+}
