@@ -70,6 +70,8 @@ mod generated {
     pub(crate) mod driver;
     #[macro_use]
     mod exports;
+    #[cfg(test)]
+    pub(crate) mod recorder;
 }
 
 pub use generated::driver::Driver;

@@ -12,6 +12,8 @@ mod graph;
 mod green;
 mod link;
 mod pool;
+#[cfg(test)]
+mod recorder;
 mod stream;
 mod tensormap;
 mod vmm;
@@ -28,6 +30,8 @@ pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};
 pub use link::LinkInput;
 pub use pool::PoolKind;
+#[cfg(test)]
+pub(crate) use recorder::Recorder;
 pub use stream::MemoryOperation;
 pub use tensormap::Im2colMap;
 pub use vmm::MemoryKind;

@@ -1,4 +1,4 @@
-//! What the front asks of a device: the traits of `outboard_front::backend`, and what forwards them to a server.
+//! What the front asks of a device: the traits of `outboard_front::backend`, what forwards them to a server, and the back end that records them.
 //!
 //! A method stands beside its message in `api/wire/`, or in `api/backend.toml` if it has none. See `api/README.md` for the form.
 

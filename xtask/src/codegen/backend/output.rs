@@ -1,4 +1,4 @@
-//! The code: traits, and what `Remote` does for them.
+//! The code: traits, what `Remote` does for them, what `Recorder` does.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -70,6 +70,40 @@ impl Backends {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
                     None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on("Remote")),
                 };
+            }
+            out.push_str("}\n\n");
+        }
+        out
+    }
+
+    /// What `Recorder` does for each method: notes it, and answers as it was told.
+    pub(crate) fn recorder(&self) -> String {
+        let mut out = format!(
+            "{HEADER}#![allow(clippy::too_many_arguments)]\n\n{}use crate::backend::Recorder;\n\n",
+            self.uses("crate::backend", &self.trait_names())
+        );
+        let recorded: Vec<&Method> = self.methods().filter(|method| !method.associated).collect();
+        let _ = writeln!(
+            out,
+            "/// The methods that are recorded.\npub(crate) const METHODS: [&str; {}] = [{}];\n",
+            recorded.len(),
+            recorded.iter().map(|method| format!("{:?}", method.name)).collect::<Vec<_>>().join(", ")
+        );
+        for one in &self.traits {
+            let _ = writeln!(out, "impl {} for Recorder {{", one.name);
+            for method in &one.methods {
+                let _ = writeln!(out, "{} {{", method.head());
+                if method.associated {
+                    let _ = writeln!(out, "{}\n}}\n", method.passed_on("Recorder"));
+                    continue;
+                }
+                let how = match method.returned {
+                    Returned::Outcome(_) => "outcome",
+                    Returned::Plain(_) => "answer",
+                };
+                let shown: Vec<String> =
+                    method.arguments.iter().map(|(name, _)| format!("{name}: {{{name}:?}}")).collect();
+                let _ = writeln!(out, "self.{how}({:?}, format_args!({:?}))\n}}\n", method.name, shown.join(", "));
             }
             out.push_str("}\n\n");
         }
