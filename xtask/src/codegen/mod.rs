@@ -11,6 +11,8 @@ mod coverage;
 mod front;
 mod model;
 mod nvml;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::path::{Path, PathBuf};

@@ -51,11 +51,20 @@ pub(crate) struct Messages(Vec<Message>);
 
 impl Messages {
     pub(crate) fn read(root: &Path) -> Result<Messages> {
-        let described = described(root)?;
-        let mut numbers: BTreeMap<String, u16> = BTreeMap::new();
-        if let Ok(lock) = std::fs::read_to_string(root.join("api/wire.lock")) {
-            numbers = toml::from_str(&lock).context("api/wire.lock")?;
+        let mut files = BTreeMap::new();
+        for entry in std::fs::read_dir(root.join("api/wire")).context("api/wire")? {
+            let path = entry?.path();
+            let family = path.file_stem().and_then(|stem| stem.to_str()).context("api/wire")?.to_owned();
+            files.insert(family, std::fs::read_to_string(&path).with_context(|| path.display().to_string())?);
         }
+        let lock = std::fs::read_to_string(root.join("api/wire.lock")).unwrap_or_default();
+        Messages::from_parts(&files, &lock)
+    }
+
+    /// From the text of each file by its name, and that of the lock file.
+    pub(super) fn from_parts(files: &BTreeMap<String, String>, lock: &str) -> Result<Messages> {
+        let described = described(files)?;
+        let mut numbers: BTreeMap<String, u16> = toml::from_str(lock).context("api/wire.lock")?;
         if let Some(gone) = numbers.keys().find(|name| !described.contains_key(*name)) {
             bail!(
                 "{gone} has a number in api/wire.lock but is not in api/wire/; a message that is not sent any more stays there"
@@ -68,8 +77,9 @@ impl Messages {
                 next += 1;
                 next
             });
-            let described_fields = d.fields.iter().map(|f| split(f)).collect::<Result<Vec<_>>>()?;
-            let described_reply = d.reply.iter().map(|f| split(f)).collect::<Result<Vec<_>>>()?;
+            let parts = |list: &[String]| list.iter().map(|text| split(text)).collect::<Result<Vec<_>>>();
+            let both = parts(&d.fields).and_then(|fields| Ok((fields, parts(&d.reply)?)));
+            let (described_fields, described_reply) = both.with_context(|| format!("the message {name}"))?;
             let (fields, reply) = (rust(&described_fields), rust(&described_reply));
             if d.class == Class::Posted && !d.reply.is_empty() {
                 bail!("{name} is posted but has a reply");
@@ -199,15 +209,12 @@ impl Messages {
     }
 }
 
-/// All descriptions under api/wire/, by message, with the name of their file and where they are in it.
-fn described(root: &Path) -> Result<BTreeMap<String, (String, usize, Description)>> {
+/// All descriptions, by message, with the name of their file and where they are in it.
+fn described(files: &BTreeMap<String, String>) -> Result<BTreeMap<String, (String, usize, Description)>> {
     let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(root.join("api/wire")).context("api/wire")? {
-        let path = entry?.path();
-        let family = path.file_stem().and_then(|stem| stem.to_str()).context("api/wire")?.to_owned();
-        let place = || path.display().to_string();
-        let text = std::fs::read_to_string(&path).with_context(place)?;
-        let messages: BTreeMap<String, Spanned<Description>> = toml::from_str(&text).with_context(place)?;
+    for (family, text) in files {
+        let messages: BTreeMap<String, Spanned<Description>> =
+            toml::from_str(text).with_context(|| format!("api/wire/{family}.toml"))?;
         for (name, description) in messages {
             let place = description.span().start;
             let description = (family.clone(), place, description.into_inner());

@@ -23,9 +23,10 @@ impl Sent {
             Class::Call => Send::Call,
         });
         if send == Send::Own {
-            if !described.fill.is_empty() || described.read.is_some() || described.spread.is_some() {
+            let sends = described.spread.is_some() || described.read.is_some() || described.using.is_some();
+            if sends || !described.fill.is_empty() {
                 bail!(
-                    "the client has code of its own for it (`send = \"own\"`): `fill`, `spread` and `read` have no effect"
+                    "the client has code of its own for it (`send = \"own\"`): `fill`, `spread`, `read` and `using` have no effect"
                 );
             }
             return Ok(None);
@@ -33,7 +34,7 @@ impl Sent {
         let calls = matches!(send, Send::Call | Send::CallIdle | Send::CallTo);
         if calls != (message.class == Class::Call) {
             let class = if calls { "is posted" } else { "is a call" };
-            bail!("it cannot be sent like this: the message {class}");
+            bail!("it cannot be sent by `{}`: the message {class}", send.method());
         }
         if (send == Send::PostUsing) != described.using.is_some() {
             bail!("`using` goes with `send = \"post_using\"`, and must say which memory it is");
@@ -53,20 +54,21 @@ impl Sent {
                 _ => bail!("it says which stream the work goes to, so it must have one argument of the type Stream"),
             }
         };
-        let read = if calls { format!(", |{}", read(described, message)?) } else { String::new() };
-        let expression = match send {
-            Send::Call => format!("self.call({context}, {message_text}{read})"),
-            Send::CallIdle => format!("self.call_idle({context}, {message_text}{read})"),
-            Send::CallTo => format!("self.call_to({context}, {}, {message_text}{read})", stream()?),
-            Send::Post => format!("self.post({context}, {message_text})"),
-            Send::PostIdle => format!("self.post_idle({context}, {message_text})"),
-            Send::PostTo => format!("self.post_to({context}, {}, {message_text})", stream()?),
+        let read = match (calls, &described.read) {
+            (true, _) => format!(", |{}", read(described, message)?),
+            (false, None) => String::new(),
+            (false, Some(_)) => bail!("it is posted, so there is no reply to read a result from"),
+        };
+        let place = match send {
+            Send::CallTo | Send::PostTo => format!("{context}, {}", stream()?),
             Send::PostUsing => {
                 let using = described.using.as_deref().unwrap_or_default();
-                format!("self.post_using({context}, {}, {using}, {message_text})", stream()?)
+                used.text(using);
+                format!("{context}, {}, {using}", stream()?)
             }
-            Send::Own => unreachable!("it has been dealt with"),
+            _ => context.to_owned(),
         };
+        let expression = format!("self.{}({place}, {message_text}{read})", send.method());
         if let Some((unused, _)) = arguments.iter().find(|(name, _)| !used.0.contains(name)) {
             bail!("its argument `{unused}` fills no field of the message");
         }

@@ -62,6 +62,22 @@ pub(super) enum Send {
     Own,
 }
 
+impl Send {
+    /// The method of `Remote`.
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Send::Call => "call",
+            Send::CallIdle => "call_idle",
+            Send::CallTo => "call_to",
+            Send::Post => "post",
+            Send::PostIdle => "post_idle",
+            Send::PostTo => "post_to",
+            Send::PostUsing => "post_using",
+            Send::Own => "own",
+        }
+    }
+}
+
 /// What a method returns.
 pub(super) enum Returned {
     /// `Result` of this.

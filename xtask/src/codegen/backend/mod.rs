@@ -59,7 +59,7 @@ impl Backends {
         Backends::from_parts(&text, messages)
     }
 
-    fn from_parts(text: &str, messages: &Messages) -> Result<Backends> {
+    pub(super) fn from_parts(text: &str, messages: &Messages) -> Result<Backends> {
         let file: File = toml::from_str(text).context("api/backend.toml")?;
         let types: BTreeMap<String, String> =
             file.types.iter().flat_map(|(path, names)| names.iter().map(|name| (name.clone(), path.clone()))).collect();

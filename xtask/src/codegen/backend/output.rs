@@ -34,7 +34,7 @@ impl Backends {
                     Some(Class::Call) => " Call.",
                     None => "",
                 };
-                out.push_str(&docs(&format!("{}{class}", method.docs)));
+                out.push_str(&docs(&format!("{}{class}", method.docs.trim())));
                 if let Some(safety) = &method.safety {
                     let _ = write!(out, "///\n/// # Safety\n{}", docs(safety));
                 }
