@@ -14,6 +14,8 @@ mod latency;
 mod packaging;
 mod programs;
 mod python;
+#[cfg(test)]
+mod recipe;
 mod server;
 mod soak;
 mod stage;

@@ -45,7 +45,7 @@ fn manifest(package: &str) -> toml::Table {
 }
 
 /// Every file that git would commit, with these endings.
-fn files(endings: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files(endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(&root(), endings, &mut found);
     found.sort();

@@ -20,6 +20,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+#[cfg(test)]
+pub(crate) use wire::camel;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that the checked-in output is up to date.

@@ -266,7 +266,8 @@ fn borrows(fields: &[(String, String)]) -> bool {
     fields.iter().any(|(_, ty)| ty.contains("'a"))
 }
 
-pub(super) fn camel(name: &str) -> String {
+/// The name of a message's type.
+pub(crate) fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
 
