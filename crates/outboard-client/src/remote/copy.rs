@@ -49,7 +49,7 @@ impl Remote {
     }
 
     /// # Safety
-    /// As of [`BoxCopies::copy_box`].
+    /// As of `BoxCopies::copy_box`.
     unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
         let (session, stream, extent) = (self.session()?, wire(stream), copy.extent);
         // SAFETY: by the contract of this method.

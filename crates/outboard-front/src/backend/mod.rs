@@ -82,7 +82,7 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, bytes.
     pub shared: u32,
-    /// The parameter buffer, laid out as [`KernelInfo::params`] tells.
+    /// The parameter buffer, laid out as [`KernelInfo::params`](outboard_wire::platform::KernelInfo::params) tells.
     pub params: &'a [u8],
     /// Whether all blocks must be resident at once (`cuLaunchCooperativeKernel`).
     pub cooperative: bool,

@@ -298,7 +298,7 @@ pub trait GreenContexts: Sized {
     fn green_open(&self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()>;
     /// Ends it. Call.
     fn green_close(&self, ctx: ContextId, green: ObjectId) -> Result<()>;
-    /// Makes a stream in it; otherwise as [`Backend::stream_create`](Backend::stream_create). Posted.
+    /// Makes a stream in it; otherwise as [`Backend::stream_create`]. Posted.
     fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
     /// Records an event behind all work of a context, or of a green one. Posted.
     fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
@@ -344,7 +344,7 @@ pub trait Linking: Sized {
     fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()>;
     /// Adds an input. `log` is filled whether it works or not. Call.
     fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()>;
-    /// Links; the image, which [`Backend::module_load`](Backend::module_load) takes. `log` is filled whether it works or not. Call.
+    /// Links; the image, which [`Backend::module_load`] takes. `log` is filled whether it works or not. Call.
     fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>>;
     /// Ends the link. Posted.
     fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()>;
