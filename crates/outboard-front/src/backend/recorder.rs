@@ -91,19 +91,30 @@ impl Recorder {
 
     /// What generated methods that can fail do.
     pub(crate) fn outcome<T: Answer>(&self, method: &'static str, arguments: fmt::Arguments<'_>) -> Result<T> {
-        let answer = self.answer(method, arguments);
-        let state = self.0.lock();
+        let mut state = self.0.lock();
+        state.note(method, arguments);
         let count = state.calls.iter().filter(|call| call.method == method).count();
-        let failure = state.failures.iter().find(|(name, nth, _)| (*name, *nth) == (method, count));
-        failure.map_or(Ok(answer), |(_, _, error)| Err(*error))
+        match state.failures.iter().find(|(name, nth, _)| (*name, *nth) == (method, count)) {
+            Some((_, _, error)) => Err(*error),
+            None => Ok(state.answer(method)),
+        }
     }
 
     /// What the others do.
     pub(crate) fn answer<T: Answer>(&self, method: &'static str, arguments: fmt::Arguments<'_>) -> T {
         let mut state = self.0.lock();
-        state.calls.push(Call { method, arguments: arguments.to_string() });
-        let State { answers, fresh, .. } = &mut *state;
-        let Some(make) = answers.get(method) else { return T::plausible(fresh) };
+        state.note(method, arguments);
+        state.answer(method)
+    }
+}
+
+impl State {
+    fn note(&mut self, method: &'static str, arguments: fmt::Arguments<'_>) {
+        self.calls.push(Call { method, arguments: arguments.to_string() });
+    }
+
+    fn answer<T: Answer>(&mut self, method: &'static str) -> T {
+        let Some(make) = self.answers.get(method) else { return T::plausible(&mut self.fresh) };
         let make = make.downcast_ref::<Make<T>>();
         make.unwrap_or_else(|| panic!("{method} answers a {}, and was told something else", std::any::type_name::<T>()))(
         )
