@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, Fill, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
+    Backend, CheckpointStep, ContextId, CopyMode, Fill, Front, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
 
 use crate::context::Context;
-use crate::cpu::{CPU, Cpu, lane};
+use crate::cpu::{Cpu, lane};
 use crate::device;
 use crate::event::Event;
 use crate::memory::check_range;
@@ -20,8 +20,12 @@ use crate::sched::Lane;
 use crate::work::{Condition, Stamp, Work};
 
 impl Backend for Cpu {
-    fn get() -> &'static Cpu {
-        &CPU
+    fn attach(&self, front: &'static Front) {
+        let _ = self.front.set(front);
+    }
+
+    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+        Cpu::ask_checkpoint(process, step, limit)
     }
 
     fn platform(&self) -> Result<Platform> {

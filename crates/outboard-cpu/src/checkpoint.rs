@@ -10,11 +10,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use outboard_abi::{
-    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUprocessState,
-    CUresult,
-};
-use outboard_front::backend::Backend;
+use outboard_abi::{CUprocessState, CUresult};
+use outboard_front::backend::CheckpointStep;
 use outboard_simt::Saved;
 
 use crate::Cpu;
@@ -150,39 +147,17 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     }
 }
 
-fn status(outcome: Result<u32, CUresult>) -> CUresult {
-    outcome.err().unwrap_or(CUresult::CUDA_SUCCESS)
-}
-
-impl outboard_front::Driver for Cpu {
-    unsafe fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
-        // SAFETY: null, or the caller's structure.
-        status(ask(pid, LOCK, unsafe { args.as_ref() }.map_or(0, |args| args.timeoutMs)))
-    }
-
-    unsafe fn cuCheckpointProcessCheckpoint(pid: c_int, _args: *mut CUcheckpointCheckpointArgs) -> CUresult {
-        status(ask(pid, CHECKPOINT, 0))
-    }
-
-    unsafe fn cuCheckpointProcessRestore(pid: c_int, _args: *mut CUcheckpointRestoreArgs) -> CUresult {
-        status(ask(pid, RESTORE, 0))
-    }
-
-    unsafe fn cuCheckpointProcessUnlock(pid: c_int, _args: *mut CUcheckpointUnlockArgs) -> CUresult {
-        status(ask(pid, UNLOCK, 0))
-    }
-
-    unsafe fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
-        let outcome = ask(pid, STATE, 0);
-        // SAFETY: null, or the caller's out parameter.
-        match (unsafe { state.as_mut() }, outcome) {
-            (None, _) => CUresult::CUDA_ERROR_INVALID_VALUE,
-            (Some(state), Ok(found)) => {
-                *state = CUprocessState(found);
-                CUresult::CUDA_SUCCESS
-            }
-            (_, Err(error)) => error,
-        }
+impl Cpu {
+    /// Asks another process to take a step.
+    pub(crate) fn ask_checkpoint(process: c_int, step: CheckpointStep, limit: u32) -> Result<u32, CUresult> {
+        let action = match step {
+            CheckpointStep::Lock => LOCK,
+            CheckpointStep::Checkpoint => CHECKPOINT,
+            CheckpointStep::Restore => RESTORE,
+            CheckpointStep::Unlock => UNLOCK,
+            CheckpointStep::State => STATE,
+        };
+        ask(process, action, limit)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Launch, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, Front, Launch, ObjectId, Result, Stream};
 use outboard_front::fault;
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ use crate::work::Word;
 
 /// The software device.
 pub struct Cpu {
+    /// The process that uses it, from its first question on.
+    pub(crate) front: OnceLock<&'static Front>,
     config: Config,
     engines: OnceLock<Vec<Arc<Engine>>>,
     starting: Mutex<()>,
@@ -56,11 +58,12 @@ pub struct Cpu {
     pub(crate) graphs: crate::graph::Tables,
 }
 
-pub(crate) static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
+static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
+    front: OnceLock::new(),
     config: Config::from_environment(),
     engines: OnceLock::new(),
     starting: Mutex::new(()),
-    scheduler: Scheduler::new(fault::raise),
+    scheduler: Scheduler::new(fault),
     host: HostMemory::default(),
     contexts: Table::new(CUresult::CUDA_ERROR_INVALID_CONTEXT),
     events: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
@@ -83,7 +86,19 @@ pub(crate) static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
     graphs: crate::graph::Tables::new(),
 });
 
+/// Has the process know that a context is faulted.
+fn fault(ctx: ContextId, error: CUresult) {
+    if let Some(front) = Cpu::get().front.get() {
+        front.fault(ctx, error);
+    }
+}
+
 impl Cpu {
+    /// The one instance.
+    pub fn get() -> &'static Cpu {
+        &CPU
+    }
+
     /// The engines, one for each device; the first context starts them.
     pub(crate) fn engines(&self) -> Result<&[Arc<Engine>]> {
         if let Some(engines) = self.engines.get() {

@@ -39,6 +39,22 @@ mod threads;
 mod vmm;
 mod work;
 
+use std::sync::LazyLock;
+
+use outboard_front::{Library, Process};
+
 pub use cpu::Cpu;
 
-outboard_front::driver_exports!(Cpu);
+/// The software device as a driver library.
+struct Libcuda;
+
+impl Library for Libcuda {
+    type Backend = Cpu;
+
+    fn process() -> &'static Process<Cpu> {
+        static PROCESS: LazyLock<Process<Cpu>> = LazyLock::new(|| Process::of_library::<Libcuda>(Cpu::get()));
+        &PROCESS
+    }
+}
+
+outboard_front::driver_exports!(Libcuda);

@@ -6,9 +6,9 @@ use core::ffi::{c_char, c_int, c_void};
 use outboard_abi::{CUcoredumpSettings, CUcoredumpSettings_enum as Setting, CUresult};
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::require;
+use crate::process::{Front, Process};
 use crate::{context, logs};
 
 /// Bytes of a name with its final zero.
@@ -23,9 +23,18 @@ struct Settings {
     pipe: Option<String>,
 }
 
-/// One set serves contexts and process: none of it has an effect.
-static SETTINGS: Mutex<Settings> =
-    Mutex::new(Settings { trigger_host: true, lightweight: false, flags: 0, file: None, pipe: None });
+/// What a process said of core dumps. One set serves contexts and process: none of it has an effect.
+pub(crate) struct CoreDumps {
+    settings: Mutex<Settings>,
+}
+
+impl CoreDumps {
+    pub(crate) const fn new() -> CoreDumps {
+        CoreDumps {
+            settings: Mutex::new(Settings { trigger_host: true, lightweight: false, flags: 0, file: None, pipe: None }),
+        }
+    }
+}
 
 /// A value as it crosses the border.
 enum Value {
@@ -51,8 +60,8 @@ fn default_name(kind: &str) -> String {
     format!("{kind}.cuda.{}.{}", host.trim(), std::process::id())
 }
 
-fn get(setting: CUcoredumpSettings) -> Result<Value> {
-    let settings = SETTINGS.lock();
+fn get(front: &'static Front, setting: CUcoredumpSettings) -> Result<Value> {
+    let settings = front.core_dumps.settings.lock();
     Ok(match setting {
         Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER => Value::Bool(false),
         Setting::CU_COREDUMP_TRIGGER_HOST => Value::Bool(settings.trigger_host),
@@ -64,8 +73,8 @@ fn get(setting: CUcoredumpSettings) -> Result<Value> {
     })
 }
 
-fn set(setting: CUcoredumpSettings, value: Value) -> Result<()> {
-    let mut settings = SETTINGS.lock();
+fn set(front: &'static Front, setting: CUcoredumpSettings, value: Value) -> Result<()> {
+    let mut settings = front.core_dumps.settings.lock();
     match (setting, value) {
         (Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER, Value::Bool(true)) => {
             logs::because("a core dump would be written where the device is; run the program there to have one");
@@ -81,13 +90,14 @@ fn set(setting: CUcoredumpSettings, value: Value) -> Result<()> {
     Ok(())
 }
 
-pub(crate) unsafe fn cuCoredumpGetAttributeGlobal<D: Driver>(
+pub unsafe fn cuCoredumpGetAttributeGlobal<B: Backend>(
+    process: &'static Process<B>,
     setting: CUcoredumpSettings,
     value: *mut c_void,
     size: *mut usize,
 ) -> Result<()> {
     require(!size.is_null())?;
-    let found = get(setting)?;
+    let found = get(process, setting)?;
     // SAFETY: the program's size.
     let room = unsafe { *size };
     if value.is_null() {
@@ -116,7 +126,8 @@ pub(crate) unsafe fn cuCoredumpGetAttributeGlobal<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuCoredumpSetAttributeGlobal<D: Driver>(
+pub unsafe fn cuCoredumpSetAttributeGlobal<B: Backend>(
+    process: &'static Process<B>,
     setting: CUcoredumpSettings,
     value: *mut c_void,
     size: *mut usize,
@@ -126,7 +137,7 @@ pub(crate) unsafe fn cuCoredumpSetAttributeGlobal<D: Driver>(
     let room = unsafe { *size };
     // SAFETY: the program's memory, of the size that it says.
     let given = unsafe {
-        match get(setting)? {
+        match get(process, setting)? {
             Value::Bool(_) => {
                 require(room >= size_of::<bool>())?;
                 Value::Bool(value.cast::<u8>().read() != 0)
@@ -143,25 +154,27 @@ pub(crate) unsafe fn cuCoredumpSetAttributeGlobal<D: Driver>(
             }
         }
     };
-    set(setting, given)
+    set(process, setting, given)
 }
 
-pub(crate) unsafe fn cuCoredumpGetAttribute<D: Driver>(
+pub unsafe fn cuCoredumpGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     setting: CUcoredumpSettings,
     value: *mut c_void,
     size: *mut usize,
 ) -> Result<()> {
-    context::current()?;
+    context::current(process)?;
     // SAFETY: as this function's.
-    unsafe { cuCoredumpGetAttributeGlobal::<D>(setting, value, size) }
+    unsafe { cuCoredumpGetAttributeGlobal(process, setting, value, size) }
 }
 
-pub(crate) unsafe fn cuCoredumpSetAttribute<D: Driver>(
+pub unsafe fn cuCoredumpSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     setting: CUcoredumpSettings,
     value: *mut c_void,
     size: *mut usize,
 ) -> Result<()> {
-    context::current()?;
+    context::current(process)?;
     // SAFETY: as this function's.
-    unsafe { cuCoredumpSetAttributeGlobal::<D>(setting, value, size) }
+    unsafe { cuCoredumpSetAttributeGlobal(process, setting, value, size) }
 }

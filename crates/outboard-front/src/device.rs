@@ -8,31 +8,37 @@ use outboard_abi::{
 };
 use outboard_wire::platform::Device;
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require, slice, text};
+use crate::process::Process;
 use crate::state::{device, ready};
 
 mod notify;
 
-pub(crate) use notify::{cuDeviceRegisterAsyncNotification, cuDeviceUnregisterAsyncNotification};
+pub(crate) use notify::Notifications;
+pub use notify::{cuDeviceRegisterAsyncNotification, cuDeviceUnregisterAsyncNotification};
 
-pub(crate) unsafe fn cuDeviceGet<D: Driver>(out: *mut CUdevice, ordinal: c_int) -> Result<()> {
-    ready()?;
+pub unsafe fn cuDeviceGet<B: Backend>(process: &'static Process<B>, out: *mut CUdevice, ordinal: c_int) -> Result<()> {
+    ready(process)?;
     require(!out.is_null())?;
-    device(ordinal)?;
+    device(process, ordinal)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, ordinal) }
 }
 
-pub(crate) unsafe fn cuDeviceGetCount<D: Driver>(count: *mut c_int) -> Result<()> {
-    let state = ready()?;
+pub unsafe fn cuDeviceGetCount<B: Backend>(process: &'static Process<B>, count: *mut c_int) -> Result<()> {
+    let state = ready(process)?;
     // SAFETY: the program's out parameter.
     unsafe { put(count, state.devices.len() as c_int) }
 }
 
-pub(crate) unsafe fn cuDeviceGetName<D: Driver>(name: *mut c_char, len: c_int, dev: CUdevice) -> Result<()> {
-    let (_, device) = device(dev)?;
+pub unsafe fn cuDeviceGetName<B: Backend>(
+    process: &'static Process<B>,
+    name: *mut c_char,
+    len: c_int,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program gives `len` bytes.
     unsafe { copy_text(&device.name, name, len)? };
     // The rest is zeros, as from the native driver: bindings hand all of it to programs.
@@ -42,52 +48,75 @@ pub(crate) unsafe fn cuDeviceGetName<D: Driver>(name: *mut c_char, len: c_int, d
     Ok(())
 }
 
-pub(crate) unsafe fn cuDeviceGetUuid<D: Driver>(uuid: *mut CUuuid, dev: CUdevice) -> Result<()> {
-    let (_, device) = device(dev)?;
+pub unsafe fn cuDeviceGetUuid<B: Backend>(
+    process: &'static Process<B>,
+    uuid: *mut CUuuid,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program's out parameter.
     unsafe { put(uuid, CUuuid { bytes: device.uuid.map(|byte| byte as c_char) }) }
 }
 
-pub(crate) unsafe fn cuDeviceGetUuid_v2<D: Driver>(uuid: *mut CUuuid, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDeviceGetUuid_v2<B: Backend>(
+    process: &'static Process<B>,
+    uuid: *mut CUuuid,
+    dev: CUdevice,
+) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuDeviceGetUuid::<D>(uuid, dev) }
+    unsafe { cuDeviceGetUuid(process, uuid, dev) }
 }
 
-pub(crate) unsafe fn cuDeviceGetLuid<D: Driver>(_luid: *mut c_char, _mask: *mut c_uint, dev: CUdevice) -> Result<()> {
-    device(dev)?;
+pub unsafe fn cuDeviceGetLuid<B: Backend>(
+    process: &'static Process<B>,
+    _luid: *mut c_char,
+    _mask: *mut c_uint,
+    dev: CUdevice,
+) -> Result<()> {
+    device(process, dev)?;
     // Locally unique ids are Windows'.
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
-pub(crate) unsafe fn cuDeviceTotalMem<D: Driver>(bytes: *mut c_uint, dev: CUdevice) -> Result<()> {
-    let (_, device) = device(dev)?;
+pub unsafe fn cuDeviceTotalMem<B: Backend>(
+    process: &'static Process<B>,
+    bytes: *mut c_uint,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program's out parameter.
     unsafe { put(bytes, u32::try_from(device.total_memory).unwrap_or(u32::MAX)) }
 }
 
-pub(crate) unsafe fn cuDeviceTotalMem_v2<D: Driver>(bytes: *mut usize, dev: CUdevice) -> Result<()> {
-    let (_, device) = device(dev)?;
+pub unsafe fn cuDeviceTotalMem_v2<B: Backend>(
+    process: &'static Process<B>,
+    bytes: *mut usize,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program's out parameter.
     unsafe { put(bytes, device.total_memory as usize) }
 }
 
-pub(crate) unsafe fn cuDeviceGetAttribute<D: Driver>(
+pub unsafe fn cuDeviceGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     value: *mut c_int,
     attribute: CUdevice_attribute,
     dev: CUdevice,
 ) -> Result<()> {
-    let (_, device) = device(dev)?;
+    let (_, device) = device(process, dev)?;
     let found = device.attribute(attribute.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(value, found) }
 }
 
-pub(crate) unsafe fn cuDeviceComputeCapability<D: Driver>(
+pub unsafe fn cuDeviceComputeCapability<B: Backend>(
+    process: &'static Process<B>,
     major: *mut c_int,
     minor: *mut c_int,
     dev: CUdevice,
 ) -> Result<()> {
-    let (_, device) = device(dev)?;
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program's out parameters.
     unsafe {
         put(major, value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR))?;
@@ -95,9 +124,13 @@ pub(crate) unsafe fn cuDeviceComputeCapability<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuDeviceGetProperties<D: Driver>(prop: *mut CUdevprop, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDeviceGetProperties<B: Backend>(
+    process: &'static Process<B>,
+    prop: *mut CUdevprop,
+    dev: CUdevice,
+) -> Result<()> {
     use CUdevice_attribute as A;
-    let (_, device) = device(dev)?;
+    let (_, device) = device(process, dev)?;
     let v = |attribute| value(device, attribute);
     let properties = CUdevprop {
         maxThreadsPerBlock: v(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
@@ -123,14 +156,23 @@ pub(crate) unsafe fn cuDeviceGetProperties<D: Driver>(prop: *mut CUdevprop, dev:
     unsafe { put(prop, properties) }
 }
 
-pub(crate) unsafe fn cuDeviceGetPCIBusId<D: Driver>(out: *mut c_char, len: c_int, dev: CUdevice) -> Result<()> {
-    let (_, device) = device(dev)?;
+pub unsafe fn cuDeviceGetPCIBusId<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut c_char,
+    len: c_int,
+    dev: CUdevice,
+) -> Result<()> {
+    let (_, device) = device(process, dev)?;
     // SAFETY: the program gives `len` bytes.
     unsafe { copy_text(&bus_id(device), out, len) }
 }
 
-pub(crate) unsafe fn cuDeviceGetByPCIBusId<D: Driver>(out: *mut CUdevice, id: *const c_char) -> Result<()> {
-    let state = ready()?;
+pub unsafe fn cuDeviceGetByPCIBusId<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdevice,
+    id: *const c_char,
+) -> Result<()> {
+    let state = ready(process)?;
     // SAFETY: the program's string.
     let wanted = parse_bus_id(unsafe { text(id) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let index =
@@ -142,13 +184,14 @@ pub(crate) unsafe fn cuDeviceGetByPCIBusId<D: Driver>(out: *mut CUdevice, id: *c
 /// `CU_ATOMIC_OPERATION_MAX`.
 const ATOMIC_OPERATIONS: u32 = 13;
 
-pub(crate) unsafe fn cuDeviceGetHostAtomicCapabilities<D: Driver>(
+pub unsafe fn cuDeviceGetHostAtomicCapabilities<B: Backend>(
+    process: &'static Process<B>,
     capabilities: *mut c_uint,
     operations: *const CUatomicOperation,
     count: c_uint,
     dev: CUdevice,
 ) -> Result<()> {
-    device(dev)?;
+    device(process, dev)?;
     require(!capabilities.is_null() && count != 0)?;
     // SAFETY: the program gives `count` elements of each.
     let operations = unsafe { slice(operations, count as usize) }?;
@@ -161,24 +204,26 @@ pub(crate) unsafe fn cuDeviceGetHostAtomicCapabilities<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuDeviceGetTexture1DLinearMaxWidth<D: Driver>(
+pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth<B: Backend>(
+    process: &'static Process<B>,
     width: *mut usize,
     format: CUarray_format,
     channels: c_uint,
     dev: CUdevice,
 ) -> Result<()> {
-    let (_, device) = device(dev)?;
+    let (_, device) = device(process, dev)?;
     require(!width.is_null() && matches!(channels, 1 | 2 | 4))?;
-    let found = D::get().texture_1d_width(device.ordinal, format.0, channels)?;
+    let found = process.backend.texture_1d_width(device.ordinal, format.0, channels)?;
     // SAFETY: the program's out parameter.
     unsafe { put(width, found as usize) }
 }
 
-pub(crate) unsafe fn cuFlushGPUDirectRDMAWrites<D: Driver>(
+pub unsafe fn cuFlushGPUDirectRDMAWrites<B: Backend>(
+    process: &'static Process<B>,
     _target: CUflushGPUDirectRDMAWritesTarget,
     _scope: CUflushGPUDirectRDMAWritesScope,
 ) -> Result<()> {
-    let here = crate::context::current()?;
+    let here = crate::context::current(process)?;
     let options = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS;
     // `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST`.
     if value(here.device()?, options) & 1 == 0 {
@@ -188,12 +233,13 @@ pub(crate) unsafe fn cuFlushGPUDirectRDMAWrites<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuDeviceGetExecAffinitySupport<D: Driver>(
+pub unsafe fn cuDeviceGetExecAffinitySupport<B: Backend>(
+    process: &'static Process<B>,
     supported: *mut c_int,
     _kind: CUexecAffinityType,
     dev: CUdevice,
 ) -> Result<()> {
-    device(dev)?;
+    device(process, dev)?;
     // SAFETY: the program's out parameter.
     unsafe { put(supported, 0) }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use outboard_abi::CUresult;
 
 use crate::backend::{ContextId, Result};
+use crate::process::Front;
 
 /// The sticky error of one context; 0 while there is none.
 #[derive(Debug, Default)]
@@ -30,9 +31,13 @@ impl Fault {
     }
 }
 
-/// Marks a context as faulted: every later call that needs it returns `error`. Backends call this when they learn of it.
-pub fn raise(ctx: ContextId, error: CUresult) {
-    crate::context::fault(ctx, error);
+impl Front {
+    /// Marks a context as faulted: every later call that needs it returns `error`. Back ends call this when they learn of it.
+    pub fn fault(&self, ctx: ContextId, error: CUresult) {
+        if let Some(context) = crate::context::by_id(self, ctx) {
+            context.fault.set(error);
+        }
+    }
 }
 
 /// Whether CUDA keeps this error until the context ends.

@@ -11,19 +11,20 @@ use outboard_abi::{
 use outboard_wire::platform::KernelInfo;
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::{ContextId, ObjectId, Result};
+use crate::backend::{Backend, ContextId, ObjectId, Result};
 use crate::border::{put, put_if, require};
 use crate::context::{Context, Here};
 use crate::handles::{self, Kind, Live, Table};
 use crate::module::Module;
+use crate::process::{Front, Process};
 use crate::recent::Sign;
 
 mod configured;
 
-pub(crate) use configured::{
-    Configured, cuFuncSetBlockShape, cuFuncSetSharedSize, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuParamSetSize,
-    cuParamSetf, cuParamSeti, cuParamSetv,
+pub(crate) use configured::Configured;
+pub use configured::{
+    cuFuncSetBlockShape, cuFuncSetSharedSize, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuParamSetSize, cuParamSetf,
+    cuParamSeti, cuParamSetv,
 };
 
 /// A kernel in a context.
@@ -42,7 +43,16 @@ pub(crate) struct Function {
     pub(crate) next: Mutex<Configured>,
 }
 
-static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
+/// The functions of a process.
+pub(crate) struct Functions {
+    table: Table<Function>,
+}
+
+impl Functions {
+    pub(crate) const fn new() -> Functions {
+        Functions { table: Table::new(Kind::Function) }
+    }
+}
 
 /// The attributes that `cuFuncSetAttribute` may change.
 const SETTABLE: [CUfunction_attribute; 7] = [
@@ -72,8 +82,9 @@ impl Function {
     }
 
     /// Sets an attribute, as `cuFuncSetAttribute` does.
-    pub(crate) fn set_attribute<D: Driver>(
+    pub(crate) fn set_attribute<B: Backend>(
         &self,
+        process: &'static Process<B>,
         here: &Here,
         attribute: CUfunction_attribute,
         value: i32,
@@ -83,7 +94,7 @@ impl Function {
             let most = crate::launch::shared_limit(here.device()?) - self.static_shared();
             require((0..=most).contains(&value))?;
         }
-        here.note(D::get().function_set_attribute(self.ctx, self.id(), attribute.0, value))?;
+        here.note(process.backend.function_set_attribute(self.ctx, self.id(), attribute.0, value))?;
         if let Some(slot) = self.attributes.get(attribute.0 as usize) {
             slot.store(value, Ordering::Relaxed);
         }
@@ -102,13 +113,18 @@ impl Function {
 }
 
 /// Asks for a kernel of a module.
-pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Result<Arc<Function>> {
+pub(crate) fn find<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    module: &Module,
+    name: &str,
+) -> Result<Arc<Function>> {
     let c_name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let handle = FUNCTIONS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let info = match here.note(D::get().module_function(here.id, module.id(), name, ObjectId(handle))) {
+    let handle = process.functions.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let info = match here.note(process.backend.module_function(here.id, module.id(), name, ObjectId(handle))) {
         Ok(info) => info,
         Err(error) => {
-            FUNCTIONS.release(handle);
+            process.functions.table.release(handle);
             return Err(error);
         }
     };
@@ -126,104 +142,127 @@ pub(crate) fn find<D: Driver>(here: &Here, module: &Module, name: &str) -> Resul
         info,
         next: Mutex::default(),
     });
-    FUNCTIONS.fill(handle, function.clone());
+    process.functions.table.fill(handle, function.clone());
     Ok(function)
 }
 
 /// Ends a function's handle.
-pub(crate) fn drop_handle(handle: u64) {
-    FUNCTIONS.remove(handle);
+pub(crate) fn drop_handle(front: &'static Front, handle: u64) {
+    front.functions.table.remove(handle);
 }
 
 /// Forgets the functions of a context that has ended.
-pub(crate) fn forget(id: ContextId) {
-    FUNCTIONS.remove_where(|function| function.ctx == id);
+pub(crate) fn forget(front: &'static Front, id: ContextId) {
+    front.functions.table.remove_where(|function| function.ctx == id);
 }
 
 /// The function of a backend's name.
-pub(crate) fn by_id(id: u64) -> Result<Live<Function>> {
-    FUNCTIONS.look_again(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+pub(crate) fn by_id(front: &'static Front, id: u64) -> Result<Live<Function>> {
+    front.functions.table.look_again(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// What shows that the function of a backend's name has ended.
-pub(crate) fn sign(id: u64) -> Option<Sign> {
-    FUNCTIONS.sign(id)
+pub(crate) fn sign(front: &'static Front, id: u64) -> Option<Sign> {
+    front.functions.table.sign(id)
 }
 
 /// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
-pub(crate) fn resolve<D: Driver>(function: CUfunction) -> Result<Live<Function>> {
-    crate::state::ready()?;
+pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<Live<Function>> {
+    crate::state::ready(process)?;
     let handle = function as u64;
     if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_current_context::<D>(handle);
+        return crate::library::in_current_context(process, handle);
     }
-    by_id(handle)
+    by_id(process, handle)
 }
 
 /// As [`resolve`], but a `CUkernel` means that kernel in the context given.
-pub(crate) fn resolve_in<D: Driver>(function: CUfunction, here: &Here) -> Result<Live<Function>> {
+pub(crate) fn resolve_in<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    here: &Here,
+) -> Result<Live<Function>> {
     let handle = function as u64;
     if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_context::<D>(handle, here);
+        return crate::library::in_context(process, handle, here);
     }
-    by_id(handle)
+    by_id(process, handle)
 }
 
-pub(crate) unsafe fn cuFuncGetAttribute<D: Driver>(
+pub unsafe fn cuFuncGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     attribute: CUfunction_attribute,
     function: CUfunction,
 ) -> Result<()> {
-    let function = resolve::<D>(function)?;
+    let function = resolve(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.attribute(attribute)?) }
 }
 
-pub(crate) unsafe fn cuFuncSetAttribute<D: Driver>(
+pub unsafe fn cuFuncSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     function: CUfunction,
     attribute: CUfunction_attribute,
     value: c_int,
 ) -> Result<()> {
-    let function = resolve::<D>(function)?;
+    let function = resolve(process, function)?;
     let here = function.live()?;
-    function.set_attribute::<D>(&here, attribute, value)
+    function.set_attribute(process, &here, attribute, value)
 }
 
-pub(crate) unsafe fn cuFuncSetCacheConfig<D: Driver>(function: CUfunction, config: CUfunc_cache) -> Result<()> {
-    let function = resolve::<D>(function)?;
+pub unsafe fn cuFuncSetCacheConfig<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    config: CUfunc_cache,
+) -> Result<()> {
+    let function = resolve(process, function)?;
     let here = function.live()?;
     require(config.0 <= 3)?;
-    here.note(D::get().function_set_cache_config(here.id, function.id(), config.0))?;
+    here.note(process.backend.function_set_cache_config(here.id, function.id(), config.0))?;
     function.answers.forget();
     Ok(())
 }
 
-pub(crate) unsafe fn cuFuncSetSharedMemConfig<D: Driver>(function: CUfunction, config: CUsharedconfig) -> Result<()> {
-    resolve::<D>(function)?;
+pub unsafe fn cuFuncSetSharedMemConfig<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    config: CUsharedconfig,
+) -> Result<()> {
+    resolve(process, function)?;
     // Without effect since Maxwell: banks are four bytes wide.
     require(config.0 <= 2)
 }
 
-pub(crate) unsafe fn cuFuncGetModule<D: Driver>(out: *mut CUmodule, function: CUfunction) -> Result<()> {
-    let function = resolve::<D>(function)?;
+pub unsafe fn cuFuncGetModule<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmodule,
+    function: CUfunction,
+) -> Result<()> {
+    let function = resolve(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.module as CUmodule) }
 }
 
-pub(crate) unsafe fn cuFuncGetName<D: Driver>(out: *mut *const c_char, function: CUfunction) -> Result<()> {
-    let function = resolve::<D>(function)?;
+pub unsafe fn cuFuncGetName<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut *const c_char,
+    function: CUfunction,
+) -> Result<()> {
+    let function = resolve(process, function)?;
     // The name lives as long as the function's handle: the table keeps it.
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.name.as_ptr()) }
 }
 
-pub(crate) unsafe fn cuFuncGetParamInfo<D: Driver>(
+pub unsafe fn cuFuncGetParamInfo<B: Backend>(
+    process: &'static Process<B>,
     function: CUfunction,
     index: usize,
     offset: *mut usize,
     size: *mut usize,
 ) -> Result<()> {
-    let function = resolve::<D>(function)?;
+    let function = resolve(process, function)?;
     // SAFETY: as this function's.
     unsafe { param(&function, index, offset, size) }
 }
@@ -241,12 +280,16 @@ pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize
     Ok(())
 }
 
-pub(crate) unsafe fn cuFuncIsLoaded<D: Driver>(out: *mut CUfunctionLoadingState, function: CUfunction) -> Result<()> {
-    resolve::<D>(function)?;
+pub unsafe fn cuFuncIsLoaded<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUfunctionLoadingState,
+    function: CUfunction,
+) -> Result<()> {
+    resolve(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
 }
 
-pub(crate) unsafe fn cuFuncLoad<D: Driver>(function: CUfunction) -> Result<()> {
-    resolve::<D>(function).map(|_| ())
+pub unsafe fn cuFuncLoad<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
+    resolve(process, function).map(|_| ())
 }

@@ -10,11 +10,11 @@ use outboard_abi::{
 };
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::{ContextId, ObjectId, Result, Share, SplitRequest};
+use crate::backend::{Backend, ContextId, ObjectId, Result, Share, SplitRequest};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table};
+use crate::process::{Front, Process};
 use crate::{event, state, stream};
 
 /// A green context. The [`Context`] that `cuCtxFromGreenCtx` gives holds it.
@@ -33,10 +33,19 @@ impl Green {
     }
 }
 
-/// Green contexts by their own handles; each is a context too.
-static GREEN: Table<&'static Context> = Table::new(Kind::GreenContext);
-/// Descriptors. CUDA has no call that ends one.
-static DESCRIPTORS: Table<()> = Table::new(Kind::Descriptor);
+/// The green contexts of a process.
+pub(crate) struct Greens {
+    /// By their own handles; each is a context too.
+    table: Table<&'static Context>,
+    /// Descriptors. CUDA has no call that ends one.
+    descriptors: Table<()>,
+}
+
+impl Greens {
+    pub(crate) const fn new() -> Greens {
+        Greens { table: Table::new(Kind::GreenContext), descriptors: Table::new(Kind::Descriptor) }
+    }
+}
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
 const DEFAULT_STREAM: u32 = 1;
@@ -48,9 +57,9 @@ const MOST_GROUPS: u32 = 4096;
 const _: () = assert!(size_of::<CUdevResource>() == size_of::<Share>());
 
 /// The context that a green one is.
-fn named(green: CUgreenCtx) -> Result<&'static Context> {
-    state::ready()?;
-    let known = GREEN.get(green as u64).ok_or_else(|| {
+fn named(front: &'static Front, green: CUgreenCtx) -> Result<&'static Context> {
+    state::ready(front)?;
+    let known = front.greens.table.get(green as u64).ok_or_else(|| {
         // Native drivers tell destroyed ones from what never was one.
         if crate::handles::is(Kind::GreenContext, green as u64) {
             CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
@@ -84,51 +93,56 @@ fn check_kind(kind: CUdevResourceType) -> Result<u32> {
     if kind.0 == MULTIPROCESSORS { Ok(kind.0) } else { Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) }
 }
 
-pub(crate) unsafe fn cuDeviceGetDevResource<D: Driver>(
+pub unsafe fn cuDeviceGetDevResource<B: Backend>(
+    process: &'static Process<B>,
     dev: CUdevice,
     out: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Result<()> {
-    let (_, device) = state::device(dev)?;
+    let (_, device) = state::device(process, dev)?;
     require(!out.is_null())?;
-    let found = D::get().device_resource(device.ordinal, check_kind(kind)?)?;
+    let found = process.backend.device_resource(device.ordinal, check_kind(kind)?)?;
     // SAFETY: the program's out parameter.
     unsafe { write(out, found) }
 }
 
 /// # Safety
 /// `out` is null or valid for a write.
-unsafe fn resource_of<D: Driver>(
+unsafe fn resource_of<B: Backend>(
+    process: &'static Process<B>,
     context: &'static Context,
     out: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Result<()> {
     let here = context.live()?;
     require(!out.is_null())?;
-    let found = here.note(D::get().context_resource(here.id, id_of(&here), check_kind(kind)?))?;
+    let found = here.note(process.backend.context_resource(here.id, id_of(&here), check_kind(kind)?))?;
     // SAFETY: by the contract above.
     unsafe { write(out, found) }
 }
 
-pub(crate) unsafe fn cuCtxGetDevResource<D: Driver>(
+pub unsafe fn cuCtxGetDevResource<B: Backend>(
+    process: &'static Process<B>,
     ctx: CUcontext,
     out: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
-    unsafe { resource_of::<D>(context::named(ctx)?, out, kind) }
+    unsafe { resource_of(process, context::named(process, ctx)?, out, kind) }
 }
 
-pub(crate) unsafe fn cuGreenCtxGetDevResource<D: Driver>(
+pub unsafe fn cuGreenCtxGetDevResource<B: Backend>(
+    process: &'static Process<B>,
     green: CUgreenCtx,
     out: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
-    unsafe { resource_of::<D>(named(green)?, out, kind) }
+    unsafe { resource_of(process, named(process, green)?, out, kind) }
 }
 
-pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
+pub unsafe fn cuDevSmResourceSplitByCount<B: Backend>(
+    process: &'static Process<B>,
     result: *mut CUdevResource,
     groups: *mut c_uint,
     input: *const CUdevResource,
@@ -136,7 +150,7 @@ pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
     flags: c_uint,
     least: c_uint,
 ) -> Result<()> {
-    state::ready()?;
+    state::ready(process)?;
     require(!groups.is_null())?;
     // SAFETY: the program's structures.
     let (input, room) = unsafe { (read(input)?, *groups) };
@@ -148,7 +162,7 @@ pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
         flags,
         least,
     };
-    let split = D::get().resource_split(request)?;
+    let split = process.backend.resource_split(request)?;
     for (index, group) in split.groups.iter().take(room as usize).enumerate() {
         // SAFETY: the program gives as many elements as it says.
         unsafe { write(result.add(index), *group) }?;
@@ -162,49 +176,52 @@ pub(crate) unsafe fn cuDevSmResourceSplitByCount<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuDevResourceGenerateDesc<D: Driver>(
+pub unsafe fn cuDevResourceGenerateDesc<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUdevResourceDesc,
     resources: *mut CUdevResource,
     count: c_uint,
 ) -> Result<()> {
-    state::ready()?;
+    state::ready(process)?;
     require(!out.is_null() && !resources.is_null() && (1..=MOST_GROUPS).contains(&count))?;
     // SAFETY: the program gives `count` elements.
     let given = (0..count as usize).map(|index| unsafe { read(resources.add(index)) }).collect::<Result<Vec<_>>>()?;
-    let handle = DESCRIPTORS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = D::get().resource_describe(ObjectId(handle), &given) {
-        DESCRIPTORS.release(handle);
+    let handle = process.greens.descriptors.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = process.backend.resource_describe(ObjectId(handle), &given) {
+        process.greens.descriptors.release(handle);
         return Err(error);
     }
-    DESCRIPTORS.fill(handle, Arc::new(()));
+    process.greens.descriptors.fill(handle, Arc::new(()));
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUdevResourceDesc) }
 }
 
-pub(crate) unsafe fn cuGreenCtxCreate<D: Driver>(
+pub unsafe fn cuGreenCtxCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgreenCtx,
     desc: CUdevResourceDesc,
     dev: CUdevice,
     flags: c_uint,
 ) -> Result<()> {
-    let (device, _) = state::device(dev)?;
+    let (device, _) = state::device(process, dev)?;
     require(!out.is_null() && flags == DEFAULT_STREAM)?;
-    require(DESCRIPTORS.get(desc as u64).is_some())?;
-    let primary = context::primary(device)?;
-    primary.retain::<D>()?;
+    require(process.greens.descriptors.get(desc as u64).is_some())?;
+    let primary = context::primary(process, device)?;
+    primary.retain(process)?;
     let open = || {
         let here = primary.live()?;
-        let handle = GREEN.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let handle = process.greens.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let green = Green { handle, ctx: here.id, closed: AtomicBool::new(false), default_stream: Mutex::new(None) };
-        let opened = here.note(D::get().green_open(here.id, green.id(), ObjectId(desc as u64), flags));
-        let context = opened.and_then(|()| context::of_green(device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        let opened = here.note(process.backend.green_open(here.id, green.id(), ObjectId(desc as u64), flags));
+        let context =
+            opened.and_then(|()| context::of_green(process, device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         match context {
             Ok(context) => {
-                GREEN.fill(handle, Arc::new(context));
+                process.greens.table.fill(handle, Arc::new(context));
                 Ok(handle)
             }
             Err(error) => {
-                GREEN.release(handle);
+                process.greens.table.release(handle);
                 Err(error)
             }
         }
@@ -213,86 +230,107 @@ pub(crate) unsafe fn cuGreenCtxCreate<D: Driver>(
         // SAFETY: the program's out parameter.
         Ok(handle) => unsafe { put(out, handle as CUgreenCtx) },
         Err(error) => {
-            let _ = primary.release::<D>();
+            let _ = primary.release(process);
             Err(error)
         }
     }
 }
 
-pub(crate) unsafe fn cuGreenCtxDestroy<D: Driver>(handle: CUgreenCtx) -> Result<()> {
-    let context = named(handle)?;
-    GREEN.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
-    let primary = context::primary(context.device)?;
+pub unsafe fn cuGreenCtxDestroy<B: Backend>(process: &'static Process<B>, handle: CUgreenCtx) -> Result<()> {
+    let context = named(process, handle)?;
+    process.greens.table.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    let primary = context::primary(process, context.device)?;
     let closed = match (&context.green, primary.live()) {
         (Some(green), Ok(here)) if here.id == green.ctx && !green.closed.swap(true, Ordering::AcqRel) => {
-            stream::forget_green(green.handle);
-            here.note(D::get().green_close(here.id, green.id()))
+            stream::forget_green(process, green.handle);
+            here.note(process.backend.green_close(here.id, green.id()))
         }
         // It ended with its primary context.
         _ => Ok(()),
     };
-    context::drop_green(context);
-    closed.and(primary.release::<D>())
+    context::drop_green(process, context);
+    closed.and(primary.release(process))
 }
 
-pub(crate) unsafe fn cuCtxFromGreenCtx<D: Driver>(out: *mut CUcontext, green: CUgreenCtx) -> Result<()> {
-    let context = named(green)?;
+pub unsafe fn cuCtxFromGreenCtx<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUcontext,
+    green: CUgreenCtx,
+) -> Result<()> {
+    let context = named(process, green)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, context.handle as CUcontext) }
 }
 
-pub(crate) unsafe fn cuGreenCtxGetId<D: Driver>(green: CUgreenCtx, out: *mut c_ulonglong) -> Result<()> {
-    let here = if green.is_null() { context::current()? } else { named(green)?.live()? };
+pub unsafe fn cuGreenCtxGetId<B: Backend>(
+    process: &'static Process<B>,
+    green: CUgreenCtx,
+    out: *mut c_ulonglong,
+) -> Result<()> {
+    let here = if green.is_null() { context::current(process)? } else { named(process, green)?.live()? };
     let id = here.green().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.handle;
     // SAFETY: the program's out parameter.
     unsafe { put(out, id) }
 }
 
-pub(crate) unsafe fn cuGreenCtxStreamCreate<D: Driver>(
+pub unsafe fn cuGreenCtxStreamCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUstream,
     green: CUgreenCtx,
     flags: c_uint,
     priority: c_int,
 ) -> Result<()> {
-    let here = named(green)?.live()?;
+    let here = named(process, green)?.live()?;
     // Such streams never wait for a default one.
     require(!out.is_null() && flags == stream::NON_BLOCKING)?;
-    let handle = stream::create::<D>(&here, flags, priority)?;
+    let handle = stream::create(process, &here, flags, priority)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUstream) }
 }
 
-fn record<D: Driver>(here: &Here, event: CUevent) -> Result<()> {
-    let event = event::to_record(event)?;
+fn record<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent) -> Result<()> {
+    let event = event::to_record(process, event)?;
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    here.note(D::get().context_record(here.id, id_of(here), event.id()))
+    here.note(process.backend.context_record(here.id, id_of(here), event.id()))
 }
 
-fn wait<D: Driver>(here: &Here, event: CUevent) -> Result<()> {
-    let event = event::resolve(event)?;
-    here.note(D::get().context_wait(here.id, id_of(here), event.id()))
+fn wait<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent) -> Result<()> {
+    let event = event::resolve(process, event)?;
+    here.note(process.backend.context_wait(here.id, id_of(here), event.id()))
 }
 
-pub(crate) unsafe fn cuGreenCtxRecordEvent<D: Driver>(green: CUgreenCtx, event: CUevent) -> Result<()> {
-    record::<D>(&named(green)?.live()?, event)
+pub unsafe fn cuGreenCtxRecordEvent<B: Backend>(
+    process: &'static Process<B>,
+    green: CUgreenCtx,
+    event: CUevent,
+) -> Result<()> {
+    record(process, &named(process, green)?.live()?, event)
 }
 
-pub(crate) unsafe fn cuGreenCtxWaitEvent<D: Driver>(green: CUgreenCtx, event: CUevent) -> Result<()> {
-    wait::<D>(&named(green)?.live()?, event)
+pub unsafe fn cuGreenCtxWaitEvent<B: Backend>(
+    process: &'static Process<B>,
+    green: CUgreenCtx,
+    event: CUevent,
+) -> Result<()> {
+    wait(process, &named(process, green)?.live()?, event)
 }
 
-pub(crate) unsafe fn cuCtxRecordEvent<D: Driver>(ctx: CUcontext, event: CUevent) -> Result<()> {
-    record::<D>(&context::named(ctx)?.live()?, event)
+pub unsafe fn cuCtxRecordEvent<B: Backend>(process: &'static Process<B>, ctx: CUcontext, event: CUevent) -> Result<()> {
+    record(process, &context::named(process, ctx)?.live()?, event)
 }
 
-pub(crate) unsafe fn cuCtxWaitEvent<D: Driver>(ctx: CUcontext, event: CUevent) -> Result<()> {
-    wait::<D>(&context::named(ctx)?.live()?, event)
+pub unsafe fn cuCtxWaitEvent<B: Backend>(process: &'static Process<B>, ctx: CUcontext, event: CUevent) -> Result<()> {
+    wait(process, &context::named(process, ctx)?.live()?, event)
 }
 
-pub(crate) unsafe fn cuStreamGetGreenCtx<D: Driver>(stream: CUstream, out: *mut CUgreenCtx) -> Result<()> {
-    let context = stream::context_of(stream)?;
+pub unsafe fn cuStreamGetGreenCtx<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    out: *mut CUgreenCtx,
+) -> Result<()> {
+    let context = stream::context_of(process, stream)?;
     let handle = context.green.as_ref().map_or(0, |green| green.handle);
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUgreenCtx) }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUhostFn, CUresult, CUstream, CUstreamCallback};
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::require;
+use crate::process::Process;
 use crate::stream;
 
 /// A function of the program that is to be called once, in a stream's order.
@@ -109,26 +109,32 @@ pub(crate) fn outside() -> Result<()> {
 }
 
 /// Queues a call of the program's function.
-pub(crate) unsafe fn launch<D: Driver>(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Result<()> {
-    let (here, stream) = stream::find::<D>(stream)?;
+pub(crate) unsafe fn launch<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    function: CUhostFn,
+    data: *mut c_void,
+) -> Result<()> {
+    let (here, stream) = stream::find(process, stream)?;
     // SAFETY: the program's function.
     let call = unsafe { HostCall::plain(function, data) }?;
-    if let Some(outcome) = crate::capture::host(&here, stream, function, data) {
+    if let Some(outcome) = crate::capture::host(process, &here, stream, function, data) {
         return outcome;
     }
-    here.note(D::get().host_call(here.id, stream, call))
+    here.note(process.backend.host_call(here.id, stream, call))
 }
 
 /// Queues a callback. Its flags are for later use, and must be 0.
-pub(crate) unsafe fn add_callback<D: Driver>(
+pub(crate) unsafe fn add_callback<B: Backend>(
+    process: &'static Process<B>,
     named: CUstream,
     function: CUstreamCallback,
     data: *mut c_void,
     flags: u32,
 ) -> Result<()> {
-    let (here, stream) = stream::resolve::<D>(named)?;
+    let (here, stream) = stream::resolve(process, named)?;
     require(flags == 0)?;
     // SAFETY: the program's function.
     let call = unsafe { HostCall::with_status(function, named, data) }?;
-    here.note(D::get().host_call(here.id, stream, call))
+    here.note(process.backend.host_call(here.id, stream, call))
 }

@@ -4,31 +4,39 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use outboard_abi::{CUdriverProcAddressQueryResult, CUresult, CUuuid, cuuint64_t};
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::proc_address::{self, Entry};
-use crate::{refusals, state, tables};
+use crate::process::Process;
+use crate::{refusals, state};
 
 pub(crate) mod errors;
 
-pub(crate) unsafe fn cuInit<D: Driver>(flags: c_uint) -> Result<()> {
+pub unsafe fn cuInit<B: Backend>(process: &'static Process<B>, flags: c_uint) -> Result<()> {
     require(flags == 0)?;
-    state::init::<D>()
+    state::init(process)
 }
 
-pub(crate) unsafe fn cuDriverGetVersion<D: Driver>(version: *mut c_int) -> Result<()> {
+pub unsafe fn cuDriverGetVersion<B: Backend>(process: &'static Process<B>, version: *mut c_int) -> Result<()> {
     require(!version.is_null())?;
     // SAFETY: the program's out parameter.
-    unsafe { put(version, state::interface::<D>().version as c_int) }
+    unsafe { put(version, state::interface(process).version as c_int) }
 }
 
-pub(crate) unsafe fn cuGetErrorName<D: Driver>(error: CUresult, out: *mut *const c_char) -> Result<()> {
+pub unsafe fn cuGetErrorName<B: Backend>(
+    _process: &'static Process<B>,
+    error: CUresult,
+    out: *mut *const c_char,
+) -> Result<()> {
     // SAFETY: the program's out parameter.
     unsafe { describe(out, errors::find(error).map(|(name, _)| name)) }
 }
 
-pub(crate) unsafe fn cuGetErrorString<D: Driver>(error: CUresult, out: *mut *const c_char) -> Result<()> {
+pub unsafe fn cuGetErrorString<B: Backend>(
+    _process: &'static Process<B>,
+    error: CUresult,
+    out: *mut *const c_char,
+) -> Result<()> {
     // SAFETY: the program's out parameter.
     unsafe { describe(out, errors::find(error).map(|(_, text)| text)) }
 }
@@ -41,7 +49,8 @@ unsafe fn describe(out: *mut *const c_char, found: Option<&'static core::ffi::CS
     require(found.is_some())
 }
 
-pub(crate) unsafe fn cuGetProcAddress<D: Driver>(
+pub unsafe fn cuGetProcAddress<B: Backend>(
+    process: &'static Process<B>,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
@@ -49,10 +58,11 @@ pub(crate) unsafe fn cuGetProcAddress<D: Driver>(
     table: &'static [Entry],
 ) -> Result<()> {
     // SAFETY: the program's arguments.
-    unsafe { proc_address::version_1::<D>(table, symbol, pfn, version, flags) }
+    unsafe { proc_address::version_1(process, table, symbol, pfn, version, flags) }
 }
 
-pub(crate) unsafe fn cuGetProcAddress_v2<D: Driver>(
+pub unsafe fn cuGetProcAddress_v2<B: Backend>(
+    process: &'static Process<B>,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
@@ -61,14 +71,18 @@ pub(crate) unsafe fn cuGetProcAddress_v2<D: Driver>(
     table: &'static [Entry],
 ) -> Result<()> {
     // SAFETY: the program's arguments.
-    unsafe { proc_address::version_2::<D>(table, symbol, pfn, version, flags, status) }
+    unsafe { proc_address::version_2(process, table, symbol, pfn, version, flags, status) }
 }
 
-pub(crate) unsafe fn cuGetExportTable<D: Driver>(table: *mut *const c_void, id: *const CUuuid) -> Result<()> {
+pub unsafe fn cuGetExportTable<B: Backend>(
+    process: &'static Process<B>,
+    table: *mut *const c_void,
+    id: *const CUuuid,
+) -> Result<()> {
     require(!table.is_null() && !id.is_null())?;
     // SAFETY: not null; the program passes a UUID.
     let id = unsafe { (*id).bytes }.map(|byte| byte as u8);
-    let Some(found) = tables::find::<D>(&id) else {
+    let Some(found) = process.hooks.and_then(|hooks| (hooks.table)(&id)) else {
         refusals::unknown_table(&id);
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };

@@ -7,17 +7,17 @@ use outboard_abi::{
 };
 use outboard_wire::platform::Device;
 
-use crate::Driver;
-use crate::backend::{Launch, Result};
+use crate::backend::{Backend, Launch, Result};
 use crate::border::{require, slice};
 use crate::capture;
 use crate::context::Here;
 use crate::device::value;
 use crate::function::{self, Function};
 use crate::launch_attributes::Extras;
+use crate::process::{Front, Process};
 use crate::stream::{self, DefaultStream};
 
-pub(crate) use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
+pub use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
 const EXTRA_END: usize = 0;
@@ -91,9 +91,14 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
 }
 
 /// All blocks of a cooperative launch must be resident at once.
-fn check_resident<D: Driver>(shape: &Shape, function: &Function, here: &Here) -> Result<()> {
+fn check_resident<B: Backend>(
+    process: &'static Process<B>,
+    shape: &Shape,
+    function: &Function,
+    here: &Here,
+) -> Result<()> {
     let threads = shape.block.iter().product();
-    let each = crate::occupancy::blocks::<D>(function, threads, shape.shared as usize, 0)?;
+    let each = crate::occupancy::blocks(process, function, threads, shape.shared as usize, 0)?;
     let processors = value(here.device()?, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     let blocks: u64 = shape.grid.iter().map(|dim| u64::from(*dim)).product();
     if blocks > each.max(0) as u64 * processors.max(0) as u64 {
@@ -182,7 +187,8 @@ unsafe fn buffer_of<'a>(extra: *const *mut c_void) -> Result<&'a [u8]> {
 
 /// # Safety
 /// As of [`with_params`].
-unsafe fn launch<D: Driver>(
+unsafe fn launch<B: Backend>(
+    process: &'static Process<B>,
     f: CUfunction,
     shape: &Shape,
     stream: CUstream,
@@ -193,15 +199,15 @@ unsafe fn launch<D: Driver>(
     if f.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let (here, stream) = stream::find::<D>(stream)?;
+    let (here, stream) = stream::find(process, stream)?;
     // A kernel that is named without a context is launched in the stream's.
-    let function = function::resolve_in::<D>(f, &here)?;
+    let function = function::resolve_in(process, f, &here)?;
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     check(shape, &function, here.limits()?)?;
     if extras.cooperative {
-        check_resident::<D>(shape, &function, &here)?;
+        check_resident(process, shape, &function, &here)?;
     }
     let submit = |params: &[u8]| {
         let launch = Launch {
@@ -213,16 +219,17 @@ unsafe fn launch<D: Driver>(
             cooperative: extras.cooperative,
             attributes: &extras.attributes,
         };
-        if let Some(outcome) = capture::kernel(&here, stream, f as u64, &launch) {
+        if let Some(outcome) = capture::kernel(process, &here, stream, f as u64, &launch) {
             return outcome;
         }
-        here.note(D::get().launch(here.id, &launch, stream))
+        here.note(process.backend.launch(here.id, &launch, stream))
     };
     // SAFETY: by the contract above.
     unsafe { with_params(&function, params, extra, submit) }
 }
 
-pub(crate) unsafe fn cuLaunchKernel<D: Driver>(
+pub unsafe fn cuLaunchKernel<B: Backend>(
+    process: &'static Process<B>,
     f: CUfunction,
     grid_x: c_uint,
     grid_y: c_uint,
@@ -237,10 +244,11 @@ pub(crate) unsafe fn cuLaunchKernel<D: Driver>(
 ) -> Result<()> {
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     // SAFETY: the program's parameters.
-    unsafe { launch::<D>(f, &shape, stream, params, extra, &Extras::default()) }
+    unsafe { launch(process, f, &shape, stream, params, extra, &Extras::default()) }
 }
 
-pub(crate) unsafe fn cuLaunchCooperativeKernel<D: Driver>(
+pub unsafe fn cuLaunchCooperativeKernel<B: Backend>(
+    process: &'static Process<B>,
     f: CUfunction,
     grid_x: c_uint,
     grid_y: c_uint,
@@ -255,10 +263,11 @@ pub(crate) unsafe fn cuLaunchCooperativeKernel<D: Driver>(
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     let extras = Extras { cooperative: true, ..Extras::default() };
     // SAFETY: the program's parameters.
-    unsafe { launch::<D>(f, &shape, stream, params, core::ptr::null(), &extras) }
+    unsafe { launch(process, f, &shape, stream, params, core::ptr::null(), &extras) }
 }
 
-pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
+pub unsafe fn cuLaunchKernelEx<B: Backend>(
+    process: &'static Process<B>,
     config: *const CUlaunchConfig,
     f: CUfunction,
     params: *mut *mut c_void,
@@ -277,24 +286,25 @@ pub(crate) unsafe fn cuLaunchKernelEx<D: Driver>(
         DefaultStream::PerThread => stream::or_per_thread(config.hStream),
     };
     // SAFETY: the program's structure and parameters.
-    unsafe { launch::<D>(f, &shape, stream, params, extra, &extras(config)?) }
+    unsafe { launch(process, f, &shape, stream, params, extra, &extras(process, config)?) }
 }
 
 /// Asks something of a launch that is not made: its shape and attributes count, its parameters do not.
 ///
 /// # Safety
 /// `config` is null or the program's structure.
-pub(crate) unsafe fn ask<D: Driver, T>(
+pub(crate) unsafe fn ask<B: Backend, T>(
+    process: &'static Process<B>,
     f: CUfunction,
     config: *const CUlaunchConfig,
     question: impl FnOnce(&Function, &Here, &Launch<'_>) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: by the contract above.
     let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let function = function::resolve::<D>(f)?;
+    let function = function::resolve(process, f)?;
     let here = function.live()?;
     // SAFETY: by the contract above.
-    let extras = unsafe { extras(config) }?;
+    let extras = unsafe { extras(process, config) }?;
     let launch = Launch {
         function: function.id(),
         grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
@@ -311,7 +321,7 @@ pub(crate) unsafe fn ask<D: Driver, T>(
 ///
 /// # Safety
 /// `config.attrs` has `config.numAttrs` elements.
-unsafe fn extras(config: &CUlaunchConfig) -> Result<Extras> {
+unsafe fn extras(front: &'static Front, config: &CUlaunchConfig) -> Result<Extras> {
     // SAFETY: by the contract above.
-    Extras::new(unsafe { slice(config.attrs, config.numAttrs as usize) }?)
+    Extras::new(front, unsafe { slice(config.attrs, config.numAttrs as usize) }?)
 }

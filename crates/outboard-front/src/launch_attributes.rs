@@ -5,6 +5,7 @@ use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
 
 use crate::backend::Result;
 use crate::event;
+use crate::process::Front;
 
 /// What a launch carries besides its shape and parameters.
 #[derive(Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Extras {
 
 impl Extras {
     /// Reads the attributes that a program gave.
-    pub(crate) fn new(attributes: &[CUlaunchAttribute]) -> Result<Extras> {
+    pub(crate) fn new(front: &'static Front, attributes: &[CUlaunchAttribute]) -> Result<Extras> {
         let mut extras = Extras::default();
         for attribute in attributes {
             // SAFETY: a union of plain values, all 64 bytes of which `pad` covers.
@@ -27,7 +28,7 @@ impl Extras {
                 L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
                 id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),
                 id if names_event(id.0) => {
-                    event::for_launch(event_of(&value) as CUevent)?;
+                    event::for_launch(front, event_of(&value) as CUevent)?;
                     extras.attributes.push((id.0, value));
                 }
                 // Only the nodes of graphs are updated by devices.

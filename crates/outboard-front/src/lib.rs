@@ -18,6 +18,7 @@ pub mod array;
 pub mod backend;
 pub mod border;
 pub mod capture;
+pub mod checkpoint;
 pub mod context;
 pub mod copy;
 pub mod coredump;
@@ -49,6 +50,7 @@ pub mod peer;
 pub mod pointer;
 pub mod pool;
 pub mod proc_address;
+mod process;
 pub mod profile;
 pub mod profiler;
 mod ranges;
@@ -67,13 +69,13 @@ pub mod vmm;
 
 mod generated {
     pub(crate) mod backend;
-    pub(crate) mod driver;
+    pub(crate) mod symbols;
     #[macro_use]
     mod exports;
     #[cfg(test)]
     pub(crate) mod recorder;
 }
 
-pub use generated::driver::Driver;
 #[doc(hidden)]
 pub use outboard_abi as abi;
+pub use process::{Front, Library, Process};

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use outboard_abi::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::{ContextId, JitLog, LinkInput, ObjectId, Result};
+use crate::backend::{Backend, ContextId, JitLog, LinkInput, ObjectId, Result};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table};
 use crate::jit::{self, Places};
 use crate::logs;
+use crate::process::{Front, Process};
 
 /// A link on its way.
 struct Link {
@@ -25,7 +25,16 @@ struct Link {
     output: Mutex<Option<Box<[u8]>>>,
 }
 
-static LINKS: Table<Link> = Table::new(Kind::Link);
+/// The links of a process that are on their way.
+pub(crate) struct Links {
+    table: Table<Link>,
+}
+
+impl Links {
+    pub(crate) const fn new() -> Links {
+        Links { table: Table::new(Kind::Link) }
+    }
+}
 
 /// The kinds of input, `CU_JIT_INPUT_CUBIN` to `CU_JIT_INPUT_NVVM`.
 const KINDS: u32 = 6;
@@ -35,10 +44,10 @@ impl Link {
         ObjectId(self.handle)
     }
 
-    fn add<D: Driver>(&self, here: &Here, input: LinkInput<'_>) -> Result<()> {
+    fn add<B: Backend>(&self, process: &'static Process<B>, here: &Here, input: LinkInput<'_>) -> Result<()> {
         require(input.kind < KINDS)?;
         let mut log = JitLog::default();
-        let outcome = here.note(D::get().link_add(here.id, self.id(), input, &mut log));
+        let outcome = here.note(process.backend.link_add(here.id, self.id(), input, &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { self.places.write(&log) };
         if outcome.is_err() && !log.error.is_empty() {
@@ -48,44 +57,47 @@ impl Link {
     }
 }
 
-fn resolve(state: CUlinkState) -> Result<(Here, Arc<Link>)> {
-    crate::state::ready()?;
-    let link = LINKS.get(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+fn resolve(front: &'static Front, state: CUlinkState) -> Result<(Here, Arc<Link>)> {
+    crate::state::ready(front)?;
+    let link = front.links.table.get(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((link.context.live()?, link))
 }
 
-pub(crate) unsafe fn cuLinkCreate_v2<D: Driver>(
+pub unsafe fn cuLinkCreate_v2<B: Backend>(
+    process: &'static Process<B>,
     count: c_uint,
     options: *mut CUjit_option,
     values: *mut *mut c_void,
     out: *mut CUlinkState,
 ) -> Result<()> {
-    let here = context::current()?;
+    let here = context::current(process)?;
     require(!out.is_null())?;
     // SAFETY: the program's options.
     let jit = unsafe { jit::Options::read(count, options, values) }?;
     let make =
         |handle| Link { handle, context: here.context, ctx: here.id, places: jit.places(), output: Mutex::default() };
-    let link = LINKS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = here.note(D::get().link_create(here.id, link.id(), &jit.given)) {
-        LINKS.remove(link.handle);
+    let link = process.links.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = here.note(process.backend.link_create(here.id, link.id(), &jit.given)) {
+        process.links.table.remove(link.handle);
         return Err(error);
     }
     // SAFETY: the program's out parameter.
     unsafe { put(out, link.handle as CUlinkState) }
 }
 
-pub(crate) unsafe fn cuLinkCreate<D: Driver>(
+pub unsafe fn cuLinkCreate<B: Backend>(
+    process: &'static Process<B>,
     count: c_uint,
     options: *mut CUjit_option,
     values: *mut *mut c_void,
     out: *mut CUlinkState,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuLinkCreate_v2::<D>(count, options, values, out) }
+    unsafe { cuLinkCreate_v2(process, count, options, values, out) }
 }
 
-pub(crate) unsafe fn cuLinkAddData_v2<D: Driver>(
+pub unsafe fn cuLinkAddData_v2<B: Backend>(
+    process: &'static Process<B>,
     state: CUlinkState,
     kind: CUjitInputType,
     data: *mut c_void,
@@ -95,17 +107,18 @@ pub(crate) unsafe fn cuLinkAddData_v2<D: Driver>(
     options: *mut CUjit_option,
     values: *mut *mut c_void,
 ) -> Result<()> {
-    let (here, link) = resolve(state)?;
+    let (here, link) = resolve(process, state)?;
     require(!data.is_null() && size != 0)?;
     // SAFETY: the program's data, string and options.
     let (data, name, jit) = unsafe {
         let name = if name.is_null() { "<unnamed>" } else { text(name)? };
         (slice(data.cast::<u8>().cast_const(), size)?, name, jit::Options::read(count, options, values)?)
     };
-    link.add::<D>(&here, LinkInput { kind: kind.0, data, name, options: &jit.given })
+    link.add(process, &here, LinkInput { kind: kind.0, data, name, options: &jit.given })
 }
 
-pub(crate) unsafe fn cuLinkAddData<D: Driver>(
+pub unsafe fn cuLinkAddData<B: Backend>(
+    process: &'static Process<B>,
     state: CUlinkState,
     kind: CUjitInputType,
     data: *mut c_void,
@@ -116,10 +129,11 @@ pub(crate) unsafe fn cuLinkAddData<D: Driver>(
     values: *mut *mut c_void,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuLinkAddData_v2::<D>(state, kind, data, size, name, count, options, values) }
+    unsafe { cuLinkAddData_v2(process, state, kind, data, size, name, count, options, values) }
 }
 
-pub(crate) unsafe fn cuLinkAddFile_v2<D: Driver>(
+pub unsafe fn cuLinkAddFile_v2<B: Backend>(
+    process: &'static Process<B>,
     state: CUlinkState,
     kind: CUjitInputType,
     path: *const c_char,
@@ -127,7 +141,7 @@ pub(crate) unsafe fn cuLinkAddFile_v2<D: Driver>(
     options: *mut CUjit_option,
     values: *mut *mut c_void,
 ) -> Result<()> {
-    let (here, link) = resolve(state)?;
+    let (here, link) = resolve(process, state)?;
     // SAFETY: the program's string and options.
     let (path, jit) = unsafe { (text(path)?, jit::Options::read(count, options, values)?) };
     // The file is the client's: a server never opens a file by a client's name for it.
@@ -135,10 +149,11 @@ pub(crate) unsafe fn cuLinkAddFile_v2<D: Driver>(
     if data.is_empty() {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    link.add::<D>(&here, LinkInput { kind: kind.0, data: &data, name: path, options: &jit.given })
+    link.add(process, &here, LinkInput { kind: kind.0, data: &data, name: path, options: &jit.given })
 }
 
-pub(crate) unsafe fn cuLinkAddFile<D: Driver>(
+pub unsafe fn cuLinkAddFile<B: Backend>(
+    process: &'static Process<B>,
     state: CUlinkState,
     kind: CUjitInputType,
     path: *const c_char,
@@ -147,21 +162,22 @@ pub(crate) unsafe fn cuLinkAddFile<D: Driver>(
     values: *mut *mut c_void,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuLinkAddFile_v2::<D>(state, kind, path, count, options, values) }
+    unsafe { cuLinkAddFile_v2(process, state, kind, path, count, options, values) }
 }
 
-pub(crate) unsafe fn cuLinkComplete<D: Driver>(
+pub unsafe fn cuLinkComplete<B: Backend>(
+    process: &'static Process<B>,
     state: CUlinkState,
     cubin: *mut *mut c_void,
     size: *mut usize,
 ) -> Result<()> {
-    let (here, link) = resolve(state)?;
+    let (here, link) = resolve(process, state)?;
     require(!cubin.is_null())?;
     let mut log = JitLog::default();
     // Held over the link: a second call in another thread gives what the first has made.
     let mut output = link.output.lock();
     if output.is_none() {
-        let linked = here.note(D::get().link_complete(here.id, link.id(), &mut log));
+        let linked = here.note(process.backend.link_complete(here.id, link.id(), &mut log));
         // SAFETY: the link lives, and the program keeps the places as long.
         unsafe { link.places.write(&log) };
         if linked.is_err() && !log.error.is_empty() {
@@ -177,12 +193,12 @@ pub(crate) unsafe fn cuLinkComplete<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuLinkDestroy<D: Driver>(state: CUlinkState) -> Result<()> {
-    crate::state::ready()?;
-    let link = LINKS.remove(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+pub unsafe fn cuLinkDestroy<B: Backend>(process: &'static Process<B>, state: CUlinkState) -> Result<()> {
+    crate::state::ready(process)?;
+    let link = process.links.table.remove(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     // With its context the device's side of it has ended; what is left was this side's.
     match link.context.live() {
-        Ok(here) if here.id == link.ctx => D::get().link_destroy(link.ctx, link.id()),
+        Ok(here) if here.id == link.ctx => process.backend.link_destroy(link.ctx, link.id()),
         _ => Ok(()),
     }
 }

@@ -14,11 +14,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use outboard_abi::{CUlogIterator, CUlogLevel, CUlogsCallback, CUlogsCallbackHandle, CUresult};
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require, text};
-use crate::generated::driver::SYMBOLS;
+use crate::generated::symbols::{SYMBOLS, why_not};
 use crate::init::errors;
+use crate::process::{Front, Process};
 
 mod advice;
 
@@ -47,8 +47,6 @@ struct Log {
     bytes: usize,
 }
 
-static LOG: Mutex<Log> = Mutex::new(Log { messages: VecDeque::new(), first: 0, bytes: 0 });
-
 /// A function of the program, and what it is called with.
 #[derive(Clone, Copy)]
 struct Listener {
@@ -57,11 +55,26 @@ struct Listener {
     data: usize,
 }
 
-static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
-/// How many there are: nobody formats for none.
-static LISTENING: AtomicUsize = AtomicUsize::new(0);
-/// Handles are multiples of 16, from here on; never used again.
-static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x1_0000);
+/// The errors of a process, and who is told of them.
+pub(crate) struct Logs {
+    log: Mutex<Log>,
+    listeners: Mutex<Vec<Listener>>,
+    /// How many there are: nobody formats for none.
+    listening: AtomicUsize,
+    /// Of listeners: multiples of 16, never used again.
+    next_handle: AtomicUsize,
+}
+
+impl Logs {
+    pub(crate) const fn new() -> Logs {
+        Logs {
+            log: Mutex::new(Log { messages: VecDeque::new(), first: 0, bytes: 0 }),
+            listeners: Mutex::new(Vec::new()),
+            listening: AtomicUsize::new(0),
+            next_handle: AtomicUsize::new(0x1_0000),
+        }
+    }
+}
 
 /// How many threads have a reason that is not used yet: calls that succeed look at no more than this.
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
@@ -80,7 +93,8 @@ impl Message {
             (name.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
         });
         let seconds = self.at.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let why = self.reason.as_deref().or_else(|| advice::of(self.error)).unwrap_or(meaning);
+        let refused = || (self.error == CUresult::CUDA_ERROR_NOT_SUPPORTED).then(|| why_not(self.symbol)).flatten();
+        let why = self.reason.as_deref().or_else(refused).or_else(|| advice::of(self.error)).unwrap_or(meaning);
         let code = self.error.0;
         format!("[{seconds:.3}][{}] {symbol} returned {name} ({code}): {why}\n", std::process::id())
     }
@@ -107,12 +121,6 @@ pub(crate) fn because(reason: impl Into<Reason>) {
     }
 }
 
-/// What an entry point that is not there returns, and why it is not.
-pub(crate) fn unsupported(reason: &'static str) -> CUresult {
-    because(reason);
-    CUresult::CUDA_ERROR_NOT_SUPPORTED
-}
-
 /// The reason that was given for the call at hand, if any.
 fn take_reason() -> Option<Reason> {
     let reason = REASON.try_with(|slot| slot.borrow_mut().take()).ok().flatten();
@@ -131,17 +139,17 @@ pub(crate) fn succeeded() {
 }
 
 /// Notes that `SYMBOLS[symbol]` failed.
-pub(crate) fn failed(symbol: usize, error: CUresult) {
+pub(crate) fn failed(front: &Front, symbol: usize, error: CUresult) {
     let reason = take_reason();
     // An answer to a question, asked again and again.
     if error == CUresult::CUDA_ERROR_NOT_READY {
         return;
     }
     let message = Message { symbol, error, reason, at: SystemTime::now() };
-    if LISTENING.load(Ordering::Relaxed) > 0 {
-        tell(&message);
+    if front.logs.listening.load(Ordering::Relaxed) > 0 {
+        tell(front, &message);
     }
-    let mut log = LOG.lock();
+    let mut log = front.logs.log.lock();
     log.bytes += message.size();
     log.messages.push_back(message);
     while log.bytes > KEPT
@@ -153,7 +161,7 @@ pub(crate) fn failed(symbol: usize, error: CUresult) {
 }
 
 /// Calls the listeners.
-fn tell(message: &Message) {
+fn tell(front: &Front, message: &Message) {
     if TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true) {
         return;
     }
@@ -161,7 +169,7 @@ fn tell(message: &Message) {
     // C strings end in a zero, and no line needs its end here.
     sentence.pop();
     sentence.push('\0');
-    let listeners = LISTENERS.lock().clone();
+    let listeners = front.logs.listeners.lock().clone();
     for listener in listeners {
         let (data, len) = (listener.data as *mut c_void, sentence.len() - 1);
         // SAFETY: the program's function and its data, registered for just this.
@@ -171,8 +179,8 @@ fn tell(message: &Message) {
 }
 
 /// The sentences from message `from` on, or all; whether some are not there any more; the number of the next message.
-fn read(from: Option<u32>) -> (Vec<String>, bool, u32) {
-    let log = LOG.lock();
+fn read(front: &Front, from: Option<u32>) -> (Vec<String>, bool, u32) {
+    let log = front.logs.log.lock();
     let count = log.messages.len() as u32;
     let next = log.first.wrapping_add(count);
     // Numbers wrap around: behind the next one means before the first.
@@ -188,36 +196,45 @@ unsafe fn start(iterator: *mut CUlogIterator) -> Option<u32> {
     unsafe { iterator.as_ref() }.copied()
 }
 
-pub(crate) unsafe fn cuLogsRegisterCallback<D: Driver>(
+pub unsafe fn cuLogsRegisterCallback<B: Backend>(
+    process: &'static Process<B>,
     function: CUlogsCallback,
     data: *mut c_void,
     out: *mut CUlogsCallbackHandle,
 ) -> Result<()> {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let handle = NEXT_HANDLE.fetch_add(16, Ordering::Relaxed);
-    LISTENERS.lock().push(Listener { handle, function, data: data as usize });
-    LISTENING.fetch_add(1, Ordering::Relaxed);
+    let handle = process.logs.next_handle.fetch_add(16, Ordering::Relaxed);
+    process.logs.listeners.lock().push(Listener { handle, function, data: data as usize });
+    process.logs.listening.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the program's out parameter, which may be left out.
     unsafe { put_if(out, handle as CUlogsCallbackHandle) };
     Ok(())
 }
 
-pub(crate) unsafe fn cuLogsUnregisterCallback<D: Driver>(handle: CUlogsCallbackHandle) -> Result<()> {
-    let mut listeners = LISTENERS.lock();
+pub unsafe fn cuLogsUnregisterCallback<B: Backend>(
+    process: &'static Process<B>,
+    handle: CUlogsCallbackHandle,
+) -> Result<()> {
+    let mut listeners = process.logs.listeners.lock();
     let at = listeners.iter().position(|listener| listener.handle == handle as usize);
     listeners.remove(at.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
-    LISTENING.fetch_sub(1, Ordering::Relaxed);
+    process.logs.listening.fetch_sub(1, Ordering::Relaxed);
     Ok(())
 }
 
-pub(crate) unsafe fn cuLogsCurrent<D: Driver>(out: *mut CUlogIterator, flags: c_uint) -> Result<()> {
+pub unsafe fn cuLogsCurrent<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUlogIterator,
+    flags: c_uint,
+) -> Result<()> {
     require(flags == 0 && !out.is_null())?;
-    let log = LOG.lock();
+    let log = process.logs.log.lock();
     // SAFETY: the program's out parameter.
     unsafe { put(out, log.first.wrapping_add(log.messages.len() as u32)) }
 }
 
-pub(crate) unsafe fn cuLogsDumpToFile<D: Driver>(
+pub unsafe fn cuLogsDumpToFile<B: Backend>(
+    process: &'static Process<B>,
     iterator: *mut CUlogIterator,
     path: *const c_char,
     flags: c_uint,
@@ -225,7 +242,7 @@ pub(crate) unsafe fn cuLogsDumpToFile<D: Driver>(
     require(flags == 0)?;
     // SAFETY: the program's iterator and string.
     let (from, path) = unsafe { (start(iterator), text(path)?) };
-    let (sentences, missed, next) = read(from);
+    let (sentences, missed, next) = read(process, from);
     let write = || {
         let mut file = std::fs::File::create(path)?;
         if missed {
@@ -242,7 +259,8 @@ pub(crate) unsafe fn cuLogsDumpToFile<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuLogsDumpToMemory<D: Driver>(
+pub unsafe fn cuLogsDumpToMemory<B: Backend>(
+    process: &'static Process<B>,
     iterator: *mut CUlogIterator,
     buffer: *mut c_char,
     size: *mut usize,
@@ -251,7 +269,7 @@ pub(crate) unsafe fn cuLogsDumpToMemory<D: Driver>(
     require(flags == 0 && !buffer.is_null() && !size.is_null())?;
     // SAFETY: the program's iterator and size.
     let (from, room) = unsafe { (start(iterator), *size) };
-    let (sentences, missed, next) = read(from);
+    let (sentences, missed, next) = read(process, from);
     // SAFETY: the program's out parameter; until something is written, nothing was.
     unsafe { size.write(0) };
     let Some(room) = room.checked_sub(1) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };

@@ -10,12 +10,12 @@ use outboard_abi::{
 };
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require, slice};
 use crate::context;
 use crate::device::value;
 use crate::memory::{self, Kind};
+use crate::process::{Front, Process};
 use crate::{state, stream};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `_HOST`, `_SINGLE`.
@@ -40,12 +40,21 @@ struct Wishes {
 const NO_WISHES: Wishes =
     Wishes { read_mostly: false, preferred: NOWHERE, accessed_by: Vec::new(), prefetched: NOWHERE };
 
-/// Wishes by allocation and piece; pieces about which nothing was said are not there.
-static WISHES: Mutex<BTreeMap<u64, Wishes>> = Mutex::new(BTreeMap::new());
+/// What a process wishes of its managed memory.
+pub(crate) struct Managed {
+    /// By allocation and piece; pieces about which nothing was said are not there.
+    wishes: Mutex<BTreeMap<u64, Wishes>>,
+}
+
+impl Managed {
+    pub(crate) const fn new() -> Managed {
+        Managed { wishes: Mutex::new(BTreeMap::new()) }
+    }
+}
 
 /// Forgets what was said about an allocation that is gone.
-pub(crate) fn forget(base: u64, bytes: u64) {
-    let mut wishes = WISHES.lock();
+pub(crate) fn forget(front: &'static Front, base: u64, bytes: u64) {
+    let mut wishes = front.managed.wishes.lock();
     if !wishes.is_empty() {
         let gone: Vec<u64> = wishes.range(base..base + bytes).map(|(piece, _)| *piece).collect();
         gone.iter().for_each(|piece| drop(wishes.remove(piece)));
@@ -53,8 +62,8 @@ pub(crate) fn forget(base: u64, bytes: u64) {
 }
 
 /// Changes what is wished for pieces of managed memory.
-fn wish(address: u64, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
-    let mut wishes = WISHES.lock();
+fn wish(front: &'static Front, address: u64, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
+    let mut wishes = front.managed.wishes.lock();
     let mut piece = address & !(PIECE - 1);
     while piece < address + bytes {
         change(wishes.entry(piece).or_insert(NO_WISHES));
@@ -63,17 +72,17 @@ fn wish(address: u64, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
 }
 
 /// Checks that `bytes` at `address` are managed memory, all of one allocation.
-fn check(address: u64, bytes: u64) -> Result<()> {
+fn check(front: &'static Front, address: u64, bytes: u64) -> Result<()> {
     require(bytes > 0)?;
-    let allocation = memory::check_device(address, bytes)?;
+    let allocation = memory::check_device(front, address, bytes)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))
 }
 
 /// The place that a program names: a device ordinal or [`CPU`].
-fn place(location: &CUmemLocation_st) -> Result<c_int> {
+fn place(front: &'static Front, location: &CUmemLocation_st) -> Result<c_int> {
     match location.type_ {
         Location::CU_MEM_LOCATION_TYPE_DEVICE => {
-            state::device(location.id)?;
+            state::device(front, location.id)?;
             Ok(location.id)
         }
         Location::CU_MEM_LOCATION_TYPE_HOST
@@ -89,55 +98,69 @@ fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_, id: device }
 }
 
-pub(crate) unsafe fn cuMemAllocManaged<D: Driver>(out: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> Result<()> {
-    let here = context::current()?;
+pub unsafe fn cuMemAllocManaged<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    flags: c_uint,
+) -> Result<()> {
+    let here = context::current(process)?;
     require(!out.is_null() && bytes > 0 && matches!(flags, ATTACH_GLOBAL | ATTACH_HOST))?;
     if value(here.device()?, A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) == 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    crate::capture::refuse_unsafe()?;
-    let address = here.note(D::get().managed_alloc(here.id, bytes as u64))?;
-    memory::insert(&here, address, bytes as u64, Kind::Managed);
+    crate::capture::refuse_unsafe(process)?;
+    let address = here.note(process.backend.managed_alloc(here.id, bytes as u64))?;
+    memory::insert(process, &here, address, bytes as u64, Kind::Managed);
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }
 }
 
-pub(crate) unsafe fn cuStreamAttachMemAsync<D: Driver>(
+pub unsafe fn cuStreamAttachMemAsync<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     bytes: usize,
     flags: c_uint,
 ) -> Result<()> {
-    stream::resolve::<D>(stream)?;
+    stream::resolve(process, stream)?;
     require(matches!(flags, ATTACH_GLOBAL | ATTACH_HOST | ATTACH_SINGLE))?;
     // The legacy default stream is all streams' and cannot have memory of its own.
     require(flags != ATTACH_SINGLE || (!stream.is_null() && stream as u64 != 1))?;
-    let (base, len, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (base, len, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
     // Whole allocations only. Who may touch what when is the program's promise; memory here is kept for all streams alike.
     require(address == base && (bytes == 0 || bytes as u64 == len))
 }
 
-unsafe fn prefetch<D: Driver>(address: u64, bytes: u64, to: &CUmemLocation, stream: CUstream) -> Result<()> {
-    let (here, stream) = stream::resolve::<D>(stream)?;
-    check(address, bytes)?;
-    let to = place(to)?;
-    here.note(D::get().managed_prefetch(here.id, address, bytes, to == CPU, stream))?;
-    wish(address, bytes, |wishes| wishes.prefetched = to);
+unsafe fn prefetch<B: Backend>(
+    process: &'static Process<B>,
+    address: u64,
+    bytes: u64,
+    to: &CUmemLocation,
+    stream: CUstream,
+) -> Result<()> {
+    let (here, stream) = stream::resolve(process, stream)?;
+    check(process, address, bytes)?;
+    let to = place(process, to)?;
+    here.note(process.backend.managed_prefetch(here.id, address, bytes, to == CPU, stream))?;
+    wish(process, address, bytes, |wishes| wishes.prefetched = to);
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemPrefetchAsync<D: Driver>(
+pub unsafe fn cuMemPrefetchAsync<B: Backend>(
+    process: &'static Process<B>,
     address: CUdeviceptr,
     bytes: usize,
     device: CUdevice,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemPrefetchAsync_v2::<D>(address, bytes, location(device), 0, stream) }
+    unsafe { cuMemPrefetchAsync_v2(process, address, bytes, location(device), 0, stream) }
 }
 
-pub(crate) unsafe fn cuMemPrefetchAsync_v2<D: Driver>(
+pub unsafe fn cuMemPrefetchAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     address: CUdeviceptr,
     bytes: usize,
     location: CUmemLocation,
@@ -146,7 +169,7 @@ pub(crate) unsafe fn cuMemPrefetchAsync_v2<D: Driver>(
 ) -> Result<()> {
     require(flags == 0)?;
     // SAFETY: as this function's.
-    unsafe { prefetch::<D>(address, bytes as u64, &location, stream) }
+    unsafe { prefetch(process, address, bytes as u64, &location, stream) }
 }
 
 /// A batch's ranges, each with the place that it is for.
@@ -176,7 +199,8 @@ unsafe fn batch<'a>(
     Ok(ranges.map(with_place).collect())
 }
 
-pub(crate) unsafe fn cuMemPrefetchBatchAsync<D: Driver>(
+pub unsafe fn cuMemPrefetchBatchAsync<B: Backend>(
+    process: &'static Process<B>,
     addresses: *mut CUdeviceptr,
     sizes: *mut usize,
     count: usize,
@@ -189,27 +213,31 @@ pub(crate) unsafe fn cuMemPrefetchBatchAsync<D: Driver>(
     require(flags == 0)?;
     // SAFETY: the program's arrays.
     let ranges = unsafe { batch(addresses, sizes, count, places, indices, place_count) }?;
-    ranges.iter().try_for_each(|(address, bytes, to)| check(*address, *bytes).and_then(|()| place(to).map(drop)))?;
+    ranges.iter().try_for_each(|(address, bytes, to)| {
+        check(process, *address, *bytes).and_then(|()| place(process, to).map(drop))
+    })?;
     // SAFETY: as this function's.
-    ranges.iter().try_for_each(|(address, bytes, to)| unsafe { prefetch::<D>(*address, *bytes, to, stream) })
+    ranges.iter().try_for_each(|(address, bytes, to)| unsafe { prefetch(process, *address, *bytes, to, stream) })
 }
 
-pub(crate) unsafe fn cuMemDiscardBatchAsync<D: Driver>(
+pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
+    process: &'static Process<B>,
     addresses: *mut CUdeviceptr,
     sizes: *mut usize,
     count: usize,
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Result<()> {
-    stream::resolve::<D>(stream)?;
+    stream::resolve(process, stream)?;
     require(flags == 0 && count > 0)?;
     // SAFETY: the program's arrays.
     let (addresses, sizes) = unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
     // What the memory holds is nobody's concern until it is written again: that it keeps its contents is one way to do that.
-    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| check(*address, *bytes as u64))
+    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| check(process, *address, *bytes as u64))
 }
 
-pub(crate) unsafe fn cuMemDiscardAndPrefetchBatchAsync<D: Driver>(
+pub unsafe fn cuMemDiscardAndPrefetchBatchAsync<B: Backend>(
+    process: &'static Process<B>,
     addresses: *mut CUdeviceptr,
     sizes: *mut usize,
     count: usize,
@@ -220,48 +248,52 @@ pub(crate) unsafe fn cuMemDiscardAndPrefetchBatchAsync<D: Driver>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemPrefetchBatchAsync::<D>(addresses, sizes, count, places, indices, place_count, flags, stream) }
+    unsafe { cuMemPrefetchBatchAsync(process, addresses, sizes, count, places, indices, place_count, flags, stream) }
 }
 
-pub(crate) unsafe fn cuMemAdvise<D: Driver>(
+pub unsafe fn cuMemAdvise<B: Backend>(
+    process: &'static Process<B>,
     address: CUdeviceptr,
     bytes: usize,
     advice: CUmem_advise,
     device: CUdevice,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemAdvise_v2::<D>(address, bytes, advice, location(device)) }
+    unsafe { cuMemAdvise_v2(process, address, bytes, advice, location(device)) }
 }
 
-pub(crate) unsafe fn cuMemAdvise_v2<D: Driver>(
+pub unsafe fn cuMemAdvise_v2<B: Backend>(
+    process: &'static Process<B>,
     address: CUdeviceptr,
     bytes: usize,
     advice: CUmem_advise,
     location: CUmemLocation,
 ) -> Result<()> {
-    context::current()?;
+    context::current(process)?;
     let bytes = bytes as u64;
-    check(address, bytes)?;
-    crate::capture::refuse_unsafe()?;
+    check(process, address, bytes)?;
+    crate::capture::refuse_unsafe(process)?;
     // Only some of them look at the place.
     match advice {
-        Advise::CU_MEM_ADVISE_SET_READ_MOSTLY => wish(address, bytes, |wishes| wishes.read_mostly = true),
-        Advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => wish(address, bytes, |wishes| wishes.read_mostly = false),
+        Advise::CU_MEM_ADVISE_SET_READ_MOSTLY => wish(process, address, bytes, |wishes| wishes.read_mostly = true),
+        Advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => wish(process, address, bytes, |wishes| wishes.read_mostly = false),
         Advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => {
-            let at = place(&location)?;
-            wish(address, bytes, |wishes| wishes.preferred = at);
+            let at = place(process, &location)?;
+            wish(process, address, bytes, |wishes| wishes.preferred = at);
         }
-        Advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => wish(address, bytes, |wishes| wishes.preferred = NOWHERE),
+        Advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => {
+            wish(process, address, bytes, |wishes| wishes.preferred = NOWHERE)
+        }
         Advise::CU_MEM_ADVISE_SET_ACCESSED_BY => {
-            let by = place(&location)?;
-            wish(address, bytes, |wishes| {
+            let by = place(process, &location)?;
+            wish(process, address, bytes, |wishes| {
                 wishes.accessed_by.retain(|other| *other != by);
                 wishes.accessed_by.push(by);
             });
         }
         Advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY => {
-            let by = place(&location)?;
-            wish(address, bytes, |wishes| wishes.accessed_by.retain(|other| *other != by));
+            let by = place(process, &location)?;
+            wish(process, address, bytes, |wishes| wishes.accessed_by.retain(|other| *other != by));
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
@@ -312,28 +344,30 @@ unsafe fn answer(data: *mut c_void, bytes: usize, attribute: CUmem_range_attribu
 }
 
 /// What is wished for the pieces of a range of managed memory.
-fn wishes(address: u64, bytes: u64) -> Result<Vec<Wishes>> {
-    check(address, bytes)?;
-    let wishes = WISHES.lock();
+fn wishes(front: &'static Front, address: u64, bytes: u64) -> Result<Vec<Wishes>> {
+    check(front, address, bytes)?;
+    let wishes = front.managed.wishes.lock();
     let pieces = (address & !(PIECE - 1)..address + bytes).step_by(PIECE as usize);
     let mut all: Vec<Wishes> = pieces.map(|piece| wishes.get(&piece).cloned().unwrap_or(NO_WISHES)).collect();
     all.dedup();
     Ok(all)
 }
 
-pub(crate) unsafe fn cuMemRangeGetAttribute<D: Driver>(
+pub unsafe fn cuMemRangeGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     data: *mut c_void,
     data_size: usize,
     attribute: CUmem_range_attribute,
     address: CUdeviceptr,
     bytes: usize,
 ) -> Result<()> {
-    context::current()?;
+    context::current(process)?;
     // SAFETY: the program's out parameter.
-    unsafe { answer(data, data_size, attribute, &wishes(address, bytes as u64)?) }
+    unsafe { answer(data, data_size, attribute, &wishes(process, address, bytes as u64)?) }
 }
 
-pub(crate) unsafe fn cuMemRangeGetAttributes<D: Driver>(
+pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
+    process: &'static Process<B>,
     data: *mut *mut c_void,
     sizes: *mut usize,
     attributes: *mut CUmem_range_attribute,
@@ -341,9 +375,9 @@ pub(crate) unsafe fn cuMemRangeGetAttributes<D: Driver>(
     address: CUdeviceptr,
     bytes: usize,
 ) -> Result<()> {
-    context::current()?;
+    context::current(process)?;
     require(count > 0)?;
-    let pieces = wishes(address, bytes as u64)?;
+    let pieces = wishes(process, address, bytes as u64)?;
     // SAFETY: the program's arrays.
     let (data, sizes, attributes) = unsafe {
         (slice(data.cast_const(), count)?, slice(sizes.cast_const(), count)?, slice(attributes.cast_const(), count)?)
@@ -358,21 +392,22 @@ pub(crate) unsafe fn cuMemRangeGetAttributes<D: Driver>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::front;
 
     #[test]
     fn wishes_are_kept_by_piece() {
         let base = 0x7000_0000;
-        wish(base + 100, 5000, |wishes| wishes.preferred = 0);
-        wish(base + PIECE, 1, |wishes| wishes.read_mostly = true);
-        let pieces: Vec<_> = (0..3).map(|i| WISHES.lock().get(&(base + i * PIECE)).cloned()).collect();
+        wish(front(), base + 100, 5000, |wishes| wishes.preferred = 0);
+        wish(front(), base + PIECE, 1, |wishes| wishes.read_mostly = true);
+        let pieces: Vec<_> = (0..3).map(|i| front().managed.wishes.lock().get(&(base + i * PIECE)).cloned()).collect();
         assert_eq!(pieces[0].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, false)));
         assert_eq!(pieces[1].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, true)));
         assert_eq!(pieces[2], None);
         let known: Vec<Wishes> = pieces.into_iter().flatten().collect();
         assert_eq!(common(&known, NOWHERE, |w| w.preferred), 0);
         assert!(!known.iter().all(|w| w.read_mostly));
-        forget(base, 2 * PIECE);
-        assert!(WISHES.lock().range(base..base + 3 * PIECE).next().is_none());
+        forget(front(), base, 2 * PIECE);
+        assert!(front().managed.wishes.lock().range(base..base + 3 * PIECE).next().is_none());
     }
 
     #[test]

@@ -4,12 +4,12 @@ use core::ffi::{c_uchar, c_uint, c_ushort};
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
-use crate::Driver;
-use crate::backend::{Fill, Result, Stream};
+use crate::backend::{Backend, Fill, Result, Stream};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
 use crate::memory::check_device;
+use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
 /// Fills that do not say so in their name return before they are done, unless the host may look at once or the program has asked for it.
@@ -19,7 +19,12 @@ enum Wait {
     Never,
 }
 
-fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill, wait: Wait) -> Result<()> {
+fn fill<B: Backend>(
+    process: &'static Process<B>,
+    (here, stream): (Here, Stream),
+    fill: Fill,
+    wait: Wait,
+) -> Result<()> {
     if fill.width == 0 || fill.height == 0 {
         return Ok(());
     }
@@ -28,32 +33,32 @@ fn fill<D: Driver>((here, stream): (Here, Stream), fill: Fill, wait: Wait) -> Re
     let row = fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
     let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let allocation = check_device(fill.dst, above.saturating_add(row))?;
-    if let Some(outcome) = capture::fill(&here, stream, &fill) {
+    let allocation = check_device(process, fill.dst, above.saturating_add(row))?;
+    if let Some(outcome) = capture::fill(process, &here, stream, &fill) {
         return outcome;
     }
-    here.note(D::get().fill(here.id, fill, stream))?;
+    here.note(process.backend.fill(here.id, fill, stream))?;
     if wait == Wait::IfManaged && (allocation.kind.is_managed() || allocation.kind.is_host() || allocation.synchronous)
     {
-        return here.note(D::get().stream_synchronize(here.id, stream));
+        return here.note(process.backend.stream_synchronize(here.id, stream));
     }
     Ok(())
 }
 
 macro_rules! fills {
     ($($bytes:literal $value:ident: $row:ident $row_async:ident $rows:ident $rows_async:ident;)*) => {$(
-        pub(crate) unsafe fn $row<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, default: DefaultStream) -> Result<()> {
+        pub unsafe fn $row<B: Backend>(process: &'static Process<B>, dst: CUdeviceptr, value: $value, width: usize, default: DefaultStream) -> Result<()> {
             let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
-            fill::<D>(resolve_default::<D>(default)?, one, Wait::IfManaged)
+            fill(process, resolve_default(process, default)?, one, Wait::IfManaged)
         }
 
-        pub(crate) unsafe fn $row_async<D: Driver>(dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
+        pub unsafe fn $row_async<B: Backend>(process: &'static Process<B>, dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
             let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
-            fill::<D>(find::<D>(stream)?, one, Wait::Never)
+            fill(process, find(process, stream)?, one, Wait::Never)
         }
 
-        pub(crate) unsafe fn $rows<D: Driver>(
-            dst: CUdeviceptr,
+        pub unsafe fn $rows<B: Backend>(
+            process: &'static Process<B>, dst: CUdeviceptr,
             pitch: usize,
             value: $value,
             width: usize,
@@ -61,11 +66,11 @@ macro_rules! fills {
             default: DefaultStream,
         ) -> Result<()> {
             let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
-            fill::<D>(resolve_default::<D>(default)?, all, Wait::IfManaged)
+            fill(process, resolve_default(process, default)?, all, Wait::IfManaged)
         }
 
-        pub(crate) unsafe fn $rows_async<D: Driver>(
-            dst: CUdeviceptr,
+        pub unsafe fn $rows_async<B: Backend>(
+            process: &'static Process<B>, dst: CUdeviceptr,
             pitch: usize,
             value: $value,
             width: usize,
@@ -73,7 +78,7 @@ macro_rules! fills {
             stream: CUstream,
         ) -> Result<()> {
             let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
-            fill::<D>(find::<D>(stream)?, all, Wait::Never)
+            fill(process, find(process, stream)?, all, Wait::Never)
         }
     )*};
 }
@@ -87,13 +92,13 @@ fills! {
 /// The forms of before CUDA 3.2, with 32-bit sizes and addresses.
 macro_rules! old_fills {
     ($($value:ty: $row:ident $row_new:ident $rows:ident $rows_new:ident;)*) => {$(
-        pub(crate) unsafe fn $row<D: Driver>(dst: CUdeviceptr_v1, value: $value, width: c_uint) -> Result<()> {
+        pub unsafe fn $row<B: Backend>(process: &'static Process<B>, dst: CUdeviceptr_v1, value: $value, width: c_uint) -> Result<()> {
             // SAFETY: as this function's.
-            unsafe { $row_new::<D>(dst.into(), value, width as usize, DefaultStream::Legacy) }
+            unsafe { $row_new(process, dst.into(), value, width as usize, DefaultStream::Legacy) }
         }
 
-        pub(crate) unsafe fn $rows<D: Driver>(
-            dst: CUdeviceptr_v1,
+        pub unsafe fn $rows<B: Backend>(
+            process: &'static Process<B>, dst: CUdeviceptr_v1,
             pitch: c_uint,
             value: $value,
             width: c_uint,
@@ -101,7 +106,7 @@ macro_rules! old_fills {
         ) -> Result<()> {
             let (pitch, width, height) = (pitch as usize, width as usize, height as usize);
             // SAFETY: as this function's.
-            unsafe { $rows_new::<D>(dst.into(), pitch, value, width, height, DefaultStream::Legacy) }
+            unsafe { $rows_new(process, dst.into(), pitch, value, width, height, DefaultStream::Legacy) }
         }
     )*};
 }

@@ -10,14 +10,14 @@ use outboard_abi::{
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::{ContextId, Image, JitLog, JitOptions, ObjectId, Result};
+use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, ObjectId, Result};
 use crate::border::{put, put_if, require, text};
 use crate::context::{self, Context, Here};
 use crate::function::{self, Function};
 use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
 use crate::jit;
+use crate::process::{Front, Process};
 
 /// An image loaded into a context.
 pub(crate) struct Module {
@@ -28,7 +28,16 @@ pub(crate) struct Module {
     names: Mutex<Option<Arc<[String]>>>,
 }
 
-static MODULES: Table<Module> = Table::new(Kind::Module);
+/// The modules of a process.
+pub(crate) struct Modules {
+    table: Table<Module>,
+}
+
+impl Modules {
+    pub(crate) const fn new() -> Modules {
+        Modules { table: Table::new(Kind::Module) }
+    }
+}
 
 impl Module {
     pub(crate) fn id(&self) -> ObjectId {
@@ -40,34 +49,40 @@ impl Module {
     }
 
     /// The kernel of that name, looked up once.
-    pub(crate) fn function<D: Driver>(self: &Arc<Module>, here: &Here, name: &str) -> Result<Arc<Function>> {
+    pub(crate) fn function<B: Backend>(
+        self: &Arc<Module>,
+        process: &'static Process<B>,
+        here: &Here,
+        name: &str,
+    ) -> Result<Arc<Function>> {
         if let Some(function) = self.functions.lock().get(name) {
             return Ok(function.clone());
         }
         // No lock is held over the round trip; who comes second finds the first one's kernel and drops its own.
-        let function = function::find::<D>(here, self, name)?;
+        let function = function::find(process, here, self, name)?;
         let mut functions = self.functions.lock();
         let known = functions.entry(name.to_owned()).or_insert_with(|| function.clone()).clone();
         drop(functions);
         if !Arc::ptr_eq(&known, &function) {
-            function::drop_handle(function.handle);
+            function::drop_handle(process, function.handle);
         }
         Ok(known)
     }
 
     /// Names of the kernels, in the image's order.
-    pub(crate) fn names<D: Driver>(&self, here: &Here) -> Result<Arc<[String]>> {
+    pub(crate) fn names<B: Backend>(&self, process: &'static Process<B>, here: &Here) -> Result<Arc<[String]>> {
         if let Some(names) = &*self.names.lock() {
             return Ok(names.clone());
         }
-        let names: Arc<[String]> = here.note(D::get().module_functions(here.id, self.id()))?.into();
+        let names: Arc<[String]> = here.note(process.backend.module_functions(here.id, self.id()))?.into();
         *self.names.lock() = Some(names.clone());
         Ok(names)
     }
 }
 
 /// Loads an image into a context.
-pub(crate) fn load<D: Driver>(
+pub(crate) fn load<B: Backend>(
+    process: &'static Process<B>,
     here: &Here,
     parts: &[&[u8]],
     options: &JitOptions,
@@ -80,10 +95,11 @@ pub(crate) fn load<D: Driver>(
         functions: Mutex::new(HashMap::new()),
         names: Mutex::new(None),
     };
-    let module = MODULES.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let module = process.modules.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let sm = architecture(here.device()?);
-    if let Err(error) = here.note(D::get().module_load(here.id, module.id(), Image { parts, options, sm }, log)) {
-        MODULES.remove(module.handle);
+    if let Err(error) = here.note(process.backend.module_load(here.id, module.id(), Image { parts, options, sm }, log))
+    {
+        process.modules.table.remove(module.handle);
         if !log.error.is_empty() {
             crate::logs::because(log.error.clone());
         }
@@ -99,43 +115,44 @@ fn architecture(device: &Device) -> u32 {
 }
 
 /// Unloads a module and ends its functions' handles.
-pub(crate) fn unload<D: Driver>(handle: u64) -> Result<()> {
-    let module = MODULES.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+pub(crate) fn unload<B: Backend>(process: &'static Process<B>, handle: u64) -> Result<()> {
+    let module = process.modules.table.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     for function in module.functions.lock().values() {
-        function::drop_handle(function.handle);
+        function::drop_handle(process, function.handle);
     }
-    crate::reference::forget_module(handle);
-    D::get().module_unload(module.ctx, module.id())
+    crate::reference::forget_module(process, handle);
+    process.backend.module_unload(module.ctx, module.id())
 }
 
 /// Forgets the modules of a context that has ended.
-pub(crate) fn forget(id: ContextId) {
-    MODULES.remove_where(|module| module.ctx == id);
-    function::forget(id);
+pub(crate) fn forget(front: &'static Front, id: ContextId) {
+    front.modules.table.remove_where(|module| module.ctx == id);
+    function::forget(front, id);
 }
 
 /// The module of a handle, and its context.
-pub(crate) fn resolve(module: CUmodule) -> Result<(Here, Arc<Module>)> {
-    crate::state::ready()?;
-    let module = MODULES.get(module as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+pub(crate) fn resolve(front: &'static Front, module: CUmodule) -> Result<(Here, Arc<Module>)> {
+    crate::state::ready(front)?;
+    let module = front.modules.table.get(module as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((module.live()?, module))
 }
 
 /// # Safety
 /// As of `cuModuleLoadDataEx`.
-unsafe fn load_image<D: Driver>(
+unsafe fn load_image<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmodule,
     parts: &Parts,
     count: c_uint,
     options: *const CUjit_option,
     values: *mut *mut c_void,
 ) -> Result<()> {
-    let here = context::current()?;
+    let here = context::current(process)?;
     require(!out.is_null())?;
     let mut log = JitLog::default();
     // SAFETY: the program's options and image, valid during this call.
     let (jit, slices) = unsafe { (jit::Options::read(count, options, values)?, parts.slices()) };
-    let loaded = load::<D>(&here, &slices, &jit.given, &mut log);
+    let loaded = load(process, &here, &slices, &jit.given, &mut log);
     // SAFETY: as read above.
     unsafe {
         jit.places().write(&log);
@@ -143,7 +160,8 @@ unsafe fn load_image<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuModuleLoadDataEx<D: Driver>(
+pub unsafe fn cuModuleLoadDataEx<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmodule,
     data: *const c_void,
     count: c_uint,
@@ -151,26 +169,38 @@ pub(crate) unsafe fn cuModuleLoadDataEx<D: Driver>(
     values: *mut *mut c_void,
 ) -> Result<()> {
     // SAFETY: the program's image and options.
-    unsafe { load_image::<D>(out, &image::locate(data)?, count, options, values) }
+    unsafe { load_image(process, out, &image::locate(data)?, count, options, values) }
 }
 
-pub(crate) unsafe fn cuModuleLoadData<D: Driver>(out: *mut CUmodule, data: *const c_void) -> Result<()> {
+pub unsafe fn cuModuleLoadData<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmodule,
+    data: *const c_void,
+) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuModuleLoadDataEx::<D>(out, data, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
+    unsafe { cuModuleLoadDataEx(process, out, data, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
 }
 
-pub(crate) unsafe fn cuModuleLoadFatBinary<D: Driver>(out: *mut CUmodule, data: *const c_void) -> Result<()> {
+pub unsafe fn cuModuleLoadFatBinary<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmodule,
+    data: *const c_void,
+) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuModuleLoadData::<D>(out, data) }
+    unsafe { cuModuleLoadData(process, out, data) }
 }
 
-pub(crate) unsafe fn cuModuleLoad<D: Driver>(out: *mut CUmodule, name: *const c_char) -> Result<()> {
-    context::current()?;
+pub unsafe fn cuModuleLoad<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmodule,
+    name: *const c_char,
+) -> Result<()> {
+    context::current(process)?;
     // The file is the client's: a server never opens a file by a client's name for it.
     // SAFETY: the program's string.
     let parts = read_file(unsafe { text(name) }?)?;
     // SAFETY: no options are passed.
-    unsafe { load_image::<D>(out, &parts, 0, core::ptr::null(), core::ptr::null_mut()) }
+    unsafe { load_image(process, out, &parts, 0, core::ptr::null(), core::ptr::null_mut()) }
 }
 
 /// An image from a file of the program's machine.
@@ -182,75 +212,83 @@ pub(crate) fn read_file(name: &str) -> Result<Parts> {
     Ok(Parts::from_file(bytes))
 }
 
-pub(crate) unsafe fn cuModuleUnload<D: Driver>(module: CUmodule) -> Result<()> {
-    crate::state::ready()?;
-    crate::capture::refuse_unsafe()?;
-    unload::<D>(module as u64)
+pub unsafe fn cuModuleUnload<B: Backend>(process: &'static Process<B>, module: CUmodule) -> Result<()> {
+    crate::state::ready(process)?;
+    crate::capture::refuse_unsafe(process)?;
+    unload(process, module as u64)
 }
 
-pub(crate) unsafe fn cuModuleGetFunction<D: Driver>(
+pub unsafe fn cuModuleGetFunction<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUfunction,
     module: CUmodule,
     name: *const c_char,
 ) -> Result<()> {
-    let (here, module) = resolve(module)?;
+    let (here, module) = resolve(process, module)?;
     // SAFETY: the program's string.
     let name = unsafe { text(name) }?;
     require(!out.is_null() && !name.is_empty())?;
-    let function = module.function::<D>(&here, name)?;
+    let function = module.function(process, &here, name)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.handle as CUfunction) }
 }
 
-pub(crate) unsafe fn cuModuleGetFunctionCount<D: Driver>(count: *mut c_uint, module: CUmodule) -> Result<()> {
-    let (here, module) = resolve(module)?;
+pub unsafe fn cuModuleGetFunctionCount<B: Backend>(
+    process: &'static Process<B>,
+    count: *mut c_uint,
+    module: CUmodule,
+) -> Result<()> {
+    let (here, module) = resolve(process, module)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(count, module.names::<D>(&here)?.len() as c_uint) }
+    unsafe { put(count, module.names(process, &here)?.len() as c_uint) }
 }
 
-pub(crate) unsafe fn cuModuleEnumerateFunctions<D: Driver>(
+pub unsafe fn cuModuleEnumerateFunctions<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUfunction,
     count: c_uint,
     module: CUmodule,
 ) -> Result<()> {
-    let (here, module) = resolve(module)?;
+    let (here, module) = resolve(process, module)?;
     require(!out.is_null())?;
-    for (index, name) in module.names::<D>(&here)?.iter().take(count as usize).enumerate() {
-        let function = module.function::<D>(&here, name)?;
+    for (index, name) in module.names(process, &here)?.iter().take(count as usize).enumerate() {
+        let function = module.function(process, &here, name)?;
         // SAFETY: the program gives `count` elements.
         unsafe { put(out.add(index), function.handle as CUfunction) }?;
     }
     Ok(())
 }
 
-pub(crate) unsafe fn cuModuleGetGlobal_v2<D: Driver>(
+pub unsafe fn cuModuleGetGlobal_v2<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUdeviceptr,
     bytes: *mut usize,
     module: CUmodule,
     name: *const c_char,
 ) -> Result<()> {
-    let (here, module) = resolve(module)?;
+    let (here, module) = resolve(process, module)?;
     // SAFETY: the program's string.
     let name = unsafe { text(name) }?;
     // SAFETY: as this function's.
-    unsafe { global::<D>(&here, &module, name, out, bytes) }
+    unsafe { global(process, &here, &module, name, out, bytes) }
 }
 
 /// Address and size of a global variable, which copies may then name.
 ///
 /// # Safety
 /// `out` and `bytes` are null or valid for a write.
-pub(crate) unsafe fn global<D: Driver>(
+pub(crate) unsafe fn global<B: Backend>(
+    process: &'static Process<B>,
     here: &Here,
     module: &Module,
     name: &str,
     out: *mut CUdeviceptr,
     bytes: *mut usize,
 ) -> Result<()> {
-    let (address, len, managed) = here.note(D::get().module_global(here.id, module.id(), name))?;
-    if crate::memory::find(address).is_none() {
+    let (address, len, managed) = here.note(process.backend.module_global(here.id, module.id(), name))?;
+    if crate::memory::find(process, address).is_none() {
         let kind = if managed { crate::memory::Kind::ManagedGlobal } else { crate::memory::Kind::Global };
-        crate::memory::insert(here, address, len, kind);
+        crate::memory::insert(process, here, address, len, kind);
     }
     // SAFETY: by the contract above.
     unsafe {
@@ -260,7 +298,10 @@ pub(crate) unsafe fn global<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuModuleGetLoadingMode<D: Driver>(mode: *mut CUmoduleLoadingMode) -> Result<()> {
+pub unsafe fn cuModuleGetLoadingMode<B: Backend>(
+    _process: &'static Process<B>,
+    mode: *mut CUmoduleLoadingMode,
+) -> Result<()> {
     // Lazy: the runtime then loads what it launches, not all that it holds.
     // SAFETY: the program's out parameter.
     unsafe { put(mode, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING) }

@@ -8,17 +8,24 @@ use outboard_abi::{
     CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
 };
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::device::value;
 use crate::function::{self, Function};
+use crate::process::Process;
 
 /// Blocks that fit on a multiprocessor. Libraries ask the same again and again, so answers are kept with the function.
-pub(crate) fn blocks<D: Driver>(function: &Function, block: u32, shared: usize, flags: u32) -> Result<i32> {
+pub(crate) fn blocks<B: Backend>(
+    process: &'static Process<B>,
+    function: &Function,
+    block: u32,
+    shared: usize,
+    flags: u32,
+) -> Result<i32> {
     let here = function.live()?;
     require(block > 0 && flags & !1 == 0)?;
-    let ask = || here.note(D::get().occupancy(here.id, function.id(), block, shared as u64, flags)).map(i64::from);
+    let ask =
+        || here.note(process.backend.occupancy(here.id, function.id(), block, shared as u64, flags)).map(i64::from);
     let question = Question::Blocks { block, shared: shared as u64, flags };
     Ok(function.answers.get(&question, ask)? as i32)
 }
@@ -66,31 +73,34 @@ impl Answers {
     }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<D: Driver>(
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     f: CUfunction,
     block: c_int,
     shared: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags::<D>(out, f, block, shared, 0) }
+    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(process, out, f, block, shared, 0) }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags<D: Driver>(
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     f: CUfunction,
     block: c_int,
     shared: usize,
     flags: c_uint,
 ) -> Result<()> {
-    let function = function::resolve::<D>(f)?;
+    let function = function::resolve(process, f)?;
     require(!out.is_null())?;
     let block = u32::try_from(block).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, blocks::<D>(&function, block, shared, flags)?) }
+    unsafe { put(out, blocks(process, &function, block, shared, flags)?) }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSize<D: Driver>(
+pub unsafe fn cuOccupancyMaxPotentialBlockSize<B: Backend>(
+    process: &'static Process<B>,
     grid: *mut c_int,
     block: *mut c_int,
     f: CUfunction,
@@ -99,10 +109,11 @@ pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSize<D: Driver>(
     limit: c_int,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuOccupancyMaxPotentialBlockSizeWithFlags::<D>(grid, block, f, shared_of, shared, limit, 0) }
+    unsafe { cuOccupancyMaxPotentialBlockSizeWithFlags(process, grid, block, f, shared_of, shared, limit, 0) }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
+pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<B: Backend>(
+    process: &'static Process<B>,
     grid: *mut c_int,
     block: *mut c_int,
     f: CUfunction,
@@ -111,7 +122,7 @@ pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
     limit: c_int,
     flags: c_uint,
 ) -> Result<()> {
-    let function = function::resolve::<D>(f)?;
+    let function = function::resolve(process, f)?;
     require(!grid.is_null() && !block.is_null())?;
     let device = function.live()?.device()?;
     let warp = value(device, A::CU_DEVICE_ATTRIBUTE_WARP_SIZE).max(1);
@@ -126,7 +137,7 @@ pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
     while size > 0 {
         // SAFETY: the program's function, for just this.
         let shared = shared_of.map_or(shared, |of| unsafe { of(size) });
-        let count = blocks::<D>(&function, size as u32, shared, flags)?;
+        let count = blocks(process, &function, size as u32, shared, flags)?;
         if size * count > best.0 {
             best = (size * count, size, count);
         }
@@ -143,27 +154,30 @@ pub(crate) unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxActiveClusters<D: Driver>(
+pub unsafe fn cuOccupancyMaxActiveClusters<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     f: CUfunction,
     config: *const CUlaunchConfig,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { clusters::<D>(out, f, config, false) }
+    unsafe { clusters(process, out, f, config, false) }
 }
 
-pub(crate) unsafe fn cuOccupancyMaxPotentialClusterSize<D: Driver>(
+pub unsafe fn cuOccupancyMaxPotentialClusterSize<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     f: CUfunction,
     config: *const CUlaunchConfig,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { clusters::<D>(out, f, config, true) }
+    unsafe { clusters(process, out, f, config, true) }
 }
 
 /// # Safety
 /// `out` is null or valid for a write, `config` null or the program's structure.
-unsafe fn clusters<D: Driver>(
+unsafe fn clusters<B: Backend>(
+    process: &'static Process<B>,
     out: *mut c_int,
     f: CUfunction,
     config: *const CUlaunchConfig,
@@ -172,8 +186,8 @@ unsafe fn clusters<D: Driver>(
     require(!out.is_null())?;
     // SAFETY: by the contract above.
     unsafe {
-        let count = crate::launch::ask::<D, _>(f, config, |function, here, launch| {
-            let ask = || here.note(D::get().occupancy_clusters(here.id, launch, largest)).map(i64::from);
+        let count = crate::launch::ask(process, f, config, |function, here, launch| {
+            let ask = || here.note(process.backend.occupancy_clusters(here.id, launch, largest)).map(i64::from);
             if here.green().is_some() {
                 // Which part of the device it has counts, too.
                 return ask();
@@ -186,18 +200,19 @@ unsafe fn clusters<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<D: Driver>(
+pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<B: Backend>(
+    process: &'static Process<B>,
     out: *mut usize,
     f: CUfunction,
     wanted: c_int,
     block: c_int,
 ) -> Result<()> {
-    let function = function::resolve::<D>(f)?;
+    let function = function::resolve(process, f)?;
     require(!out.is_null() && wanted > 0 && block > 0)?;
     let here = function.live()?;
     // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.
     let ask = || {
-        let bytes = here.note(D::get().occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
+        let bytes = here.note(process.backend.occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
         i64::try_from(bytes).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
     };
     let bytes = function.answers.get(&Question::DynamicShared { blocks: wanted, block }, ask)?;

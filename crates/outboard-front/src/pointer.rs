@@ -4,10 +4,10 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUpointer_attribute_enum as A, CUresult};
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require, slice};
 use crate::memory::{self, Allocation, Kind};
+use crate::process::{Front, Process};
 use crate::{pool, vmm};
 
 /// An attribute's value, in the type that cuda.h gives it.
@@ -36,7 +36,8 @@ impl Value {
 }
 
 /// The value for an address inside an allocation; `None` for attributes that it does not have.
-fn known<D: Driver>(
+fn known<B: Backend>(
+    process: &'static Process<B>,
     attribute: CUpointer_attribute,
     address: u64,
     base: u64,
@@ -45,7 +46,7 @@ fn known<D: Driver>(
 ) -> Option<Value> {
     let host = a.kind.is_host();
     let mapped = matches!(a.kind, Kind::Mapped { .. });
-    let reservation = || vmm::reservation(address).filter(|_| mapped);
+    let reservation = || vmm::reservation(process, address).filter(|_| mapped);
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(a.context),
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
@@ -61,18 +62,20 @@ fn known<D: Driver>(
         A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base, |(start, _)| start)),
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
-        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => Value::Long(vmm::handle_types(address).into()),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => {
+            Value::Long(vmm::handle_types(process, address).into())
+        }
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => match a.kind {
-            Kind::Pooled(pool) => Value::Long(pool::handle_types(pool).into()),
+            Kind::Pooled(pool) => Value::Long(pool::handle_types(process, pool).into()),
             _ => Value::Long(0),
         },
         A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
             Value::Bool(false)
         }
-        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(address)),
+        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(process, address)),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match a.kind {
-            Kind::Pooled(pool) => Value::Long(pool::handle_of::<D>(pool, a.device)),
+            Kind::Pooled(pool) => Value::Long(pool::handle_of(process, pool, a.device)),
             _ => Value::Long(0),
         },
         A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(bytes),
@@ -86,9 +89,9 @@ fn known<D: Driver>(
 }
 
 /// What the current context's device may do with mapped memory.
-fn access(address: u64) -> u32 {
+fn access(front: &'static Front, address: u64) -> u32 {
     let device = crate::context::top().map(|context| context.device);
-    device.and_then(|device| vmm::access_of(address, device)).unwrap_or(0)
+    device.and_then(|device| vmm::access_of(front, address, device)).unwrap_or(0)
 }
 
 /// The value for memory that CUDA does not know: what `cuPointerGetAttributes` gives instead of an error.
@@ -107,33 +110,36 @@ fn unknown(attribute: CUpointer_attribute) -> Value {
     }
 }
 
-pub(crate) unsafe fn cuPointerGetAttribute<D: Driver>(
+pub unsafe fn cuPointerGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     data: *mut c_void,
     attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!data.is_null())?;
-    let (base, bytes, allocation) = memory::find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let value = known::<D>(attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value =
+        known(process, attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe { value.store(data) }
 }
 
-pub(crate) unsafe fn cuPointerGetAttributes<D: Driver>(
+pub unsafe fn cuPointerGetAttributes<B: Backend>(
+    process: &'static Process<B>,
     count: c_uint,
     attributes: *mut CUpointer_attribute,
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(count > 0)?;
-    let found = memory::find(address);
+    let found = memory::find(process, address);
     // SAFETY: the program gives `count` of each.
     let (attributes, data) = unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
     for (attribute, out) in attributes.iter().zip(data) {
         let value = found
-            .and_then(|(base, bytes, allocation)| known::<D>(*attribute, address, base, bytes, &allocation))
+            .and_then(|(base, bytes, allocation)| known(process, *attribute, address, base, bytes, &allocation))
             .unwrap_or_else(|| unknown(*attribute));
         // SAFETY: the program's out parameters, each of its attribute's type.
         unsafe { value.store(*out) }?;
@@ -141,14 +147,15 @@ pub(crate) unsafe fn cuPointerGetAttributes<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuPointerSetAttribute<D: Driver>(
+pub unsafe fn cuPointerSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     value: *const c_void,
     attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!value.is_null() && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)?;
     // SAFETY: the program's value, which cuda.h says is an `unsigned int`.
     let synchronous = unsafe { *value.cast::<c_uint>() } != 0;
-    require(memory::set_synchronous(address, synchronous))
+    require(memory::set_synchronous(process, address, synchronous))
 }

@@ -11,14 +11,14 @@ use outboard_abi::{
 };
 use parking_lot::RwLock;
 
-pub(crate) use sharing::*;
+pub use sharing::*;
 
-use crate::Driver;
-use crate::backend::{ObjectId, PoolKind, Result};
+use crate::backend::{Backend, ObjectId, PoolKind, Result};
 use crate::border::{put, require, slice};
 use crate::context::Here;
 use crate::handles::{Kind, Table};
 use crate::memory::{self, Kind as Memory};
+use crate::process::{Front, Process};
 use crate::state::{self, ready};
 use crate::{stream, vmm};
 
@@ -48,8 +48,18 @@ struct OfDevice {
     current: Option<Arc<Pool>>,
 }
 
-static POOLS: Table<Pool> = Table::new(Kind::Pool);
-static DEVICES: RwLock<Vec<OfDevice>> = RwLock::new(Vec::new());
+/// The pools of a process.
+pub(crate) struct Pools {
+    table: Table<Pool>,
+    /// By the visible devices' indices.
+    devices: RwLock<Vec<OfDevice>>,
+}
+
+impl Pools {
+    pub(crate) const fn new() -> Pools {
+        Pools { table: Table::new(Kind::Pool), devices: RwLock::new(Vec::new()) }
+    }
+}
 
 impl Pool {
     fn id(&self) -> ObjectId {
@@ -57,17 +67,17 @@ impl Pool {
     }
 }
 
-fn resolve(pool: CUmemoryPool) -> Result<Arc<Pool>> {
-    ready()?;
-    POOLS.get(pool as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+fn resolve(front: &'static Front, pool: CUmemoryPool) -> Result<Arc<Pool>> {
+    ready(front)?;
+    front.pools.table.get(pool as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-fn of_device(device: usize) -> OfDevice {
-    DEVICES.read().get(device).cloned().unwrap_or_default()
+fn of_device(front: &'static Front, device: usize) -> OfDevice {
+    front.pools.devices.read().get(device).cloned().unwrap_or_default()
 }
 
-fn change(device: usize, change: impl FnOnce(&mut OfDevice)) {
-    let mut devices = DEVICES.write();
+fn change(front: &'static Front, device: usize, change: impl FnOnce(&mut OfDevice)) {
+    let mut devices = front.pools.devices.write();
     if devices.len() <= device {
         devices.resize(device + 1, OfDevice::default());
     }
@@ -76,57 +86,58 @@ fn change(device: usize, change: impl FnOnce(&mut OfDevice)) {
 
 /// A new pool's handle, under whose name the backend makes it.
 fn adopt(
+    front: &'static Front,
     device: usize,
     origin: Origin,
     handle_types: u32,
     make: impl FnOnce(ObjectId) -> Result<()>,
 ) -> Result<Arc<Pool>> {
-    let handle = POOLS.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let handle = front.pools.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = make(ObjectId(handle)) {
-        POOLS.release(handle);
+        front.pools.table.release(handle);
         return Err(error);
     }
     let pool = Arc::new(Pool { handle, device, origin, handle_types });
-    POOLS.fill(handle, pool.clone());
+    front.pools.table.fill(handle, pool.clone());
     Ok(pool)
 }
 
-fn default_of<D: Driver>(device: usize) -> Result<Arc<Pool>> {
-    if let Some(pool) = of_device(device).default {
+fn default_of<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Arc<Pool>> {
+    if let Some(pool) = of_device(process, device).default {
         return Ok(pool);
     }
-    let ordinal = ready()?.devices[device].ordinal;
-    let pool = adopt(device, Origin::Default, 0, |id| D::get().pool_default(id, ordinal))?;
+    let ordinal = ready(process)?.devices[device].ordinal;
+    let pool = adopt(process, device, Origin::Default, 0, |id| process.backend.pool_default(id, ordinal))?;
     // Of two threads that were here at once, the first one's stays; the other's is one more name for the same pool.
-    change(device, |pools| {
+    change(process, device, |pools| {
         pools.default.get_or_insert(pool);
     });
-    of_device(device).default.ok_or(CUresult::CUDA_ERROR_UNKNOWN)
+    of_device(process, device).default.ok_or(CUresult::CUDA_ERROR_UNKNOWN)
 }
 
-fn current_of<D: Driver>(device: usize) -> Result<Arc<Pool>> {
-    of_device(device).current.map_or_else(|| default_of::<D>(device), Ok)
+fn current_of<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Arc<Pool>> {
+    of_device(process, device).current.map_or_else(|| default_of(process, device), Ok)
 }
 
 /// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 stands for the default one of a device.
-pub(crate) fn handle_of<D: Driver>(pool: u64, device: usize) -> u64 {
-    if pool != 0 { pool } else { default_of::<D>(device).map_or(0, |pool| pool.handle) }
+pub(crate) fn handle_of<B: Backend>(process: &'static Process<B>, pool: u64, device: usize) -> u64 {
+    if pool != 0 { pool } else { default_of(process, device).map_or(0, |pool| pool.handle) }
 }
 
 /// Handle types by which allocations of a pool may be shared; 0 stands for a device's default pool, which has none.
-pub(crate) fn handle_types(pool: u64) -> u32 {
-    POOLS.get(pool).map_or(0, |pool| pool.handle_types)
+pub(crate) fn handle_types(front: &'static Front, pool: u64) -> u32 {
+    front.pools.table.get(pool).map_or(0, |pool| pool.handle_types)
 }
 
 /// The device of a location. Pools of host memory are not reported by any device here.
 ///
 /// # Safety
 /// `place` is null or the program's structure.
-unsafe fn device_at(place: *const CUmemLocation, kind: CUmemAllocationType) -> Result<usize> {
+unsafe fn device_at(front: &'static Front, place: *const CUmemLocation, kind: CUmemAllocationType) -> Result<usize> {
     // SAFETY: by the contract above.
     let place = unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     match kind {
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => vmm::location(place),
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => vmm::location(front, place),
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
@@ -139,96 +150,115 @@ unsafe fn put_pool(out: *mut CUmemoryPool, pool: &Pool) -> Result<()> {
     unsafe { put(out, pool.handle as CUmemoryPool) }
 }
 
-pub(crate) unsafe fn cuDeviceGetDefaultMemPool<D: Driver>(out: *mut CUmemoryPool, dev: CUdevice) -> Result<()> {
-    let pool = default_of::<D>(state::device(dev)?.0)?;
+pub unsafe fn cuDeviceGetDefaultMemPool<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemoryPool,
+    dev: CUdevice,
+) -> Result<()> {
+    let pool = default_of(process, state::device(process, dev)?.0)?;
     // SAFETY: the program's out parameter.
     unsafe { put_pool(out, &pool) }
 }
 
-pub(crate) unsafe fn cuDeviceGetMemPool<D: Driver>(out: *mut CUmemoryPool, dev: CUdevice) -> Result<()> {
-    let pool = current_of::<D>(state::device(dev)?.0)?;
+pub unsafe fn cuDeviceGetMemPool<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemoryPool,
+    dev: CUdevice,
+) -> Result<()> {
+    let pool = current_of(process, state::device(process, dev)?.0)?;
     // SAFETY: the program's out parameter.
     unsafe { put_pool(out, &pool) }
 }
 
-fn set_current(device: usize, pool: CUmemoryPool) -> Result<()> {
-    let pool = resolve(pool)?;
+fn set_current(front: &'static Front, device: usize, pool: CUmemoryPool) -> Result<()> {
+    let pool = resolve(front, pool)?;
     require(pool.device == device && pool.origin != Origin::Imported)?;
-    change(device, |pools| pools.current = Some(pool).filter(|pool| pool.origin != Origin::Default));
+    change(front, device, |pools| pools.current = Some(pool).filter(|pool| pool.origin != Origin::Default));
     Ok(())
 }
 
-pub(crate) unsafe fn cuDeviceSetMemPool<D: Driver>(dev: CUdevice, pool: CUmemoryPool) -> Result<()> {
-    set_current(state::device(dev)?.0, pool)
+pub unsafe fn cuDeviceSetMemPool<B: Backend>(
+    process: &'static Process<B>,
+    dev: CUdevice,
+    pool: CUmemoryPool,
+) -> Result<()> {
+    set_current(process, state::device(process, dev)?.0, pool)
 }
 
-pub(crate) unsafe fn cuMemGetDefaultMemPool<D: Driver>(
+pub unsafe fn cuMemGetDefaultMemPool<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmemoryPool,
     place: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Result<()> {
-    ready()?;
+    ready(process)?;
     // SAFETY: the program's structures.
-    unsafe { put_pool(out, &*default_of::<D>(device_at(place, kind)?)?) }
+    unsafe { put_pool(out, &*default_of(process, device_at(process, place, kind)?)?) }
 }
 
-pub(crate) unsafe fn cuMemGetMemPool<D: Driver>(
+pub unsafe fn cuMemGetMemPool<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmemoryPool,
     place: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Result<()> {
-    ready()?;
+    ready(process)?;
     // SAFETY: the program's structures.
-    unsafe { put_pool(out, &*current_of::<D>(device_at(place, kind)?)?) }
+    unsafe { put_pool(out, &*current_of(process, device_at(process, place, kind)?)?) }
 }
 
-pub(crate) unsafe fn cuMemSetMemPool<D: Driver>(
+pub unsafe fn cuMemSetMemPool<B: Backend>(
+    process: &'static Process<B>,
     place: *mut CUmemLocation,
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> Result<()> {
-    ready()?;
+    ready(process)?;
     // SAFETY: the program's structure.
-    set_current(unsafe { device_at(place, kind) }?, pool)
+    set_current(process, unsafe { device_at(process, place, kind) }?, pool)
 }
 
-pub(crate) unsafe fn cuMemPoolCreate<D: Driver>(out: *mut CUmemoryPool, props: *const CUmemPoolProps) -> Result<()> {
-    ready()?;
+pub unsafe fn cuMemPoolCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemoryPool,
+    props: *const CUmemPoolProps,
+) -> Result<()> {
+    ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
     let props = unsafe { props.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: a part of the program's structure.
-    let device = unsafe { device_at(&raw const props.location, props.allocType) }?;
+    let device = unsafe { device_at(process, &raw const props.location, props.allocType) }?;
     if props.handleTypes.0 & !vmm::POSIX != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let kind = PoolKind {
-        device: ready()?.devices[device].ordinal,
+        device: ready(process)?.devices[device].ordinal,
         handle_types: props.handleTypes.0,
         max_bytes: props.maxSize as u64,
         usage: props.usage.into(),
     };
-    crate::capture::refuse_unsafe()?;
-    let pool = adopt(device, Origin::Created, kind.handle_types, |id| D::get().pool_create(id, kind))?;
+    crate::capture::refuse_unsafe(process)?;
+    let pool = adopt(process, device, Origin::Created, kind.handle_types, |id| process.backend.pool_create(id, kind))?;
     // SAFETY: the program's out parameter.
     unsafe { put_pool(out, &pool) }
 }
 
-pub(crate) unsafe fn cuMemPoolDestroy<D: Driver>(pool: CUmemoryPool) -> Result<()> {
-    let pool = resolve(pool)?;
+pub unsafe fn cuMemPoolDestroy<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool) -> Result<()> {
+    let pool = resolve(process, pool)?;
     require(pool.origin != Origin::Default)?;
-    POOLS.remove(pool.handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    process.pools.table.remove(pool.handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // Where it was the current one, the default one is again.
-    change(pool.device, |pools| {
+    change(process, pool.device, |pools| {
         pools.current.take_if(|current| current.handle == pool.handle);
     });
-    D::get().pool_destroy(pool.id())
+    process.backend.pool_destroy(pool.id())
 }
 
-pub(crate) unsafe fn cuMemPoolTrimTo<D: Driver>(pool: CUmemoryPool, keep: usize) -> Result<()> {
-    let pool = resolve(pool)?;
-    crate::capture::refuse_unsafe()?;
-    D::get().pool_trim(pool.id(), keep as u64)
+pub unsafe fn cuMemPoolTrimTo<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool, keep: usize) -> Result<()> {
+    let pool = resolve(process, pool)?;
+    crate::capture::refuse_unsafe(process)?;
+    process.backend.pool_trim(pool.id(), keep as u64)
 }
 
 /// Whether an attribute's value is an `int`; the others are 64 bits.
@@ -246,16 +276,17 @@ fn is_flag(attribute: CUmemPool_attribute) -> Result<bool> {
     }
 }
 
-pub(crate) unsafe fn cuMemPoolGetAttribute<D: Driver>(
+pub unsafe fn cuMemPoolGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     pool: CUmemoryPool,
     attribute: CUmemPool_attribute,
     out: *mut c_void,
 ) -> Result<()> {
-    let pool = resolve(pool)?;
+    let pool = resolve(process, pool)?;
     let flag = is_flag(attribute)?;
     require(!out.is_null())?;
-    crate::capture::refuse_unsafe()?;
-    let value = D::get().pool_attribute(pool.id(), attribute.0)?;
+    crate::capture::refuse_unsafe(process)?;
+    let value = process.backend.pool_attribute(pool.id(), attribute.0)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe {
         match flag {
@@ -265,12 +296,13 @@ pub(crate) unsafe fn cuMemPoolGetAttribute<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuMemPoolSetAttribute<D: Driver>(
+pub unsafe fn cuMemPoolSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     pool: CUmemoryPool,
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Result<()> {
-    let pool = resolve(pool)?;
+    let pool = resolve(process, pool)?;
     let flag = is_flag(attribute)?;
     require(!value.is_null())?;
     // SAFETY: the program's value, of the attribute's type.
@@ -288,76 +320,85 @@ pub(crate) unsafe fn cuMemPoolSetAttribute<D: Driver>(
         A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => require(value == 0)?,
         _ => {}
     }
-    crate::capture::refuse_unsafe()?;
-    D::get().pool_set_attribute(pool.id(), attribute.0, value)
+    crate::capture::refuse_unsafe(process)?;
+    process.backend.pool_set_attribute(pool.id(), attribute.0, value)
 }
 
-pub(crate) unsafe fn cuMemPoolSetAccess<D: Driver>(
+pub unsafe fn cuMemPoolSetAccess<B: Backend>(
+    process: &'static Process<B>,
     pool: CUmemoryPool,
     map: *const CUmemAccessDesc,
     count: usize,
 ) -> Result<()> {
-    let pool = resolve(pool)?;
+    let pool = resolve(process, pool)?;
     // SAFETY: the program gives `count` of them.
-    let access = unsafe { slice(map, count) }?.iter().map(vmm::access).collect::<Result<Vec<_>>>()?;
+    let access =
+        unsafe { slice(map, count) }?.iter().map(|desc| vmm::access(process, desc)).collect::<Result<Vec<_>>>()?;
     // A device's own memory cannot be taken from it.
     require(access.iter().all(|(device, flags)| *device != pool.device || *flags == 3))?;
-    let devices = &ready()?.devices;
+    let devices = &ready(process)?.devices;
     let access: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
-    if access.is_empty() { Ok(()) } else { D::get().pool_set_access(pool.id(), &access) }
+    if access.is_empty() { Ok(()) } else { process.backend.pool_set_access(pool.id(), &access) }
 }
 
-pub(crate) unsafe fn cuMemPoolGetAccess<D: Driver>(
+pub unsafe fn cuMemPoolGetAccess<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmemAccess_flags,
     pool: CUmemoryPool,
     place: *mut CUmemLocation,
 ) -> Result<()> {
-    let pool = resolve(pool)?;
+    let pool = resolve(process, pool)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
-    let device = vmm::location(unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags = D::get().pool_access(pool.id(), ready()?.devices[device].ordinal)?;
+    let device = vmm::location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let flags = process.backend.pool_access(pool.id(), ready(process)?.devices[device].ordinal)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemAccess_flags(flags)) }
 }
 
 /// Allocates from the pool that is current for the stream's device.
-pub(crate) fn alloc_from_current<D: Driver>(here: &Here, bytes: u64, stream: crate::backend::Stream) -> Result<u64> {
-    if let Some(outcome) = crate::capture::allocate::<D>(here, stream, bytes) {
+pub(crate) fn alloc_from_current<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    bytes: u64,
+    stream: crate::backend::Stream,
+) -> Result<u64> {
+    if let Some(outcome) = crate::capture::allocate(process, here, stream, bytes) {
         return outcome;
     }
-    crate::capture::refuse_unsafe()?;
-    let current = of_device(here.context.device).current;
+    crate::capture::refuse_unsafe(process)?;
+    let current = of_device(process, here.context.device).current;
     let (address, pool) = match current {
-        Some(pool) => (D::get().pool_alloc(here.id, pool.id(), bytes, stream), pool.handle),
-        None => (D::get().memory_alloc_async(here.id, bytes, stream), 0),
+        Some(pool) => (process.backend.pool_alloc(here.id, pool.id(), bytes, stream), pool.handle),
+        None => (process.backend.memory_alloc_async(here.id, bytes, stream), 0),
     };
     let address = here.note(address)?;
-    memory::insert(here, address, bytes, Memory::Pooled(pool));
+    memory::insert(process, here, address, bytes, Memory::Pooled(pool));
     Ok(address)
 }
 
-pub(crate) unsafe fn cuMemAllocFromPoolAsync<D: Driver>(
+pub unsafe fn cuMemAllocFromPoolAsync<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUdeviceptr,
     bytes: usize,
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Result<()> {
-    let pool = resolve(pool)?;
+    let pool = resolve(process, pool)?;
     require(pool.origin != Origin::Imported)?;
-    let (here, stream) = stream::find::<D>(stream)?;
+    let (here, stream) = stream::find(process, stream)?;
     require(!out.is_null())?;
     let captured = match bytes {
         0 => None,
-        _ => crate::capture::allocate::<D>(&here, stream, bytes as u64),
+        _ => crate::capture::allocate(process, &here, stream, bytes as u64),
     };
     let address = match (bytes, captured) {
         (0, _) => 0,
         (_, Some(outcome)) => outcome?,
         (_, None) => {
-            crate::capture::refuse_unsafe()?;
-            let address = here.note(D::get().pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
-            memory::insert_on(&here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
+            crate::capture::refuse_unsafe(process)?;
+            let address = here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
+            memory::insert_on(process, &here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
             address
         }
     };

@@ -7,9 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 
 use outboard_abi::{CUdriverProcAddressQueryResult, CUresult};
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require, text};
+use crate::process::Process;
 use crate::state::Interface;
 
 /// One exported symbol.
@@ -92,7 +92,8 @@ fn find(
 ///
 /// # Safety
 /// `symbol` is null or a C string.
-unsafe fn look_up<D: Driver>(
+unsafe fn look_up<B: Backend>(
+    process: &'static Process<B>,
     table: &'static [Entry],
     symbol: *const c_char,
     version: c_int,
@@ -102,7 +103,7 @@ unsafe fn look_up<D: Driver>(
     let name = unsafe { text(symbol) }?;
     let version = u32::try_from(version).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // A runtime that is newer than the interface asks for newer versions of it and must be told.
-    let interface = crate::state::interface::<D>();
+    let interface = crate::state::interface(process);
     require(version <= interface.version && flags <= 3)?;
     Ok(find(table, interface, name, version, flags).map(|entry| entry.address.cast_mut().cast()))
 }
@@ -111,7 +112,8 @@ unsafe fn look_up<D: Driver>(
 ///
 /// # Safety
 /// Pointers are null or valid as the C function says.
-pub(crate) unsafe fn version_1<D: Driver>(
+pub(crate) unsafe fn version_1<B: Backend>(
+    process: &'static Process<B>,
     table: &'static [Entry],
     symbol: *const c_char,
     pfn: *mut *mut c_void,
@@ -120,7 +122,7 @@ pub(crate) unsafe fn version_1<D: Driver>(
 ) -> Result<()> {
     require(!pfn.is_null())?;
     // SAFETY: by the contract above.
-    match unsafe { look_up::<D>(table, symbol, version, flags) }? {
+    match unsafe { look_up(process, table, symbol, version, flags) }? {
         // SAFETY: by the contract above.
         Ok(address) => unsafe { put(pfn, address) },
         Err(_) => {
@@ -135,7 +137,8 @@ pub(crate) unsafe fn version_1<D: Driver>(
 ///
 /// # Safety
 /// Pointers are null or valid as the C function says.
-pub(crate) unsafe fn version_2<D: Driver>(
+pub(crate) unsafe fn version_2<B: Backend>(
+    process: &'static Process<B>,
     table: &'static [Entry],
     symbol: *const c_char,
     pfn: *mut *mut c_void,
@@ -145,7 +148,7 @@ pub(crate) unsafe fn version_2<D: Driver>(
 ) -> Result<()> {
     require(!pfn.is_null())?;
     // SAFETY: by the contract above.
-    let found = unsafe { look_up::<D>(table, symbol, version, flags) }?;
+    let found = unsafe { look_up(process, table, symbol, version, flags) }?;
     let (address, why) = match found {
         Ok(address) => (address, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
         Err(Missing::Symbol) => {

@@ -1,13 +1,13 @@
 //! Profiler control: there is no profiler to start here, and programs that bracket a region with these calls must go on.
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
+use crate::process::Process;
 use crate::state::ready;
 
-pub(crate) unsafe fn cuProfilerStart<D: Driver>() -> Result<()> {
-    ready().map(|_| ())
+pub unsafe fn cuProfilerStart<B: Backend>(process: &'static Process<B>) -> Result<()> {
+    ready(process).map(|_| ())
 }
 
-pub(crate) unsafe fn cuProfilerStop<D: Driver>() -> Result<()> {
-    ready().map(|_| ())
+pub unsafe fn cuProfilerStop<B: Backend>(process: &'static Process<B>) -> Result<()> {
+    ready(process).map(|_| ())
 }

@@ -12,13 +12,13 @@ use outboard_abi::{
 };
 use parking_lot::Mutex;
 
-use crate::Driver;
 use crate::array;
-use crate::backend::{ArrayDescriptor, ContextId, ObjectId, ReferenceSetting as S, Result};
+use crate::backend::{ArrayDescriptor, Backend, ContextId, ObjectId, ReferenceSetting as S, Result};
 use crate::border::{put, put_if, require, text};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, Table};
 use crate::module::{self, Module};
+use crate::process::{Front, Process};
 
 /// `CU_PARAM_TR_DEFAULT`: the image says which texture unit.
 const DEFAULT_UNIT: c_int = -1;
@@ -42,26 +42,39 @@ pub(crate) struct Reference {
     bound: Mutex<Bound>,
 }
 
-static TEXTURES: Table<Reference> = Table::new(Kind::TextureReference);
-static SURFACES: Table<Reference> = Table::new(Kind::SurfaceReference);
-/// Held while a module's reference gets its handle, so that each has one.
-static NAMING: Mutex<()> = Mutex::new(());
+/// The texture and surface references of a process.
+pub(crate) struct References {
+    textures: Table<Reference>,
+    surfaces: Table<Reference>,
+    /// Held while a module's reference gets its handle, so that each has one.
+    naming: Mutex<()>,
+}
+
+impl References {
+    pub(crate) const fn new() -> References {
+        References {
+            textures: Table::new(Kind::TextureReference),
+            surfaces: Table::new(Kind::SurfaceReference),
+            naming: Mutex::new(()),
+        }
+    }
+}
 
 /// Forgets the references of a context that has ended.
-pub(crate) fn forget(id: ContextId) {
-    TEXTURES.remove_where(|reference| reference.id == id);
-    SURFACES.remove_where(|reference| reference.id == id);
+pub(crate) fn forget(front: &'static Front, id: ContextId) {
+    front.references.textures.remove_where(|reference| reference.id == id);
+    front.references.surfaces.remove_where(|reference| reference.id == id);
 }
 
 /// Forgets the references of a module that is unloaded.
-pub(crate) fn forget_module(module: u64) {
+pub(crate) fn forget_module(front: &'static Front, module: u64) {
     let of = |reference: &Reference| reference.of.as_ref().is_some_and(|(of, _)| *of == module);
-    TEXTURES.remove_where(of);
-    SURFACES.remove_where(of);
+    front.references.textures.remove_where(of);
+    front.references.surfaces.remove_where(of);
 }
 
-fn resolve(table: &Table<Reference>, handle: u64) -> Result<(Here, Arc<Reference>)> {
-    crate::state::ready()?;
+fn resolve(front: &'static Front, table: &Table<Reference>, handle: u64) -> Result<(Here, Arc<Reference>)> {
+    crate::state::ready(front)?;
     let reference = table.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((reference.context.live()?, reference))
 }
@@ -88,55 +101,68 @@ fn insert(
 /// # Safety
 /// `name` is null or a string.
 unsafe fn find(
+    front: &'static Front,
     table: &Table<Reference>,
     module: CUmodule,
     name: *const c_char,
     ask: impl FnOnce(&Here, &Module, &str, ObjectId) -> Result<()>,
 ) -> Result<u64> {
-    let (here, module) = module::resolve(module)?;
+    let (here, module) = module::resolve(front, module)?;
     // SAFETY: by the contract above.
     let name = unsafe { text(name) }?;
     let of = (module.handle, name.to_owned());
-    let _one_at_a_time = NAMING.lock();
+    let _one_at_a_time = front.references.naming.lock();
     if let Some(known) = table.find(|reference| reference.of.as_ref() == Some(&of)) {
         return Ok(known.handle);
     }
     insert(table, &here, Some(of), |id| ask(&here, &module, name, id))
 }
 
-pub(crate) unsafe fn cuModuleGetTexRef<D: Driver>(
+pub unsafe fn cuModuleGetTexRef<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUtexref,
     module: CUmodule,
     name: *const c_char,
 ) -> Result<()> {
     require(!out.is_null())?;
-    let ask = |here: &Here, of: &Module, name: &str, id| D::get().reference_find(here.id, of.id(), name, id);
+    let ask = |here: &Here, of: &Module, name: &str, id| process.backend.reference_find(here.id, of.id(), name, id);
     // SAFETY: the program's string and out parameter.
-    unsafe { put(out, find(&TEXTURES, module, name, ask)? as CUtexref) }
+    unsafe { put(out, find(process, &process.references.textures, module, name, ask)? as CUtexref) }
 }
 
-pub(crate) unsafe fn cuModuleGetSurfRef<D: Driver>(
+pub unsafe fn cuModuleGetSurfRef<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUsurfref,
     module: CUmodule,
     name: *const c_char,
 ) -> Result<()> {
     require(!out.is_null())?;
-    let ask = |here: &Here, of: &Module, name: &str, id| D::get().surface_reference_find(here.id, of.id(), name, id);
+    let ask =
+        |here: &Here, of: &Module, name: &str, id| process.backend.surface_reference_find(here.id, of.id(), name, id);
     // SAFETY: the program's string and out parameter.
-    unsafe { put(out, find(&SURFACES, module, name, ask)? as CUsurfref) }
+    unsafe { put(out, find(process, &process.references.surfaces, module, name, ask)? as CUsurfref) }
 }
 
-pub(crate) unsafe fn cuSurfRefSetArray<D: Driver>(reference: CUsurfref, array: CUarray, flags: c_uint) -> Result<()> {
-    let (here, reference) = resolve(&SURFACES, reference as u64)?;
-    let array = array::resolve(array)?.handle;
+pub unsafe fn cuSurfRefSetArray<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUsurfref,
+    array: CUarray,
+    flags: c_uint,
+) -> Result<()> {
+    let (here, reference) = resolve(process, &process.references.surfaces, reference as u64)?;
+    let array = array::resolve(process, array)?.handle;
     let id = ObjectId(reference.handle);
-    here.note(D::get().surface_reference_set(here.id, id, ObjectId(array), flags))?;
+    here.note(process.backend.surface_reference_set(here.id, id, ObjectId(array), flags))?;
     *reference.bound.lock() = Bound::Array(array);
     Ok(())
 }
 
-pub(crate) unsafe fn cuSurfRefGetArray<D: Driver>(out: *mut CUarray, reference: CUsurfref) -> Result<()> {
-    let (_, reference) = resolve(&SURFACES, reference as u64)?;
+pub unsafe fn cuSurfRefGetArray<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUarray,
+    reference: CUsurfref,
+) -> Result<()> {
+    let (_, reference) = resolve(process, &process.references.surfaces, reference as u64)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, bound_array(&reference)?) }
 }
@@ -148,26 +174,26 @@ fn bound_array(reference: &Reference) -> Result<CUarray> {
     }
 }
 
-pub(crate) unsafe fn cuTexRefCreate<D: Driver>(out: *mut CUtexref) -> Result<()> {
-    let here = context::current()?;
+pub unsafe fn cuTexRefCreate<B: Backend>(process: &'static Process<B>, out: *mut CUtexref) -> Result<()> {
+    let here = context::current(process)?;
     require(!out.is_null())?;
-    let handle = insert(&TEXTURES, &here, None, |id| D::get().reference_create(here.id, id))?;
+    let handle = insert(&process.references.textures, &here, None, |id| process.backend.reference_create(here.id, id))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUtexref) }
 }
 
-pub(crate) unsafe fn cuTexRefDestroy<D: Driver>(reference: CUtexref) -> Result<()> {
-    let (here, reference) = resolve(&TEXTURES, reference as u64)?;
+pub unsafe fn cuTexRefDestroy<B: Backend>(process: &'static Process<B>, reference: CUtexref) -> Result<()> {
+    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
     // Those of a module end with it.
     require(reference.of.is_none())?;
-    TEXTURES.remove(reference.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    here.note(D::get().reference_destroy(here.id, ObjectId(reference.handle)))
+    process.references.textures.remove(reference.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    here.note(process.backend.reference_destroy(here.id, ObjectId(reference.handle)))
 }
 
 /// Sets one thing; the offset matters to memory alone.
-fn set<D: Driver>(reference: CUtexref, setting: S) -> Result<u64> {
-    let (here, reference) = resolve(&TEXTURES, reference as u64)?;
-    let offset = here.note(D::get().reference_set(here.id, ObjectId(reference.handle), &setting))?;
+fn set<B: Backend>(process: &'static Process<B>, reference: CUtexref, setting: S) -> Result<u64> {
+    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
+    let offset = here.note(process.backend.reference_set(here.id, ObjectId(reference.handle), &setting))?;
     match setting {
         S::Array(array, _) => *reference.bound.lock() = Bound::Array(array),
         S::Mipmap(mipmap, _) => *reference.bound.lock() = Bound::Mipmap(mipmap),
@@ -178,9 +204,9 @@ fn set<D: Driver>(reference: CUtexref, setting: S) -> Result<u64> {
 }
 
 /// What is set, in the way of `like`.
-fn get<D: Driver>(reference: CUtexref, like: S) -> Result<S> {
-    let (here, reference) = resolve(&TEXTURES, reference as u64)?;
-    here.note(D::get().reference_get(here.id, ObjectId(reference.handle), &like))
+fn get<B: Backend>(process: &'static Process<B>, reference: CUtexref, like: S) -> Result<S> {
+    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
+    here.note(process.backend.reference_get(here.id, ObjectId(reference.handle), &like))
 }
 
 /// A device that answers another question than it was asked.
@@ -190,41 +216,53 @@ fn dimension(dimension: c_int) -> Result<u32> {
     u32::try_from(dimension).ok().filter(|dimension| *dimension < 3).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-pub(crate) unsafe fn cuTexRefSetArray<D: Driver>(reference: CUtexref, array: CUarray, flags: c_uint) -> Result<()> {
-    set::<D>(reference, S::Array(array::resolve(array)?.handle, flags)).map(drop)
+pub unsafe fn cuTexRefSetArray<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    array: CUarray,
+    flags: c_uint,
+) -> Result<()> {
+    set(process, reference, S::Array(array::resolve(process, array)?.handle, flags)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetArray<D: Driver>(out: *mut CUarray, reference: CUtexref) -> Result<()> {
-    let (_, reference) = resolve(&TEXTURES, reference as u64)?;
+pub unsafe fn cuTexRefGetArray<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUarray,
+    reference: CUtexref,
+) -> Result<()> {
+    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, bound_array(&reference)?) }
 }
 
-pub(crate) unsafe fn cuTexRefSetMipmappedArray<D: Driver>(
+pub unsafe fn cuTexRefSetMipmappedArray<B: Backend>(
+    process: &'static Process<B>,
     reference: CUtexref,
     mipmap: CUmipmappedArray,
     flags: c_uint,
 ) -> Result<()> {
-    set::<D>(reference, S::Mipmap(array::resolve_mipmap(mipmap)?.handle, flags)).map(drop)
+    set(process, reference, S::Mipmap(array::resolve_mipmap(process, mipmap)?.handle, flags)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetMipmappedArray<D: Driver>(
+pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUmipmappedArray,
     reference: CUtexref,
 ) -> Result<()> {
-    let (_, reference) = resolve(&TEXTURES, reference as u64)?;
+    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
     let Bound::Mipmap(mipmap) = *reference.bound.lock() else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, mipmap as CUmipmappedArray) }
 }
 
-pub(crate) unsafe fn cuTexRefSetAddress_v2<D: Driver>(
+pub unsafe fn cuTexRefSetAddress_v2<B: Backend>(
+    process: &'static Process<B>,
     offset: *mut usize,
     reference: CUtexref,
     address: CUdeviceptr,
     bytes: usize,
 ) -> Result<()> {
-    let found = set::<D>(reference, S::Memory(address, bytes as u64))?;
+    let found = set(process, reference, S::Memory(address, bytes as u64))?;
     // Who leaves the offset out must give memory that has none.
     require(!offset.is_null() || found == 0)?;
     // SAFETY: the program's out parameter.
@@ -232,7 +270,8 @@ pub(crate) unsafe fn cuTexRefSetAddress_v2<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuTexRefSetAddress2D_v3<D: Driver>(
+pub unsafe fn cuTexRefSetAddress2D_v3<B: Backend>(
+    process: &'static Process<B>,
     reference: CUtexref,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR,
     address: CUdeviceptr,
@@ -242,39 +281,46 @@ pub(crate) unsafe fn cuTexRefSetAddress2D_v3<D: Driver>(
     let d = unsafe { descriptor.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (width, height) = (d.Width as u64, d.Height as u64);
     let rows = ArrayDescriptor { width, height, depth: 0, format: d.Format.0, channels: d.NumChannels, flags: 0 };
-    set::<D>(reference, S::Rows(rows, address, pitch as u64)).map(drop)
+    set(process, reference, S::Rows(rows, address, pitch as u64)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefSetAddress2D_v2<D: Driver>(
+pub unsafe fn cuTexRefSetAddress2D_v2<B: Backend>(
+    process: &'static Process<B>,
     reference: CUtexref,
     descriptor: *const CUDA_ARRAY_DESCRIPTOR,
     address: CUdeviceptr,
     pitch: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuTexRefSetAddress2D_v3::<D>(reference, descriptor, address, pitch) }
+    unsafe { cuTexRefSetAddress2D_v3(process, reference, descriptor, address, pitch) }
 }
 
-pub(crate) unsafe fn cuTexRefGetAddress_v2<D: Driver>(out: *mut CUdeviceptr, reference: CUtexref) -> Result<()> {
-    let S::Memory(address, _) = get::<D>(reference, S::Memory(0, 0))? else { return Err(UNKNOWN) };
+pub unsafe fn cuTexRefGetAddress_v2<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdeviceptr,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::Memory(address, _) = get(process, reference, S::Memory(0, 0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }
 }
 
-pub(crate) unsafe fn cuTexRefSetFormat<D: Driver>(
+pub unsafe fn cuTexRefSetFormat<B: Backend>(
+    process: &'static Process<B>,
     reference: CUtexref,
     format: CUarray_format,
     channels: c_int,
 ) -> Result<()> {
-    set::<D>(reference, S::Format(format.0, channels as u32)).map(drop)
+    set(process, reference, S::Format(format.0, channels as u32)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetFormat<D: Driver>(
+pub unsafe fn cuTexRefGetFormat<B: Backend>(
+    process: &'static Process<B>,
     format: *mut CUarray_format,
     channels: *mut c_int,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Format(found, count) = get::<D>(reference, S::Format(0, 0))? else { return Err(UNKNOWN) };
+    let S::Format(found, count) = get(process, reference, S::Format(0, 0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameters.
     unsafe {
         put_if(format, CUarray_format_enum(found));
@@ -283,69 +329,98 @@ pub(crate) unsafe fn cuTexRefGetFormat<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuTexRefSetAddressMode<D: Driver>(
+pub unsafe fn cuTexRefSetAddressMode<B: Backend>(
+    process: &'static Process<B>,
     reference: CUtexref,
     dim: c_int,
     mode: CUaddress_mode,
 ) -> Result<()> {
-    set::<D>(reference, S::AddressMode(dimension(dim)?, mode.0)).map(drop)
+    set(process, reference, S::AddressMode(dimension(dim)?, mode.0)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetAddressMode<D: Driver>(
+pub unsafe fn cuTexRefGetAddressMode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUaddress_mode,
     reference: CUtexref,
     dim: c_int,
 ) -> Result<()> {
-    let S::AddressMode(_, mode) = get::<D>(reference, S::AddressMode(dimension(dim)?, 0))? else {
+    let S::AddressMode(_, mode) = get(process, reference, S::AddressMode(dimension(dim)?, 0))? else {
         return Err(UNKNOWN);
     };
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUaddress_mode_enum(mode)) }
 }
 
-pub(crate) unsafe fn cuTexRefSetFilterMode<D: Driver>(reference: CUtexref, mode: CUfilter_mode) -> Result<()> {
-    set::<D>(reference, S::Filter(mode.0)).map(drop)
+pub unsafe fn cuTexRefSetFilterMode<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    mode: CUfilter_mode,
+) -> Result<()> {
+    set(process, reference, S::Filter(mode.0)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetFilterMode<D: Driver>(out: *mut CUfilter_mode, reference: CUtexref) -> Result<()> {
-    let S::Filter(mode) = get::<D>(reference, S::Filter(0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUfilter_mode_enum(mode)) }
-}
-
-pub(crate) unsafe fn cuTexRefSetMipmapFilterMode<D: Driver>(reference: CUtexref, mode: CUfilter_mode) -> Result<()> {
-    set::<D>(reference, S::MipmapFilter(mode.0)).map(drop)
-}
-
-pub(crate) unsafe fn cuTexRefGetMipmapFilterMode<D: Driver>(
+pub unsafe fn cuTexRefGetFilterMode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUfilter_mode,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::MipmapFilter(mode) = get::<D>(reference, S::MipmapFilter(0))? else { return Err(UNKNOWN) };
+    let S::Filter(mode) = get(process, reference, S::Filter(0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUfilter_mode_enum(mode)) }
 }
 
-pub(crate) unsafe fn cuTexRefSetMipmapLevelBias<D: Driver>(reference: CUtexref, bias: f32) -> Result<()> {
-    set::<D>(reference, S::MipmapBias(bias)).map(drop)
+pub unsafe fn cuTexRefSetMipmapFilterMode<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    mode: CUfilter_mode,
+) -> Result<()> {
+    set(process, reference, S::MipmapFilter(mode.0)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetMipmapLevelBias<D: Driver>(out: *mut f32, reference: CUtexref) -> Result<()> {
-    let S::MipmapBias(bias) = get::<D>(reference, S::MipmapBias(0.0))? else { return Err(UNKNOWN) };
+pub unsafe fn cuTexRefGetMipmapFilterMode<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUfilter_mode,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::MipmapFilter(mode) = get(process, reference, S::MipmapFilter(0))? else { return Err(UNKNOWN) };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, CUfilter_mode_enum(mode)) }
+}
+
+pub unsafe fn cuTexRefSetMipmapLevelBias<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    bias: f32,
+) -> Result<()> {
+    set(process, reference, S::MipmapBias(bias)).map(drop)
+}
+
+pub unsafe fn cuTexRefGetMipmapLevelBias<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut f32,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::MipmapBias(bias) = get(process, reference, S::MipmapBias(0.0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, bias) }
 }
 
-pub(crate) unsafe fn cuTexRefSetMipmapLevelClamp<D: Driver>(reference: CUtexref, least: f32, most: f32) -> Result<()> {
-    set::<D>(reference, S::MipmapClamp(least, most)).map(drop)
+pub unsafe fn cuTexRefSetMipmapLevelClamp<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    least: f32,
+    most: f32,
+) -> Result<()> {
+    set(process, reference, S::MipmapClamp(least, most)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetMipmapLevelClamp<D: Driver>(
+pub unsafe fn cuTexRefGetMipmapLevelClamp<B: Backend>(
+    process: &'static Process<B>,
     least: *mut f32,
     most: *mut f32,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::MipmapClamp(low, high) = get::<D>(reference, S::MipmapClamp(0.0, 0.0))? else { return Err(UNKNOWN) };
+    let S::MipmapClamp(low, high) = get(process, reference, S::MipmapClamp(0.0, 0.0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameters.
     unsafe {
         put(least, low)?;
@@ -353,43 +428,72 @@ pub(crate) unsafe fn cuTexRefGetMipmapLevelClamp<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuTexRefSetMaxAnisotropy<D: Driver>(reference: CUtexref, most: c_uint) -> Result<()> {
-    set::<D>(reference, S::Anisotropy(most)).map(drop)
+pub unsafe fn cuTexRefSetMaxAnisotropy<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    most: c_uint,
+) -> Result<()> {
+    set(process, reference, S::Anisotropy(most)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetMaxAnisotropy<D: Driver>(out: *mut c_int, reference: CUtexref) -> Result<()> {
-    let S::Anisotropy(most) = get::<D>(reference, S::Anisotropy(0))? else { return Err(UNKNOWN) };
+pub unsafe fn cuTexRefGetMaxAnisotropy<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut c_int,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::Anisotropy(most) = get(process, reference, S::Anisotropy(0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, most as c_int) }
 }
 
-pub(crate) unsafe fn cuTexRefSetBorderColor<D: Driver>(reference: CUtexref, colour: *mut f32) -> Result<()> {
+pub unsafe fn cuTexRefSetBorderColor<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    colour: *mut f32,
+) -> Result<()> {
     // SAFETY: null or the program's four numbers.
     let colour = unsafe { colour.cast::<[f32; 4]>().as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    set::<D>(reference, S::Border((colour[0], colour[1]), (colour[2], colour[3]))).map(drop)
+    set(process, reference, S::Border((colour[0], colour[1]), (colour[2], colour[3]))).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetBorderColor<D: Driver>(out: *mut f32, reference: CUtexref) -> Result<()> {
-    let S::Border(first, second) = get::<D>(reference, S::Border((0.0, 0.0), (0.0, 0.0)))? else {
+pub unsafe fn cuTexRefGetBorderColor<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut f32,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::Border(first, second) = get(process, reference, S::Border((0.0, 0.0), (0.0, 0.0)))? else {
         return Err(UNKNOWN);
     };
     // SAFETY: the program's room for four numbers.
     unsafe { put(out.cast(), [first.0, first.1, second.0, second.1]) }
 }
 
-pub(crate) unsafe fn cuTexRefSetFlags<D: Driver>(reference: CUtexref, flags: c_uint) -> Result<()> {
-    set::<D>(reference, S::Flags(flags)).map(drop)
+pub unsafe fn cuTexRefSetFlags<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+    flags: c_uint,
+) -> Result<()> {
+    set(process, reference, S::Flags(flags)).map(drop)
 }
 
-pub(crate) unsafe fn cuTexRefGetFlags<D: Driver>(out: *mut c_uint, reference: CUtexref) -> Result<()> {
-    let S::Flags(flags) = get::<D>(reference, S::Flags(0))? else { return Err(UNKNOWN) };
+pub unsafe fn cuTexRefGetFlags<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut c_uint,
+    reference: CUtexref,
+) -> Result<()> {
+    let S::Flags(flags) = get(process, reference, S::Flags(0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags) }
 }
 
 /// Kernels get at the references of their image by themselves; what is left is to check.
-pub(crate) unsafe fn cuParamSetTexRef<D: Driver>(function: CUfunction, unit: c_int, reference: CUtexref) -> Result<()> {
-    crate::function::resolve::<D>(function)?;
-    let (_, reference) = resolve(&TEXTURES, reference as u64)?;
+pub unsafe fn cuParamSetTexRef<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    unit: c_int,
+    reference: CUtexref,
+) -> Result<()> {
+    crate::function::resolve(process, function)?;
+    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
     require(unit == DEFAULT_UNIT && reference.of.is_some())
 }

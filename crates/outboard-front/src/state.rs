@@ -9,23 +9,41 @@ use outboard_wire::platform::{Device, Platform};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Result};
+use crate::process::{Front, Process};
+
+/// What a process knows of its devices and their driver.
+pub(crate) struct State {
+    ready: OnceLock<Ready>,
+    init: Mutex<()>,
+    /// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
+    found: Mutex<Option<(u32, Platform)>>,
+    interface: OnceLock<Interface>,
+    /// The driver has been asked before `cuInit`.
+    asked: AtomicBool,
+}
 
 /// The devices that the program sees.
-pub(crate) struct State {
+pub(crate) struct Ready {
     pub(crate) driver_version: u32,
     pub(crate) devices: Vec<Device>,
     /// Of each device.
     pub(crate) limits: Vec<crate::launch::Limits>,
 }
 
-static STATE: OnceLock<State> = OnceLock::new();
-static INIT: Mutex<()> = Mutex::new(());
+/// A fork tells its child nothing else.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
-static FOUND: Mutex<Option<(u32, Platform)>> = Mutex::new(None);
-static INTERFACE: OnceLock<Interface> = OnceLock::new();
-static ASKED: AtomicBool = AtomicBool::new(false);
+impl State {
+    pub(crate) const fn new() -> State {
+        State {
+            ready: OnceLock::new(),
+            init: Mutex::new(()),
+            found: Mutex::new(None),
+            interface: OnceLock::new(),
+            asked: AtomicBool::new(false),
+        }
+    }
+}
 
 /// Which functions there are.
 #[derive(Debug)]
@@ -44,19 +62,19 @@ static EVERYTHING: LazyLock<Interface> =
 pub(crate) const API_VERSION: u32 = outboard_abi::CUDA_VERSION;
 
 /// Finds the devices, once. A failure is not kept: the next `cuInit` tries again.
-pub(crate) fn init<B: Backend>() -> Result<()> {
+pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
-    if STATE.get().is_some() {
+    if process.state.ready.get().is_some() {
         return Ok(());
     }
-    let _one_at_a_time = INIT.lock();
-    if STATE.get().is_some() {
+    let _one_at_a_time = process.state.init.lock();
+    if process.state.ready.get().is_some() {
         return Ok(());
     }
     quiet_panics();
-    let platform = platform::<B>()?;
+    let platform = platform(process)?;
     let variable = |name| std::env::var(name).ok();
     let offered = platform.devices.len();
     let devices = crate::visible::select(
@@ -65,45 +83,47 @@ pub(crate) fn init<B: Backend>() -> Result<()> {
         variable("CUDA_VISIBLE_DEVICES").as_deref(),
     );
     if devices.is_empty() {
-        B::get().all_hidden(offered);
+        process.backend.all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    crate::profile::start::<B>();
+    crate::profile::start(process);
     let limits = devices.iter().map(crate::launch::Limits::of).collect();
-    let _ = STATE.set(State { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
-    crate::context::init();
+    let _ =
+        process.state.ready.set(Ready { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
+    crate::context::init(process);
     Ok(())
 }
 
 /// The devices and their driver, asked once in a process.
-fn platform<B: Backend>() -> Result<Platform> {
-    let mut found = FOUND.lock();
-    let process = std::process::id();
+fn platform<B: Backend>(process: &'static Process<B>) -> Result<Platform> {
+    let mut found = process.state.found.lock();
+    let own = std::process::id();
     if let Some((of, platform)) = &*found
-        && *of == process
+        && *of == own
     {
         return Ok(platform.clone());
     }
-    let platform = crate::profile::waited(|| B::get().platform())?;
+    process.backend.attach(process);
+    let platform = crate::profile::waited(|| process.backend.platform())?;
     let version = platform.driver_version.min(API_VERSION);
-    let _ = INTERFACE.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
-    *found = Some((process, platform.clone()));
+    let _ = process.state.interface.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
+    *found = Some((own, platform.clone()));
     Ok(platform)
 }
 
 /// Which functions there are. A runtime asks before `cuInit`, which it is about to call: so the driver is asked now. One that cannot be
 /// asked is not asked again before `cuInit`.
-pub(crate) fn interface<B: Backend>() -> &'static Interface {
-    if let Some(interface) = INTERFACE.get() {
+pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static Interface {
+    if let Some(interface) = process.state.interface.get() {
         return interface;
     }
-    if !FORKED.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
+    if !FORKED.load(Ordering::Relaxed) && !process.state.asked.swap(true, Ordering::Relaxed) {
         quiet_panics();
-        let _ = platform::<B>();
+        let _ = platform(process);
     }
-    INTERFACE.get().unwrap_or_else(|| &EVERYTHING)
+    process.state.interface.get().unwrap_or_else(|| &EVERYTHING)
 }
 
 /// A forked child shares no connection and no thread with its parent: like the native driver, we do nothing there.
@@ -117,16 +137,16 @@ pub(crate) fn is_forked() -> bool {
 }
 
 /// The state, or `CUDA_ERROR_NOT_INITIALIZED`.
-pub(crate) fn ready() -> Result<&'static State> {
+pub(crate) fn ready(front: &'static Front) -> Result<&'static Ready> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
-    STATE.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    front.state.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
 /// The device of an ordinal that the program gave.
-pub(crate) fn device(ordinal: CUdevice) -> Result<(usize, &'static Device)> {
-    let state = ready()?;
+pub(crate) fn device(front: &'static Front, ordinal: CUdevice) -> Result<(usize, &'static Device)> {
+    let state = ready(front)?;
     let index = usize::try_from(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let device = state.devices.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     Ok((index, device))

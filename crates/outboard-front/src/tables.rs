@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
-use crate::Driver;
 use crate::backend::Stream;
-use crate::border::{code, put, put_if};
+use crate::border::{put, put_if};
 use crate::integrity;
+use crate::process::Library;
 use crate::storage::Destructor;
 use crate::{context, module, refusals, state};
 
@@ -57,21 +57,21 @@ static SYNC_CALLBACK_FLAGS: [u32; SYNC_CALLBACKS] = [0; SYNC_CALLBACKS];
 struct Tables(Vec<(Id, Box<[usize]>)>);
 
 /// The address of the table with this id.
-pub(crate) fn find<D: Driver>(id: &Id) -> Option<*const c_void> {
-    let table = tables::<D>().0.iter().find(|(known, _)| known == id)?;
+pub(crate) fn find<L: Library>(id: &Id) -> Option<*const c_void> {
+    let table = tables::<L>().0.iter().find(|(known, _)| known == id)?;
     Some(table.1.as_ptr().cast())
 }
 
-fn tables<D: Driver>() -> &'static Tables {
-    // One library has one `Driver`, so that one static serves.
+fn tables<L: Library>() -> &'static Tables {
+    // One program has one library, so that one static serves.
     static TABLES: OnceLock<Tables> = OnceLock::new();
     TABLES.get_or_init(|| {
         let cudart: [(usize, *const ()); 6] = [
-            (1, load_module::<D> as *const ()),
-            (2, primary_context as *const ()),
-            (6, load_module_11::<D> as *const ()),
+            (1, load_module::<L> as *const ()),
+            (2, primary_context::<L> as *const ()),
+            (6, load_module_11::<L> as *const ()),
             (7, ignore as *const ()),
-            (8, load_module_8::<D> as *const ()),
+            (8, load_module_8::<L> as *const ()),
             (12, succeed as *const ()),
         ];
         Tables(vec![
@@ -87,14 +87,14 @@ fn tables<D: Driver>() -> &'static Tables {
             (
                 CONTEXT_STORAGE,
                 [
-                    storage_put as *const () as usize,
-                    storage_delete as *const () as usize,
-                    storage_get as *const () as usize,
+                    storage_put::<L> as *const () as usize,
+                    storage_delete::<L> as *const () as usize,
+                    storage_get::<L> as *const () as usize,
                     0,
                 ]
                 .into(),
             ),
-            (INTEGRITY, sized::<{ start(&INTEGRITY) }>(3, &[(1, integrity_check::<D> as *const ())])),
+            (INTEGRITY, sized::<{ start(&INTEGRITY) }>(3, &[(1, integrity_check::<L> as *const ())])),
             (
                 CONTEXT_CHECKS,
                 sized::<{ start(&CONTEXT_CHECKS) }>(17, &[(2, context_check as *const ()), (3, zero as *const ())]),
@@ -105,13 +105,13 @@ fn tables<D: Driver>() -> &'static Tables {
                     93,
                     &[
                         (4, context_kind as *const ()),
-                        (39, stream_number::<D> as *const ()),
-                        (51, stream_object::<D> as *const ()),
+                        (39, stream_number::<L> as *const ()),
+                        (51, stream_object::<L> as *const ()),
                     ],
                 ),
             ),
             (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
-            (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<D> as *const ())])),
+            (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())])),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
@@ -144,12 +144,14 @@ extern "C" fn zero() -> u32 {
 
 extern "C" fn ignore() {}
 
-unsafe extern "C" fn load_module<D: Driver>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
+unsafe extern "C" fn load_module<L: Library>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime's wrapper.
-    crate::border::enter(crate::profile::PRIVATE, || code(unsafe { module::cuModuleLoadData::<D>(out, wrapper) }))
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        module::cuModuleLoadData(L::process(), out, wrapper)
+    })
 }
 
-unsafe extern "C" fn load_module_11<D: Driver>(
+unsafe extern "C" fn load_module_11<L: Library>(
     out: *mut CUmodule,
     wrapper: *const c_void,
     _a: *mut c_void,
@@ -157,10 +159,10 @@ unsafe extern "C" fn load_module_11<D: Driver>(
     _c: c_uint,
 ) -> CUresult {
     // SAFETY: the runtime's wrapper.
-    unsafe { load_module::<D>(out, wrapper) }
+    unsafe { load_module::<L>(out, wrapper) }
 }
 
-unsafe extern "C" fn load_module_8<D: Driver>(
+unsafe extern "C" fn load_module_8<L: Library>(
     container: *const c_void,
     out: *mut CUmodule,
     _a: *mut c_void,
@@ -168,15 +170,15 @@ unsafe extern "C" fn load_module_8<D: Driver>(
     _c: c_uint,
 ) -> CUresult {
     // SAFETY: the runtime's container.
-    unsafe { load_module::<D>(out, container) }
+    unsafe { load_module::<L>(out, container) }
 }
 
 /// The primary context of a device, which this does not activate.
-unsafe extern "C" fn primary_context(out: *mut CUcontext, dev: CUdevice) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        let found = state::device(dev).and_then(|(device, _)| context::primary(device));
+unsafe extern "C" fn primary_context<L: Library>(out: *mut CUcontext, dev: CUdevice) -> CUresult {
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        let found = state::device(L::process(), dev).and_then(|(device, _)| context::primary(L::process(), device));
         // SAFETY: the runtime's out parameter.
-        code(found.and_then(|context| unsafe { put(out, context.handle as CUcontext) }))
+        found.and_then(|context| unsafe { put(out, context.handle as CUcontext) })
     })
 }
 
@@ -197,42 +199,47 @@ unsafe extern "C" fn sync_callbacks(flags: *mut *const u32, count: *mut usize) {
 }
 
 /// The context that storage calls mean: null and -1 are the current one.
-fn storage_of(context: CUcontext) -> Result<&'static context::Context, CUresult> {
+fn storage_of<L: Library>(context: CUcontext) -> Result<&'static context::Context, CUresult> {
     let current = context as usize == usize::MAX;
-    context::named(if current { core::ptr::null_mut() } else { context })
+    context::named(L::process(), if current { core::ptr::null_mut() } else { context })
 }
 
-unsafe extern "C" fn storage_put(
+unsafe extern "C" fn storage_put<L: Library>(
     context: CUcontext,
     key: *mut c_void,
     value: *mut c_void,
     destructor: Option<Destructor>,
 ) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        let stored = storage_of(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
-        code(stored)
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        let stored =
+            storage_of::<L>(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
+        stored
     })
 }
 
-unsafe extern "C" fn storage_delete(context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        code(storage_of(context).map(|context| context.storage.delete(key as usize)))
+unsafe extern "C" fn storage_delete<L: Library>(context: CUcontext, key: *mut c_void) -> CUresult {
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        storage_of::<L>(context).map(|context| context.storage.delete(key as usize))
     })
 }
 
-unsafe extern "C" fn storage_get(value: *mut *mut c_void, context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        let found = storage_of(context)
+unsafe extern "C" fn storage_get<L: Library>(
+    value: *mut *mut c_void,
+    context: CUcontext,
+    key: *mut c_void,
+) -> CUresult {
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        let found = storage_of::<L>(context)
             .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
         // SAFETY: the runtime's out parameter.
-        code(found.and_then(|found| unsafe { put(value, found as *mut c_void) }))
+        found.and_then(|found| unsafe { put(value, found as *mut c_void) })
     })
 }
 
-unsafe extern "C" fn integrity_check<D: Driver>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        let address = |id| find::<D>(id).map_or(0, |table| table as u64);
-        let answer = state::ready().map(|state| {
+unsafe extern "C" fn integrity_check<L: Library>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        let address = |id| find::<L>(id).map_or(0, |table| table as u64);
+        let answer = state::ready(L::process()).map(|state| {
             integrity::answer(&integrity::Inputs {
                 driver_version: state.driver_version,
                 runtime_version: version,
@@ -241,13 +248,13 @@ unsafe extern "C" fn integrity_check<D: Driver>(version: u32, seconds: u64, out:
                 thread: unsafe { libc::pthread_self() } as u32,
                 table_a: address(&CUDART_INTERFACE),
                 table_e: address(&INTEGRITY),
-                function: integrity_check::<D> as *const () as u64,
+                function: integrity_check::<L> as *const () as u64,
                 seconds,
                 devices: &state.devices,
             })
         });
         // SAFETY: the runtime's out parameter.
-        code(answer.and_then(|answer| unsafe { put(out, answer) }))
+        answer.and_then(|answer| unsafe { put(out, answer) })
     })
 }
 
@@ -268,40 +275,42 @@ static LEGACY_OBJECT: [u64; 64] = [0; 64];
 
 /// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
 /// Seen on a native driver; its callers always have a context current.
-unsafe extern "C" fn stream_object<D: Driver>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
-    crate::border::enter(crate::profile::PRIVATE, || {
-        let known = crate::stream::find::<D>(stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
+unsafe extern "C" fn stream_object<L: Library>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+        let known = crate::stream::find(L::process(), stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
         let object = known.map(|(_, name)| match name {
             Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
             Stream::Created(id) => id.0,
         });
         // SAFETY: the library's out parameter.
-        code(object.and_then(|object| unsafe { put(out, object) }))
+        object.and_then(|object| unsafe { put(out, object) })
     })
 }
 
 /// The number of a stream that [`stream_object`] gave.
-unsafe extern "C" fn stream_number<D: Driver>(_context: CUcontext, object: u64, out: *mut u64) -> CUresult {
+unsafe extern "C" fn stream_number<L: Library>(_context: CUcontext, object: u64, out: *mut u64) -> CUresult {
     let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
     let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
-    crate::border::enter(crate::profile::PRIVATE, || code(unsafe { crate::stream::cuStreamGetId::<D>(stream, out) }))
+    crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        crate::stream::cuStreamGetId(L::process(), stream, out)
+    })
 }
 
 type KernelVisitor = unsafe extern "C" fn(*mut c_void, CUfunction, u64);
 
 /// Calls `visit` for each kernel of a module; the number of kernels, 0 on failure.
-unsafe extern "C" fn each_kernel<D: Driver>(
+unsafe extern "C" fn each_kernel<L: Library>(
     _context: CUcontext,
     module: CUmodule,
     visit: Option<KernelVisitor>,
     opaque: *mut c_void,
 ) -> c_int {
     let walk = || {
-        let (here, module) = module::resolve(module)?;
-        let names = module.names::<D>(&here)?;
+        let (here, module) = module::resolve(L::process(), module)?;
+        let names = module.names(L::process(), &here)?;
         for name in names.iter() {
-            let function = module.function::<D>(&here, name)?;
+            let function = module.function(L::process(), &here, name)?;
             if let Some(visit) = visit {
                 // SAFETY: the library's function, for just this.
                 unsafe { visit(opaque, function.handle as CUfunction, module.handle) };

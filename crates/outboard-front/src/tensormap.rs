@@ -7,17 +7,18 @@ use outboard_abi::{
     CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, cuuint32_t, cuuint64_t,
 };
 
-use crate::Driver;
-use crate::backend::{Im2colMap, Result, TiledMap};
+use crate::backend::{Backend, Im2colMap, Result, TiledMap};
 use crate::border::{require, slice};
 use crate::context;
+use crate::process::Process;
 
 /// Most dimensions of a tensor map.
 const MAX_RANK: u32 = 5;
 /// Least dimensions of one laid out by columns: channels, width, batch.
 const MIN_IM2COL_RANK: u32 = 3;
 
-pub(crate) unsafe fn cuTensorMapEncodeTiled<D: Driver>(
+pub unsafe fn cuTensorMapEncodeTiled<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUtensorMap,
     data_type: CUtensorMapDataType,
     rank: cuuint32_t,
@@ -31,7 +32,7 @@ pub(crate) unsafe fn cuTensorMapEncodeTiled<D: Driver>(
     promotion: CUtensorMapL2promotion,
     fill: CUtensorMapFloatOOBfill,
 ) -> Result<()> {
-    let here = context::current()?;
+    let here = context::current(process)?;
     require(!out.is_null() && (1..=MAX_RANK).contains(&rank))?;
     let rank = rank as usize;
     // SAFETY: the program gives arrays of these lengths.
@@ -49,7 +50,7 @@ pub(crate) unsafe fn cuTensorMapEncodeTiled<D: Driver>(
             fill: fill.0,
         }
     };
-    let bytes = here.note(D::get().tensor_map_tiled(here.id, &map))?;
+    let bytes = here.note(process.backend.tensor_map_tiled(here.id, &map))?;
     // SAFETY: not null; a tensor map has 128 bytes.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), bytes.len()) };
     Ok(())
@@ -59,16 +60,17 @@ pub(crate) unsafe fn cuTensorMapEncodeTiled<D: Driver>(
 ///
 /// # Safety
 /// `out` is null or valid for a tensor map.
-unsafe fn im2col<D: Driver>(out: *mut CUtensorMap, map: &Im2colMap<'_>) -> Result<()> {
-    let here = context::current()?;
+unsafe fn im2col<B: Backend>(process: &'static Process<B>, out: *mut CUtensorMap, map: &Im2colMap<'_>) -> Result<()> {
+    let here = context::current(process)?;
     require(!out.is_null())?;
-    let bytes = here.note(D::get().tensor_map_im2col(here.id, map))?;
+    let bytes = here.note(process.backend.tensor_map_im2col(here.id, map))?;
     // SAFETY: not null; a tensor map has 128 bytes.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), bytes.len()) };
     Ok(())
 }
 
-pub(crate) unsafe fn cuTensorMapEncodeIm2col<D: Driver>(
+pub unsafe fn cuTensorMapEncodeIm2col<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUtensorMap,
     data_type: CUtensorMapDataType,
     rank: cuuint32_t,
@@ -104,11 +106,12 @@ pub(crate) unsafe fn cuTensorMapEncodeIm2col<D: Driver>(
             promotion: promotion.0,
             fill: fill.0,
         };
-        im2col::<D>(out, &map)
+        im2col(process, out, &map)
     }
 }
 
-pub(crate) unsafe fn cuTensorMapEncodeIm2colWide<D: Driver>(
+pub unsafe fn cuTensorMapEncodeIm2colWide<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUtensorMap,
     data_type: CUtensorMapDataType,
     rank: cuuint32_t,
@@ -145,13 +148,17 @@ pub(crate) unsafe fn cuTensorMapEncodeIm2colWide<D: Driver>(
             promotion: promotion.0,
             fill: fill.0,
         };
-        im2col::<D>(out, &map)
+        im2col(process, out, &map)
     }
 }
 
 /// The first word of a map is the tensor's address, which lies at a multiple of 16: so drivers of today encode it.
-pub(crate) unsafe fn cuTensorMapReplaceAddress<D: Driver>(map: *mut CUtensorMap, address: *mut c_void) -> Result<()> {
-    context::current()?;
+pub unsafe fn cuTensorMapReplaceAddress<B: Backend>(
+    process: &'static Process<B>,
+    map: *mut CUtensorMap,
+    address: *mut c_void,
+) -> Result<()> {
+    context::current(process)?;
     require((address as u64).is_multiple_of(16))?;
     // SAFETY: null or the program's structure.
     let map = unsafe { map.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

@@ -7,11 +7,11 @@ use outboard_abi::{
 };
 use parking_lot::RwLock;
 
-use crate::Driver;
 use crate::array;
-use crate::backend::{ContextId, Resource, Result, Sampler, View};
+use crate::backend::{Backend, ContextId, Resource, Result, Sampler, View};
 use crate::border::{put, require};
 use crate::context;
+use crate::process::{Front, Process};
 
 /// What a texture object was made from.
 struct Texture {
@@ -31,29 +31,40 @@ unsafe impl<T> Sync for Plain<T> {}
 /// Objects by their values, which are the device's and so differ only within a context.
 type Objects<T> = RwLock<Option<HashMap<(ContextId, u64), T>>>;
 
-static TEXTURES: Objects<Texture> = RwLock::new(None);
-static SURFACES: Objects<Plain<CUDA_RESOURCE_DESC>> = RwLock::new(None);
+/// The texture and surface objects of a process.
+pub(crate) struct Textures {
+    textures: Objects<Texture>,
+    surfaces: Objects<Plain<CUDA_RESOURCE_DESC>>,
+}
+
+impl Textures {
+    pub(crate) const fn new() -> Textures {
+        Textures { textures: RwLock::new(None), surfaces: RwLock::new(None) }
+    }
+}
 
 /// Forgets the objects of a context that has ended.
-pub(crate) fn forget(id: ContextId) {
+pub(crate) fn forget(front: &'static Front, id: ContextId) {
     fn clear<T>(objects: &Objects<T>, id: ContextId) {
         if let Some(objects) = objects.write().as_mut() {
             objects.retain(|(ctx, _), _| *ctx != id);
         }
     }
-    clear(&TEXTURES, id);
-    clear(&SURFACES, id);
+    clear(&front.textures.textures, id);
+    clear(&front.textures.surfaces, id);
 }
 
 /// What a resource description names.
-fn resource(d: &CUDA_RESOURCE_DESC) -> Result<Resource> {
+fn resource(front: &'static Front, d: &CUDA_RESOURCE_DESC) -> Result<Resource> {
     require(d.flags == 0)?;
     // SAFETY: the type says which member of the union holds; all members are plain numbers.
     unsafe {
         Ok(match d.resType {
-            CUresourcetype::CU_RESOURCE_TYPE_ARRAY => Resource::Array(array::resolve(d.res.array.hArray)?.handle),
+            CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
+                Resource::Array(array::resolve(front, d.res.array.hArray)?.handle)
+            }
             CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-                Resource::Mipmap(array::resolve_mipmap(d.res.mipmap.hMipmappedArray)?.handle)
+                Resource::Mipmap(array::resolve_mipmap(front, d.res.mipmap.hMipmappedArray)?.handle)
             }
             CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
                 let linear = d.res.linear;
@@ -101,97 +112,108 @@ fn view(d: &CUDA_RESOURCE_VIEW_DESC) -> View {
     }
 }
 
-pub(crate) unsafe fn cuTexObjectCreate<D: Driver>(
+pub unsafe fn cuTexObjectCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUtexObject,
     res_desc: *const CUDA_RESOURCE_DESC,
     tex_desc: *const CUDA_TEXTURE_DESC,
     view_desc: *const CUDA_RESOURCE_VIEW_DESC,
 ) -> Result<()> {
-    let here = context::current()?;
+    let here = context::current(process)?;
     // SAFETY: null or the program's structures.
     let (res, tex, part) = unsafe { (res_desc.as_ref(), tex_desc.as_ref(), view_desc.as_ref()) };
     let (Some(res), Some(tex)) = (res, tex) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     require(!out.is_null())?;
-    crate::capture::refuse_unsafe()?;
-    let (resource, sampler, seen) = (resource(res)?, sampler(tex), part.map(view));
-    let value = here.note(D::get().texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
+    crate::capture::refuse_unsafe(process)?;
+    let (resource, sampler, seen) = (resource(process, res)?, sampler(tex), part.map(view));
+    let value = here.note(process.backend.texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
     let texture = Texture { resource: Plain(*res), sampler: *tex, view: part.copied() };
-    TEXTURES.write().get_or_insert_default().insert((here.id, value), texture);
+    process.textures.textures.write().get_or_insert_default().insert((here.id, value), texture);
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
 }
 
-pub(crate) unsafe fn cuTexObjectDestroy<D: Driver>(texture: CUtexObject) -> Result<()> {
-    let here = context::current()?;
-    let known = TEXTURES.write().as_mut().and_then(|textures| textures.remove(&(here.id, texture)));
+pub unsafe fn cuTexObjectDestroy<B: Backend>(process: &'static Process<B>, texture: CUtexObject) -> Result<()> {
+    let here = context::current(process)?;
+    let known = process.textures.textures.write().as_mut().and_then(|textures| textures.remove(&(here.id, texture)));
     require(known.is_some())?;
-    here.note(D::get().texture_destroy(here.id, texture))
+    here.note(process.backend.texture_destroy(here.id, texture))
 }
 
 /// Gives back a part of what a texture was made from.
-fn texture<T>(texture: CUtexObject, part: impl FnOnce(&Texture) -> T) -> Result<T> {
-    let here = context::current()?;
-    let textures = TEXTURES.read();
+fn texture<T>(front: &'static Front, texture: CUtexObject, part: impl FnOnce(&Texture) -> T) -> Result<T> {
+    let here = context::current(front)?;
+    let textures = front.textures.textures.read();
     let found = textures.as_ref().and_then(|textures| textures.get(&(here.id, texture)));
     found.map(part).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-pub(crate) unsafe fn cuTexObjectGetResourceDesc<D: Driver>(
+pub unsafe fn cuTexObjectGetResourceDesc<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_RESOURCE_DESC,
     object: CUtexObject,
 ) -> Result<()> {
-    let resource = texture(object, |texture| texture.resource.0)?;
+    let resource = texture(process, object, |texture| texture.resource.0)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, resource) }
 }
 
-pub(crate) unsafe fn cuTexObjectGetTextureDesc<D: Driver>(
+pub unsafe fn cuTexObjectGetTextureDesc<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_TEXTURE_DESC,
     object: CUtexObject,
 ) -> Result<()> {
-    let sampler = texture(object, |texture| texture.sampler)?;
+    let sampler = texture(process, object, |texture| texture.sampler)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, sampler) }
 }
 
-pub(crate) unsafe fn cuTexObjectGetResourceViewDesc<D: Driver>(
+pub unsafe fn cuTexObjectGetResourceViewDesc<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_RESOURCE_VIEW_DESC,
     object: CUtexObject,
 ) -> Result<()> {
-    let view = texture(object, |texture| texture.view)?.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let view = texture(process, object, |texture| texture.view)?.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, view) }
 }
 
-pub(crate) unsafe fn cuSurfObjectCreate<D: Driver>(
+pub unsafe fn cuSurfObjectCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUsurfObject,
     res_desc: *const CUDA_RESOURCE_DESC,
 ) -> Result<()> {
-    let here = context::current()?;
+    let here = context::current(process)?;
     // SAFETY: null or the program's structure.
     let res = unsafe { res_desc.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!out.is_null() && res.resType == CUresourcetype::CU_RESOURCE_TYPE_ARRAY)?;
-    crate::capture::refuse_unsafe()?;
-    let resource = resource(res)?;
-    let value = here.note(D::get().surface_create(here.id, &resource))?;
-    SURFACES.write().get_or_insert_default().insert((here.id, value), Plain(*res));
+    crate::capture::refuse_unsafe(process)?;
+    let resource = resource(process, res)?;
+    let value = here.note(process.backend.surface_create(here.id, &resource))?;
+    process.textures.surfaces.write().get_or_insert_default().insert((here.id, value), Plain(*res));
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
 }
 
-pub(crate) unsafe fn cuSurfObjectDestroy<D: Driver>(surface: CUsurfObject) -> Result<()> {
-    let here = context::current()?;
-    let known = SURFACES.write().as_mut().and_then(|surfaces| surfaces.remove(&(here.id, surface)));
+pub unsafe fn cuSurfObjectDestroy<B: Backend>(process: &'static Process<B>, surface: CUsurfObject) -> Result<()> {
+    let here = context::current(process)?;
+    let known = process.textures.surfaces.write().as_mut().and_then(|surfaces| surfaces.remove(&(here.id, surface)));
     require(known.is_some())?;
-    here.note(D::get().surface_destroy(here.id, surface))
+    here.note(process.backend.surface_destroy(here.id, surface))
 }
 
-pub(crate) unsafe fn cuSurfObjectGetResourceDesc<D: Driver>(
+pub unsafe fn cuSurfObjectGetResourceDesc<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_RESOURCE_DESC,
     surface: CUsurfObject,
 ) -> Result<()> {
-    let here = context::current()?;
-    let found = SURFACES.read().as_ref().and_then(|surfaces| surfaces.get(&(here.id, surface)).map(|found| found.0));
+    let here = context::current(process)?;
+    let found = process
+        .textures
+        .surfaces
+        .read()
+        .as_ref()
+        .and_then(|surfaces| surfaces.get(&(here.id, surface)).map(|found| found.0));
     // SAFETY: the program's out parameter.
     unsafe { put(out, found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?) }
 }

@@ -1,3 +1,18 @@
 //! `libcuda.so.1`: the client library that programs load. Exports the C entry points, and nothing else.
 
-outboard_front::driver_exports!(outboard_client::Remote);
+use outboard_client::Remote;
+use outboard_front::{Library, Process};
+
+struct Libcuda;
+
+impl Library for Libcuda {
+    type Backend = Remote;
+
+    #[inline]
+    fn process() -> &'static Process<Remote> {
+        static PROCESS: Process<Remote> = Process::of_library::<Libcuda>(Remote::get());
+        &PROCESS
+    }
+}
+
+outboard_front::driver_exports!(Libcuda);

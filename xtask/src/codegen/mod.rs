@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let backends = backend::Backends::read(&root, &messages)?;
     let nvml = nvml::Nvml::read(&root)?;
     let outputs = [
-        ("crates/outboard-front/src/generated/driver.rs", rustfmt(&front::driver_trait(&api))?),
+        ("crates/outboard-front/src/generated/symbols.rs", rustfmt(&front::symbol_names(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
         ("crates/outboard-front/src/generated/backend.rs", rustfmt(&backends.traits())?),
         ("crates/outboard-front/src/generated/recorder.rs", rustfmt(&backends.recorder())?),

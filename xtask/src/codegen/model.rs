@@ -62,6 +62,9 @@ struct Meaning {
     class: Option<Class>,
     /// Why it is not supported.
     why: Option<String>,
+    /// Some back end has it all the same.
+    #[serde(default)]
+    backend: bool,
     /// The test programs that use it.
     #[serde(default)]
     tests: Vec<String>,
@@ -82,6 +85,8 @@ pub(crate) struct Function {
     pub(crate) tier: Tier,
     pub(crate) class: Option<Class>,
     pub(crate) why: String,
+    /// It is not supported, but the front asks the back end, which may have it.
+    pub(crate) backend: bool,
     pub(crate) tests: Vec<String>,
 }
 
@@ -181,6 +186,7 @@ impl Api {
                         tier: meaning.tier,
                         class: meaning.class,
                         why: meaning.why.unwrap_or_default(),
+                        backend: meaning.backend,
                         tests: meaning.tests,
                     })
                 }

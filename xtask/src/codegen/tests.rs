@@ -49,7 +49,7 @@ fn back_ends_are_written_as_expected() {
 #[test]
 fn entry_points_are_written_as_expected() {
     let api = model::Api::read(&example()).expect("the example is good");
-    rust("driver.rs", &front::driver_trait(&api));
+    rust("symbols.rs", &front::symbol_names(&api));
     rust("exports.rs", &front::exports(&api));
     rust("table.rs", &front::driver_table(&api));
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_abi::CUresult;
+use outboard_front::backend::{CheckpointStep, ContextId, Front, Result};
 use outboard_wire::messages as msg;
 use outboard_wire::platform::Platform;
 
@@ -12,20 +13,28 @@ use crate::pager::Done;
 use crate::progress::Progress;
 use crate::session::Session;
 
-/// No function differs from the front's yet.
-impl outboard_front::Driver for Remote {}
-
 impl Remote {
-    pub(super) fn get() -> &'static Remote {
+    /// The one server's devices.
+    pub const fn get() -> &'static Remote {
         &REMOTE
     }
 
+    pub(super) fn attach(&self, front: &'static Front) {
+        let _ = self.front.set(front);
+    }
+
     pub(super) fn platform(&self) -> Result<Platform> {
-        let (session, platform) = Session::open()?;
+        let front = self.front.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
+        let (session, platform) = Session::open(front)?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(&MOVER));
         Ok(platform)
+    }
+
+    pub(super) fn checkpoint(&self, _process: i32, _step: CheckpointStep, _limit: u32) -> Result<u32> {
+        // A process here has no memory of a device to suspend; the server suspends sessions.
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
     pub(super) fn all_hidden(&self, devices: usize) {

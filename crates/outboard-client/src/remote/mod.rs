@@ -28,10 +28,10 @@ mod generated {
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, Front, Result, Stream};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;
@@ -42,6 +42,8 @@ pub(crate) use shared::with_shared_memory;
 
 /// The remote devices. One server serves the process, from its first `cuInit` on.
 pub struct Remote {
+    /// The process that uses them, from its first question on.
+    front: OnceLock<&'static Front>,
     /// From the first connection on; a forked child that had not begun to use it makes another.
     session: AtomicPtr<Arc<Session>>,
     host: HostMemory,
@@ -55,6 +57,7 @@ pub struct Remote {
 }
 
 static REMOTE: Remote = Remote {
+    front: OnceLock::new(),
     session: AtomicPtr::new(core::ptr::null_mut()),
     host: HostMemory::new(),
     pager: Pager::new(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
-use outboard_front::fault;
+use outboard_front::fault::is_sticky;
 use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
@@ -29,19 +29,23 @@ impl Pending {
         }
     }
 
-    fn add(&self, failure: &Failure) {
+    fn add(&self, failure: &Failure, fault: &OnFault) {
         let error = CUresult(failure.status);
-        if fault::is_sticky(error) {
-            fault::raise(ContextId(failure.ctx), error);
+        if is_sticky(error) {
+            fault(ContextId(failure.ctx), error);
         } else {
             let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }
 
+/// Is told of an error that a context keeps.
+pub(super) type OnFault = Box<dyn Fn(ContextId, CUresult) + Send + Sync>;
+
 /// Whom notices are for.
 pub(super) struct Notices {
     pub(super) pending: Arc<Pending>,
+    pub(super) fault: OnFault,
     pub(super) copies: Arc<Copies>,
     pub(super) requests: Arc<Requests>,
     pub(super) kernels: Arc<KnownKernels>,
@@ -67,7 +71,7 @@ impl Notices {
             }
             FAILURE => {
                 if let Ok(failure) = reader.get() {
-                    self.pending.add(&failure);
+                    self.pending.add(&failure, &self.fault);
                 }
             }
             REQUEST => {
@@ -94,7 +98,8 @@ impl Default for Taken {
     fn default() -> Taken {
         let copies = Arc::new(Copies::default());
         let requests = Requests::new(Arc::clone(&copies), Vec::new());
-        Taken(Notices { pending: Arc::default(), copies, requests, kernels: Arc::default() })
+        let fault = Box::new(|_, _| {});
+        Taken(Notices { pending: Arc::default(), fault, copies, requests, kernels: Arc::default() })
     }
 }
 

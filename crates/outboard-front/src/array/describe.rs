@@ -8,10 +8,10 @@ use outboard_abi::{
 };
 
 use super::{resolve, resolve_mipmap};
-use crate::Driver;
-use crate::backend::{ArrayDescriptor, ObjectId, Result, SparseProperties};
+use crate::backend::{ArrayDescriptor, Backend, ObjectId, Result, SparseProperties};
 use crate::border::{put, require};
 use crate::context::Context;
+use crate::process::Process;
 
 pub(super) fn of_three(d: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayDescriptor {
     ArrayDescriptor {
@@ -24,8 +24,12 @@ pub(super) fn of_three(d: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayDescriptor {
     }
 }
 
-pub(crate) unsafe fn cuArrayGetDescriptor_v2<D: Driver>(out: *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) -> Result<()> {
-    let d = resolve(array)?.descriptor;
+pub unsafe fn cuArrayGetDescriptor_v2<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUDA_ARRAY_DESCRIPTOR,
+    array: CUarray,
+) -> Result<()> {
+    let d = resolve(process, array)?.descriptor;
     let descriptor = CUDA_ARRAY_DESCRIPTOR {
         Width: d.width as usize,
         Height: d.height as usize,
@@ -36,8 +40,12 @@ pub(crate) unsafe fn cuArrayGetDescriptor_v2<D: Driver>(out: *mut CUDA_ARRAY_DES
     unsafe { put(out, descriptor) }
 }
 
-pub(crate) unsafe fn cuArrayGetDescriptor<D: Driver>(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, array: CUarray) -> Result<()> {
-    let d = resolve(array)?.descriptor;
+pub unsafe fn cuArrayGetDescriptor<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUDA_ARRAY_DESCRIPTOR_v1,
+    array: CUarray,
+) -> Result<()> {
+    let d = resolve(process, array)?.descriptor;
     let descriptor = CUDA_ARRAY_DESCRIPTOR_v1 {
         Width: d.width as c_uint,
         Height: d.height as c_uint,
@@ -48,11 +56,12 @@ pub(crate) unsafe fn cuArrayGetDescriptor<D: Driver>(out: *mut CUDA_ARRAY_DESCRI
     unsafe { put(out, descriptor) }
 }
 
-pub(crate) unsafe fn cuArray3DGetDescriptor_v2<D: Driver>(
+pub unsafe fn cuArray3DGetDescriptor_v2<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY3D_DESCRIPTOR,
     array: CUarray,
 ) -> Result<()> {
-    let d = resolve(array)?.descriptor;
+    let d = resolve(process, array)?.descriptor;
     let format: CUarray_format = outboard_abi::CUarray_format_enum(d.format);
     let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
         Width: d.width as usize,
@@ -66,11 +75,12 @@ pub(crate) unsafe fn cuArray3DGetDescriptor_v2<D: Driver>(
     unsafe { put(out, descriptor) }
 }
 
-pub(crate) unsafe fn cuArray3DGetDescriptor<D: Driver>(
+pub unsafe fn cuArray3DGetDescriptor<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1,
     array: CUarray,
 ) -> Result<()> {
-    let d = resolve(array)?.descriptor;
+    let d = resolve(process, array)?.descriptor;
     let descriptor = CUDA_ARRAY3D_DESCRIPTOR_v1 {
         Width: d.width as c_uint,
         Height: d.height as c_uint,
@@ -87,7 +97,8 @@ pub(crate) unsafe fn cuArray3DGetDescriptor<D: Driver>(
 ///
 /// # Safety
 /// `out` is null or the program's out parameter.
-unsafe fn memory_requirements<D: Driver>(
+unsafe fn memory_requirements<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     context: &'static Context,
     handle: u64,
@@ -96,8 +107,8 @@ unsafe fn memory_requirements<D: Driver>(
 ) -> Result<()> {
     let here = context.live()?;
     require(!out.is_null())?;
-    let (_, device) = crate::state::device(device)?;
-    let outcome = D::get().array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.ordinal);
+    let (_, device) = crate::state::device(process, device)?;
+    let outcome = process.backend.array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.ordinal);
     let (bytes, alignment) = here.note(outcome)?;
     let needs =
         CUDA_ARRAY_MEMORY_REQUIREMENTS { size: bytes as usize, alignment: alignment as usize, reserved: [0; 4] };
@@ -105,24 +116,26 @@ unsafe fn memory_requirements<D: Driver>(
     unsafe { put(out, needs) }
 }
 
-pub(crate) unsafe fn cuArrayGetMemoryRequirements<D: Driver>(
+pub unsafe fn cuArrayGetMemoryRequirements<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     array: CUarray,
     device: CUdevice,
 ) -> Result<()> {
-    let array = resolve(array)?;
+    let array = resolve(process, array)?;
     // SAFETY: the program's out parameter.
-    unsafe { memory_requirements::<D>(out, array.context, array.handle, false, device) }
+    unsafe { memory_requirements(process, out, array.context, array.handle, false, device) }
 }
 
-pub(crate) unsafe fn cuMipmappedArrayGetMemoryRequirements<D: Driver>(
+pub unsafe fn cuMipmappedArrayGetMemoryRequirements<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     mipmap: CUmipmappedArray,
     device: CUdevice,
 ) -> Result<()> {
-    let mipmap = resolve_mipmap(mipmap)?;
+    let mipmap = resolve_mipmap(process, mipmap)?;
     // SAFETY: the program's out parameter.
-    unsafe { memory_requirements::<D>(out, mipmap.context, mipmap.handle, true, device) }
+    unsafe { memory_requirements(process, out, mipmap.context, mipmap.handle, true, device) }
 }
 
 fn sparse(properties: &SparseProperties) -> CUDA_ARRAY_SPARSE_PROPERTIES {
@@ -136,24 +149,26 @@ fn sparse(properties: &SparseProperties) -> CUDA_ARRAY_SPARSE_PROPERTIES {
     }
 }
 
-pub(crate) unsafe fn cuArrayGetSparseProperties<D: Driver>(
+pub unsafe fn cuArrayGetSparseProperties<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     array: CUarray,
 ) -> Result<()> {
-    let array = resolve(array)?;
+    let array = resolve(process, array)?;
     let here = array.context.live()?;
-    let properties = here.note(D::get().array_sparse_properties(here.id, ObjectId(array.handle), false))?;
+    let properties = here.note(process.backend.array_sparse_properties(here.id, ObjectId(array.handle), false))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, sparse(&properties)) }
 }
 
-pub(crate) unsafe fn cuMipmappedArrayGetSparseProperties<D: Driver>(
+pub unsafe fn cuMipmappedArrayGetSparseProperties<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     mipmap: CUmipmappedArray,
 ) -> Result<()> {
-    let mipmap = resolve_mipmap(mipmap)?;
+    let mipmap = resolve_mipmap(process, mipmap)?;
     let here = mipmap.context.live()?;
-    let properties = here.note(D::get().array_sparse_properties(here.id, ObjectId(mipmap.handle), true))?;
+    let properties = here.note(process.backend.array_sparse_properties(here.id, ObjectId(mipmap.handle), true))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, sparse(&properties)) }
 }

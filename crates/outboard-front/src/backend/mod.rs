@@ -23,8 +23,10 @@ pub use outboard_wire::arrays::{ArrayDescriptor, Resource, Sampler, SparseProper
 pub use outboard_wire::references::ReferenceSetting;
 pub use outboard_wire::types::{JitLog, JitOptions};
 
+pub use crate::checkpoint::CheckpointStep;
 pub use crate::generated::backend::*;
 pub use crate::host_call::HostCall;
+pub use crate::process::Front;
 pub use copy::{BoxCopy, Extent, Layout, Memory, Side};
 pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};

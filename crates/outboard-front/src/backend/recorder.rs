@@ -57,20 +57,14 @@ struct State {
 
 type Make<T> = Box<dyn Fn() -> T + Send>;
 
-/// The back end. Each thread has one of its own, so that tests do not meet.
+/// The back end.
 #[derive(Default)]
 pub(crate) struct Recorder(Mutex<State>);
 
-thread_local! {
-    static OWN: &'static Recorder = Box::leak(Box::default());
-}
-
-impl crate::Driver for Recorder {}
-
 impl Recorder {
-    /// The thread's.
-    pub(crate) fn get() -> &'static Recorder {
-        OWN.with(|own| *own)
+    /// A new one, for a process of its own.
+    pub(crate) fn leak() -> &'static Recorder {
+        Box::leak(Box::default())
     }
 
     /// What has been called, in order.

@@ -6,11 +6,11 @@ use outboard_abi::{
 };
 
 use super::state::{active, join};
-use crate::Driver;
-use crate::backend::{ObjectId, Result, Stream};
+use crate::backend::{Backend, ObjectId, Result, Stream};
 use crate::border::{put, put_if, require};
 use crate::graph::model::world;
 use crate::graph::{edge_data, edges_of};
+use crate::process::Process;
 use crate::stream;
 
 /// Where the answers about a capture go; each may be left out but the first.
@@ -25,15 +25,15 @@ struct Out {
 
 /// # Safety
 /// The pointers are null or the program's out parameters.
-unsafe fn info<D: Driver>(stream: CUstream, out: &Out) -> Result<()> {
-    let (here, found) = stream::find::<D>(stream)?;
+unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: &Out) -> Result<()> {
+    let (here, found) = stream::find(process, stream)?;
     require(!out.status.is_null())?;
     let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    if !active() {
+    if !active(process) {
         // SAFETY: by the contract above.
         return unsafe { put(out.status, none) };
     }
-    let mut world = world();
+    let mut world = world(process);
     let name = match found {
         // It never captures, but who asks would use it next.
         Stream::Legacy => {
@@ -84,24 +84,27 @@ const NOWHERE: Out = Out {
     count: core::ptr::null_mut(),
 };
 
-pub(crate) unsafe fn cuStreamIsCapturing<D: Driver>(
+pub unsafe fn cuStreamIsCapturing<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     status: *mut CUstreamCaptureStatus,
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
-    unsafe { info::<D>(stream, &Out { status, ..NOWHERE }) }
+    unsafe { info(process, stream, &Out { status, ..NOWHERE }) }
 }
 
-pub(crate) unsafe fn cuStreamGetCaptureInfo<D: Driver>(
+pub unsafe fn cuStreamGetCaptureInfo<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     status: *mut CUstreamCaptureStatus,
     id: *mut cuuint64_t,
 ) -> Result<()> {
     // SAFETY: the program's out parameters.
-    unsafe { info::<D>(stream, &Out { status, id, ..NOWHERE }) }
+    unsafe { info(process, stream, &Out { status, id, ..NOWHERE }) }
 }
 
-pub(crate) unsafe fn cuStreamGetCaptureInfo_v2<D: Driver>(
+pub unsafe fn cuStreamGetCaptureInfo_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     status: *mut CUstreamCaptureStatus,
     id: *mut cuuint64_t,
@@ -110,10 +113,11 @@ pub(crate) unsafe fn cuStreamGetCaptureInfo_v2<D: Driver>(
     count: *mut usize,
 ) -> Result<()> {
     // SAFETY: the program's out parameters.
-    unsafe { info::<D>(stream, &Out { status, id, graph, nodes, count, ..NOWHERE }) }
+    unsafe { info(process, stream, &Out { status, id, graph, nodes, count, ..NOWHERE }) }
 }
 
-pub(crate) unsafe fn cuStreamGetCaptureInfo_v3<D: Driver>(
+pub unsafe fn cuStreamGetCaptureInfo_v3<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     status: *mut CUstreamCaptureStatus,
     id: *mut cuuint64_t,
@@ -123,27 +127,29 @@ pub(crate) unsafe fn cuStreamGetCaptureInfo_v3<D: Driver>(
     count: *mut usize,
 ) -> Result<()> {
     // SAFETY: the program's out parameters.
-    unsafe { info::<D>(stream, &Out { status, id, graph, nodes, edges, count }) }
+    unsafe { info(process, stream, &Out { status, id, graph, nodes, edges, count }) }
 }
 
-pub(crate) unsafe fn cuStreamUpdateCaptureDependencies<D: Driver>(
+pub unsafe fn cuStreamUpdateCaptureDependencies<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     nodes: *mut CUgraphNode,
     count: usize,
     flags: u32,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuStreamUpdateCaptureDependencies_v2::<D>(stream, nodes, core::ptr::null(), count, flags) }
+    unsafe { cuStreamUpdateCaptureDependencies_v2(process, stream, nodes, core::ptr::null(), count, flags) }
 }
 
-pub(crate) unsafe fn cuStreamUpdateCaptureDependencies_v2<D: Driver>(
+pub unsafe fn cuStreamUpdateCaptureDependencies_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     nodes: *mut CUgraphNode,
     data: *const CUgraphEdgeData,
     count: usize,
     flags: u32,
 ) -> Result<()> {
-    let (_, found) = stream::find::<D>(stream)?;
+    let (_, found) = stream::find(process, stream)?;
     let flags = Flags(flags);
     let replace = flags == Flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES;
     require(replace || flags == Flags::CU_STREAM_ADD_CAPTURE_DEPENDENCIES)?;
@@ -151,7 +157,7 @@ pub(crate) unsafe fn cuStreamUpdateCaptureDependencies_v2<D: Driver>(
     let (nodes, data) = unsafe { crate::graph::named_edges(nodes, data, count) }?;
     let edges = edges_of(nodes, data)?;
     let Stream::Created(ObjectId(name)) = found else { return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE) };
-    let mut world = world();
+    let mut world = world(process);
     let (_, capture) = world.captures.of(name).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if capture.invalidated {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);

@@ -12,13 +12,13 @@ use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
 use outboard_wire::launch::names_event;
 
 use super::state::{Mark, Member, active, join};
-use crate::Driver;
-use crate::backend::{BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
+use crate::backend::{Backend, BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
 use crate::context::Here;
 use crate::event::Object;
 use crate::graph::model::{Given, Plain, World, world};
 use crate::graph::{ATTRIBUTES, params};
 use crate::handles::{self, Kind};
+use crate::process::{Front, Process};
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
 const PROGRAMMATIC_PORT: u8 = 1;
@@ -40,11 +40,16 @@ fn capturing(world: &mut World, here: &Here, stream: Stream) -> Option<Result<(u
 }
 
 /// Makes a node of what is queued in a stream that captures.
-fn take(here: &Here, stream: Stream, make: impl FnOnce() -> Result<(NodeParams, Given)>) -> Option<Result<()>> {
-    if !active() {
+fn take(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    make: impl FnOnce() -> Result<(NodeParams, Given)>,
+) -> Option<Result<()>> {
+    if !active(front) {
         return None;
     }
-    let mut world = world();
+    let mut world = world(front);
     let (name, graph) = match capturing(&mut world, here, stream)? {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
@@ -69,16 +74,28 @@ fn moved(world: &mut World, name: u64, node: u64) {
 
 /// A launch of a function that the program calls `function`.
 #[inline]
-pub(crate) fn kernel(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) -> Option<Result<()>> {
-    if !active() {
+pub(crate) fn kernel(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    function: u64,
+    launch: &Launch<'_>,
+) -> Option<Result<()>> {
+    if !active(front) {
         return None;
     }
-    kernel_node(here, stream, function, launch)
+    kernel_node(front, here, stream, function, launch)
 }
 
 #[cold]
-fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) -> Option<Result<()>> {
-    let mut world = world();
+fn kernel_node(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    function: u64,
+    launch: &Launch<'_>,
+) -> Option<Result<()>> {
+    let mut world = world(front);
     let (name, graph) = match capturing(&mut world, here, stream)? {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
@@ -112,7 +129,7 @@ fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) 
     // The stream's priority is the node's, unless the launch has one of its own. What has none is at 0.
     let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
     if !attributes.iter().any(|(id, _)| *id == priority)
-        && let Some(of_stream) = crate::stream::priority(name as CUstream).filter(|of_stream| *of_stream != 0)
+        && let Some(of_stream) = crate::stream::priority(front, name as CUstream).filter(|of_stream| *of_stream != 0)
     {
         let mut value = [0; 64];
         value[..4].copy_from_slice(&of_stream.to_ne_bytes());
@@ -134,8 +151,8 @@ fn kernel_node(here: &Here, stream: Stream, function: u64, launch: &Launch<'_>) 
 }
 
 #[inline]
-pub(crate) fn fill(here: &Here, stream: Stream, fill: &Fill) -> Option<Result<()>> {
-    take(here, stream, || {
+pub(crate) fn fill(front: &'static Front, here: &Here, stream: Stream, fill: &Fill) -> Option<Result<()>> {
+    take(front, here, stream, || {
         let Fill { dst, pitch, value, element, width, height } = *fill;
         let node = FillNode { ctx: here.id.0, dst, pitch, value, element, width, height };
         Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
@@ -144,17 +161,23 @@ pub(crate) fn fill(here: &Here, stream: Stream, fill: &Fill) -> Option<Result<()
 
 /// A copy.
 #[inline]
-pub(crate) fn copy(here: &Here, stream: Stream, copy: &BoxCopy) -> Option<Result<()>> {
-    take(here, stream, || {
+pub(crate) fn copy(front: &'static Front, here: &Here, stream: Stream, copy: &BoxCopy) -> Option<Result<()>> {
+    take(front, here, stream, || {
         let given = Given::Copy(Box::new(Plain(params::structure(copy))), here.context.handle);
-        Ok((NodeParams::Copy(params::copy(here.id, copy)?), given))
+        Ok((NodeParams::Copy(params::copy(front, here.id, copy)?), given))
     })
 }
 
 /// A call of a function of the program.
 #[inline]
-pub(crate) fn host(here: &Here, stream: Stream, function: CUhostFn, data: *mut c_void) -> Option<Result<()>> {
-    take(here, stream, || {
+pub(crate) fn host(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    function: CUhostFn,
+    data: *mut c_void,
+) -> Option<Result<()>> {
+    take(front, here, stream, || {
         let function = function.map_or(0, |function| function as usize as u64);
         Ok((NodeParams::Host(HostNode { function, data: data as u64 }), Given::Nothing))
     })
@@ -162,8 +185,13 @@ pub(crate) fn host(here: &Here, stream: Stream, function: CUhostFn, data: *mut c
 
 /// Waits for and writes of words in memory.
 #[inline]
-pub(crate) fn memory_operations(here: &Here, stream: Stream, operations: &[MemoryOperation]) -> Option<Result<()>> {
-    take(here, stream, || {
+pub(crate) fn memory_operations(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    operations: &[MemoryOperation],
+) -> Option<Result<()>> {
+    take(front, here, stream, || {
         let node = params::batch(here.id, operations);
         let given = Given::Batch(Plain(params::batch_structures(&node)), here.context.handle);
         Ok((NodeParams::Batch(node), given))
@@ -173,19 +201,27 @@ pub(crate) fn memory_operations(here: &Here, stream: Stream, operations: &[Memor
 /// One of them.
 #[inline]
 pub(crate) fn memory_operation(
+    front: &'static Front,
     here: &Here,
     stream: Stream,
     operation: impl FnOnce() -> MemoryOperation,
 ) -> Option<Result<()>> {
-    if active() { memory_operations(here, stream, &[operation()]) } else { None }
+    if active(front) { memory_operations(front, here, stream, &[operation()]) } else { None }
 }
 
 /// A record of an event. In a stream that captures, the event stands for the nodes so far; `marked` is the event's own note of that.
-pub(crate) fn record(here: &Here, stream: Stream, event: u64, flags: u32, is_marked: bool) -> Option<Result<bool>> {
-    if !active() && !is_marked {
+pub(crate) fn record(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    event: u64,
+    flags: u32,
+    is_marked: bool,
+) -> Option<Result<bool>> {
+    if !active(front) && !is_marked {
         return None;
     }
-    let mut world = world();
+    let mut world = world(front);
     let found = capturing(&mut world, here, stream);
     let (name, graph) = match found {
         None => {
@@ -207,12 +243,18 @@ pub(crate) fn record(here: &Here, stream: Stream, event: u64, flags: u32, is_mar
 }
 
 /// A wait for an event: it joins a stream to a capture.
-pub(crate) fn wait(here: &Here, stream: Stream, object: &Object, flags: u32) -> Option<Result<()>> {
+pub(crate) fn wait(
+    front: &'static Front,
+    here: &Here,
+    stream: Stream,
+    object: &Object,
+    flags: u32,
+) -> Option<Result<()>> {
     let (event, is_marked) = (object.id().0, object.is_captured());
-    if !active() && !is_marked {
+    if !active(front) && !is_marked {
         return None;
     }
-    let mut world = world();
+    let mut world = world(front);
     let mark = world.captures.marks.get(&event).filter(|_| is_marked).cloned();
     let found = match capturing(&mut world, here, stream) {
         Some(Err(error)) => return Some(Err(error)),
@@ -256,7 +298,7 @@ pub(crate) fn wait(here: &Here, stream: Stream, object: &Object, flags: u32) -> 
         capture: mark.capture,
         behind: mark.behind,
         ctx: here.id,
-        blocking: crate::stream::is_blocking(name),
+        blocking: crate::stream::is_blocking(front, name),
         shown: (Vec::new(), Vec::new()),
     };
     world.captures.members.insert(name, member);
@@ -264,12 +306,17 @@ pub(crate) fn wait(here: &Here, stream: Stream, object: &Object, flags: u32) -> 
 }
 
 /// An allocation in the stream's order: memory of the graph.
-pub(crate) fn allocate<D: Driver>(here: &Here, stream: Stream, bytes: u64) -> Option<Result<u64>> {
-    if !active() {
+pub(crate) fn allocate<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    stream: Stream,
+    bytes: u64,
+) -> Option<Result<u64>> {
+    if !active(process) {
         return None;
     }
     let (name, graph, behind) = {
-        let mut world = world();
+        let mut world = world(process);
         let (name, graph) = match capturing(&mut world, here, stream)? {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
@@ -278,16 +325,18 @@ pub(crate) fn allocate<D: Driver>(here: &Here, stream: Stream, bytes: u64) -> Op
         (name, graph, behind)
     };
     let device = here.context.device;
-    Some(crate::graph::memory::allocate::<D>(here, graph, &behind, device, bytes, Vec::new()).map(|(node, address)| {
-        moved(&mut world(), name, node);
-        address
-    }))
+    Some(crate::graph::memory::allocate(process, here, graph, &behind, device, bytes, Vec::new()).map(
+        |(node, address)| {
+            moved(&mut world(process), name, node);
+            address
+        },
+    ))
 }
 
 /// A free in the stream's order.
-pub(crate) fn free(here: &Here, stream: Stream, address: u64) -> Option<Result<()>> {
-    take(here, stream, || {
-        crate::graph::memory::check_free(address)?;
+pub(crate) fn free(front: &'static Front, here: &Here, stream: Stream, address: u64) -> Option<Result<()>> {
+    take(front, here, stream, || {
+        crate::graph::memory::check_free(front, address)?;
         Ok((NodeParams::Free { address }, Given::Nothing))
     })
 }

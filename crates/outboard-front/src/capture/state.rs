@@ -1,7 +1,7 @@
 //! Captures under way: which streams take part, behind which nodes they stand, and which events carry that from one to another.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 
 use outboard_abi::CUresult;
@@ -9,6 +9,7 @@ use outboard_wire::graph::Edge;
 
 use crate::backend::{ContextId, Result};
 use crate::graph::model::World;
+use crate::process::Front;
 
 /// How strict a capture is about other calls: `CUstreamCaptureMode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,23 +70,20 @@ pub(crate) struct Captures {
     ids: u64,
 }
 
-/// How many captures are under way. Whoever queues work looks here first: nearly always there is none.
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-
 /// Whether anything captures.
 #[inline]
-pub(crate) fn active() -> bool {
-    UNDER_WAY.load(Ordering::Relaxed) != 0
+pub(crate) fn active(front: &'static Front) -> bool {
+    front.graphs.captures.load(Ordering::Relaxed) != 0
 }
 
 impl Captures {
     /// Begins a capture; `member` is its first stream.
-    pub(crate) fn begin(&mut self, capture: Capture, member: impl FnOnce(u64) -> Member) -> u64 {
+    pub(crate) fn begin(&mut self, front: &'static Front, capture: Capture, member: impl FnOnce(u64) -> Member) -> u64 {
         self.ids += 1;
         let (id, origin) = (self.ids, capture.origin);
         self.all.insert(id, capture);
         self.members.insert(origin, member(id));
-        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        front.graphs.captures.fetch_add(1, Ordering::Relaxed);
         id
     }
 
@@ -100,10 +98,10 @@ impl Captures {
     }
 
     /// Ends a capture: its streams are as before. Events stay marked until they are recorded again.
-    pub(crate) fn end(&mut self, id: u64) -> Option<Capture> {
+    pub(crate) fn end(&mut self, front: &'static Front, id: u64) -> Option<Capture> {
         let capture = self.all.remove(&id)?;
         self.members.retain(|_, member| member.capture != id);
-        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        front.graphs.captures.fetch_sub(1, Ordering::Relaxed);
         Some(capture)
     }
 
@@ -184,11 +182,11 @@ impl Captures {
     }
 
     /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody can end it any more.
-    pub(crate) fn forget_stream(&mut self, stream: u64) -> Option<Capture> {
+    pub(crate) fn forget_stream(&mut self, front: &'static Front, stream: u64) -> Option<Capture> {
         let member = self.members.remove(&stream)?;
         let capture = self.all.get_mut(&member.capture)?;
         if capture.origin == stream {
-            return self.end(member.capture);
+            return self.end(front, member.capture);
         }
         capture.left.extend(member.behind.iter().map(|edge| edge.node));
         None
@@ -197,10 +195,10 @@ impl Captures {
 
 impl Captures {
     /// Ends the captures that streams of a context take part in.
-    pub(crate) fn forget_context(&mut self, ctx: ContextId) -> Vec<Capture> {
+    pub(crate) fn forget_context(&mut self, front: &'static Front, ctx: ContextId) -> Vec<Capture> {
         let ids: std::collections::HashSet<u64> =
             self.members.values().filter(|member| member.ctx == ctx).map(|member| member.capture).collect();
-        ids.into_iter().filter_map(|id| self.end(id)).collect()
+        ids.into_iter().filter_map(|id| self.end(front, id)).collect()
     }
 }
 
@@ -237,6 +235,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::front;
 
     const CTX: ContextId = ContextId(1);
 
@@ -245,7 +244,7 @@ mod tests {
         let (borrowed, left) = (false, Vec::new());
         let capture = Capture { graph: 0, mode, thread, origin: stream, invalidated: false, borrowed, left };
         let shown = (Vec::new(), Vec::new());
-        captures.begin(capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
+        captures.begin(front(), capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
     }
 
     #[test]
@@ -272,7 +271,7 @@ mod tests {
             };
             assert_eq!(outcome.is_err(), refused, "{mode:?} {caller:?} {own}");
             assert_eq!(captures.get(id).is_some_and(|capture| capture.invalidated), refused);
-            captures.end(id);
+            captures.end(front(), id);
         }
     }
 
@@ -288,7 +287,7 @@ mod tests {
         assert!(captures.get(id).is_some_and(|capture| !capture.invalidated));
         assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
         assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
-        assert_eq!(captures.forget_context(CTX).len(), 2);
+        assert_eq!(captures.forget_context(front(), CTX).len(), 2);
         assert!(captures.refuse(1).is_ok() && captures.refuse_context(CTX).is_ok());
     }
 
@@ -307,7 +306,7 @@ mod tests {
         let shown = (Vec::new(), Vec::new());
         let behind = vec![edge(forked)];
         world.captures.members.insert(2, Member { capture: id, behind, ctx: CTX, blocking: false, shown });
-        assert!(world.captures.forget_stream(2).is_none());
+        assert!(world.captures.forget_stream(front(), 2).is_none());
         assert!(world.captures.get(id).is_some_and(|capture| !capture.invalidated));
         if let Some(origin) = world.captures.members.get_mut(&1) {
             origin.behind = vec![edge(first)];
@@ -317,6 +316,6 @@ mod tests {
             join(&mut origin.behind, &[edge(forked)]);
         }
         assert!(world.is_joined(id, 1));
-        assert!(world.captures.forget_stream(1).is_some(), "nobody can end it any more");
+        assert!(world.captures.forget_stream(front(), 1).is_some(), "nobody can end it any more");
     }
 }

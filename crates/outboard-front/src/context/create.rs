@@ -6,23 +6,33 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult};
 
 use super::stack::{pop, push, top};
-use super::{CONTEXTS, FLAGS, current, named, new};
-use crate::Driver;
-use crate::backend::Result;
+use super::{FLAGS, current, named, new};
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::Process;
 use crate::state;
 
-pub(crate) unsafe fn cuCtxCreate<D: Driver>(out: *mut CUcontext, flags: c_uint, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuCtxCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUcontext,
+    flags: c_uint,
+    dev: CUdevice,
+) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuCtxCreate_v2::<D>(out, flags, dev) }
+    unsafe { cuCtxCreate_v2(process, out, flags, dev) }
 }
 
-pub(crate) unsafe fn cuCtxCreate_v2<D: Driver>(out: *mut CUcontext, flags: c_uint, dev: CUdevice) -> Result<()> {
-    let (device, _) = state::device(dev)?;
+pub unsafe fn cuCtxCreate_v2<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUcontext,
+    flags: c_uint,
+    dev: CUdevice,
+) -> Result<()> {
+    let (device, _) = state::device(process, dev)?;
     require(!out.is_null() && flags & !FLAGS == 0)?;
-    let context = new(device, false, flags, 1).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = context.start::<D>() {
-        CONTEXTS.remove(context.handle);
+    let context = new(process, device, false, flags, 1).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Err(error) = context.start(process) {
+        process.contexts.table.remove(context.handle);
         return Err(error);
     }
     let handle = context.handle;
@@ -31,7 +41,8 @@ pub(crate) unsafe fn cuCtxCreate_v2<D: Driver>(out: *mut CUcontext, flags: c_uin
     unsafe { put(out, handle as CUcontext) }
 }
 
-pub(crate) unsafe fn cuCtxCreate_v3<D: Driver>(
+pub unsafe fn cuCtxCreate_v3<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUcontext,
     _params: *mut CUexecAffinityParam,
     num_params: c_int,
@@ -43,10 +54,11 @@ pub(crate) unsafe fn cuCtxCreate_v3<D: Driver>(
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     }
     // SAFETY: as this function's.
-    unsafe { cuCtxCreate_v2::<D>(out, flags, dev) }
+    unsafe { cuCtxCreate_v2(process, out, flags, dev) }
 }
 
-pub(crate) unsafe fn cuCtxCreate_v4<D: Driver>(
+pub unsafe fn cuCtxCreate_v4<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUcontext,
     params: *mut CUctxCreateParams,
     flags: c_uint,
@@ -62,40 +74,40 @@ pub(crate) unsafe fn cuCtxCreate_v4<D: Driver>(
         }
     }
     // SAFETY: as this function's.
-    unsafe { cuCtxCreate_v2::<D>(out, flags, dev) }
+    unsafe { cuCtxCreate_v2(process, out, flags, dev) }
 }
 
-pub(crate) unsafe fn cuCtxDestroy_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxDestroy_v2<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
     require(!ctx.is_null())?;
-    let context = named(ctx)?;
+    let context = named(process, ctx)?;
     if context.primary || context.green.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    CONTEXTS.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    process.contexts.table.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     context.destroyed.store(true, Ordering::Release);
     // Current to this thread: popped. Current to others: stays there, and its use is an error.
     if top().is_some_and(|top| std::ptr::eq(top, context)) {
         pop();
     }
     let _users = context.users.lock();
-    context.stop::<D>()
+    context.stop(process)
 }
 
-pub(crate) unsafe fn cuCtxDestroy<D: Driver>(ctx: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxDestroy<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuCtxDestroy_v2::<D>(ctx) }
+    unsafe { cuCtxDestroy_v2(process, ctx) }
 }
 
-pub(crate) unsafe fn cuCtxAttach<D: Driver>(out: *mut CUcontext, flags: c_uint) -> Result<()> {
+pub unsafe fn cuCtxAttach<B: Backend>(process: &'static Process<B>, out: *mut CUcontext, flags: c_uint) -> Result<()> {
     require(flags == 0 && !out.is_null())?;
-    let context = current()?.context;
+    let context = current(process)?.context;
     *context.users.lock() += 1;
     // SAFETY: the program's out parameter.
     unsafe { put(out, context.handle as CUcontext) }
 }
 
-pub(crate) unsafe fn cuCtxDetach<D: Driver>(ctx: CUcontext) -> Result<()> {
-    let context = named(ctx)?;
+pub unsafe fn cuCtxDetach<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
+    let context = named(process, ctx)?;
     {
         let mut users = context.users.lock();
         if *users > 1 {
@@ -104,5 +116,5 @@ pub(crate) unsafe fn cuCtxDetach<D: Driver>(ctx: CUcontext) -> Result<()> {
         }
     }
     // SAFETY: as this function's.
-    unsafe { cuCtxDestroy_v2::<D>(context.handle as CUcontext) }
+    unsafe { cuCtxDestroy_v2(process, context.handle as CUcontext) }
 }

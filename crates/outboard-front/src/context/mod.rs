@@ -6,6 +6,7 @@ mod primary;
 mod settings;
 mod stack;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::{CUcontext, CUresult};
@@ -17,16 +18,19 @@ use crate::fault::Fault;
 use crate::green::Green;
 use crate::handles::{Kind, Table, not_found};
 use crate::launch::Limits;
+use crate::process::{Front, Process};
 use crate::state::ready;
 use crate::storage::Storage;
 
-pub(crate) use create::*;
-pub(crate) use primary::*;
-pub(crate) use settings::*;
-pub(crate) use stack::*;
+pub use create::*;
+pub use primary::*;
+pub use settings::*;
+pub use stack::*;
 
 /// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
 pub(crate) struct Context {
+    /// The process that it is of.
+    pub(crate) front: &'static Front,
     pub(crate) handle: u64,
     /// Index among the visible devices.
     pub(crate) device: usize,
@@ -56,33 +60,52 @@ pub(crate) struct Here {
     green: Option<&'static Context>,
 }
 
-static CONTEXTS: Table<&'static Context> = Table::new(Kind::Context);
-static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+/// The contexts of a process.
+pub(crate) struct Contexts {
+    table: Table<&'static Context>,
+    next_id: AtomicU32,
+    /// The primary contexts, by the visible devices' indices.
+    primary: OnceLock<Vec<&'static Context>>,
+}
+
+impl Contexts {
+    pub(crate) const fn new() -> Contexts {
+        Contexts { table: Table::new(Kind::Context), next_id: AtomicU32::new(1), primary: OnceLock::new() }
+    }
+}
 
 /// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.
 const FLAGS: u32 = 0xff;
 
-fn new(device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
-    insert(device, primary, None, flags, users)
+fn new(front: &'static Front, device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
+    insert(front, device, primary, None, flags, users)
 }
 
 /// The context that stands for a green one of the device.
-pub(crate) fn of_green(device: usize, green: Green) -> Option<&'static Context> {
-    insert(device, false, Some(green), 0, 1)
+pub(crate) fn of_green(front: &'static Front, device: usize, green: Green) -> Option<&'static Context> {
+    insert(front, device, false, Some(green), 0, 1)
 }
 
 /// Ends the handle of a green context's context.
-pub(crate) fn drop_green(context: &'static Context) {
+pub(crate) fn drop_green(front: &'static Front, context: &'static Context) {
     context.storage.end(context.handle);
-    CONTEXTS.remove(context.handle);
+    front.contexts.table.remove(context.handle);
     context.destroyed.store(true, Ordering::Release);
     if top().is_some_and(|top| std::ptr::eq(top, context)) {
         pop();
     }
 }
 
-fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users: u32) -> Option<&'static Context> {
+fn insert(
+    front: &'static Front,
+    device: usize,
+    primary: bool,
+    green: Option<Green>,
+    flags: u32,
+    users: u32,
+) -> Option<&'static Context> {
     let make = |handle| Context {
+        front,
         handle,
         device,
         primary,
@@ -98,7 +121,7 @@ fn insert(device: usize, primary: bool, green: Option<Green>, flags: u32, users:
         users: Mutex::new(users),
     };
     // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when one ends.
-    CONTEXTS.insert(|handle| &*Box::leak(Box::new(make(handle)))).map(|context| *context)
+    front.contexts.table.insert(|handle| &*Box::leak(Box::new(make(handle)))).map(|context| *context)
 }
 
 impl Context {
@@ -113,7 +136,7 @@ impl Context {
     /// As [`Context::live`], faulted or not.
     fn open(&'static self) -> Result<Here> {
         if let Some(green) = &self.green {
-            let here = primary(self.device)?.open()?;
+            let here = primary(self.front, self.device)?.open()?;
             if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
                 return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
             }
@@ -131,23 +154,23 @@ impl Context {
     }
 
     /// Adds a user of a primary context, which the first one starts.
-    pub(crate) fn retain<B: Backend>(&self) -> Result<()> {
+    pub(crate) fn retain<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let mut users = self.users.lock();
         if *users == 0 && self.id.load(Ordering::Acquire) == 0 {
-            self.start::<B>()?;
+            self.start(process)?;
         }
         *users += 1;
         Ok(())
     }
 
     /// Takes a user away from a primary context, which ends with the last one.
-    pub(crate) fn release<B: Backend>(&self) -> Result<()> {
+    pub(crate) fn release<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let mut users = self.users.lock();
         match *users {
             0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
             1 => {
                 *users = 0;
-                self.stop::<B>()
+                self.stop(process)
             }
             _ => {
                 *users -= 1;
@@ -156,10 +179,10 @@ impl Context {
         }
     }
 
-    fn start<B: Backend>(&self) -> Result<()> {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let device = ready()?.devices[self.device].ordinal;
-        B::get().context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
+    fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
+        let id = process.contexts.next_id.fetch_add(1, Ordering::Relaxed);
+        let device = ready(process)?.devices[self.device].ordinal;
+        process.backend.context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
         self.fault.clear();
         self.limits.forget();
         self.owed.store(0, Ordering::Relaxed);
@@ -168,25 +191,25 @@ impl Context {
     }
 
     /// Ends what the backend has, and all objects in it.
-    fn stop<B: Backend>(&self) -> Result<()> {
+    fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = ContextId(self.id.load(Ordering::Acquire));
         if id.0 == 0 {
             return Ok(());
         }
         self.storage.end(self.handle);
         self.id.store(0, Ordering::Release);
-        crate::capture::forget_context(id);
-        crate::stream::forget(id);
-        crate::event::forget(id);
-        crate::module::forget(id);
-        crate::library::forget(id);
-        crate::array::forget(id);
-        crate::texture::forget(id);
-        crate::reference::forget(id);
-        crate::memory::forget(id);
-        crate::ipc::forget();
-        crate::peer::forget(id);
-        let outcome = B::get().context_close(id);
+        crate::capture::forget_context(process, id);
+        crate::stream::forget(process, id);
+        crate::event::forget(process, id);
+        crate::module::forget(process, id);
+        crate::library::forget(process, id);
+        crate::array::forget(process, id);
+        crate::texture::forget(process, id);
+        crate::reference::forget(process, id);
+        crate::memory::forget(process, id);
+        crate::ipc::forget(process);
+        crate::peer::forget(process, id);
+        let outcome = process.backend.context_close(id);
         self.fault.clear();
         outcome
     }
@@ -205,12 +228,12 @@ impl Here {
 
     /// The device as its snapshot describes it.
     pub(crate) fn device(&self) -> Result<&'static Device> {
-        Ok(&ready()?.devices[self.context.device])
+        Ok(&ready(self.context.front)?.devices[self.context.device])
     }
 
     /// What the device says of launches.
     pub(crate) fn limits(&self) -> Result<&'static Limits> {
-        Ok(&ready()?.limits[self.context.device])
+        Ok(&ready(self.context.front)?.limits[self.context.device])
     }
 
     /// Keeps a sticky error that a call came back with.
@@ -243,18 +266,18 @@ impl Here {
 }
 
 /// The calling thread's current context, alive and without a fault.
-pub(crate) fn current() -> Result<Here> {
-    ready()?;
+pub(crate) fn current(front: &'static Front) -> Result<Here> {
+    ready(front)?;
     top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.live()
 }
 
 /// The context of a handle; null is the current one.
-pub(crate) fn named(context: CUcontext) -> Result<&'static Context> {
-    ready()?;
+pub(crate) fn named(front: &'static Front, context: CUcontext) -> Result<&'static Context> {
+    ready(front)?;
     if context.is_null() {
         return top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    CONTEXTS.look(context as u64).map(|context| **context).ok_or_else(|| {
+    front.contexts.table.look(context as u64).map(|context| **context).ok_or_else(|| {
         match not_found(Kind::Context, context as u64) {
             CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
             destroyed => destroyed,
@@ -263,22 +286,17 @@ pub(crate) fn named(context: CUcontext) -> Result<&'static Context> {
 }
 
 /// The context with the backend's name `id`, if it is open.
-pub(crate) fn by_id(id: ContextId) -> Option<&'static Context> {
-    CONTEXTS.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
+pub(crate) fn by_id(front: &Front, id: ContextId) -> Option<&'static Context> {
+    front.contexts.table.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
 }
 
 /// Some context that is open: for what belongs to none and needs one to be said in.
-pub(crate) fn any() -> Option<ContextId> {
+pub(crate) fn any(front: &'static Front) -> Option<ContextId> {
     let open = |context: &'static Context| match context.id.load(Ordering::Acquire) {
         0 => None,
         id => Some(ContextId(id)),
     };
-    top().and_then(open).or_else(|| CONTEXTS.find(|c| c.id.load(Ordering::Acquire) != 0).and_then(|c| open(*c)))
-}
-
-/// Marks a context, by the backend's name, as faulted.
-pub(crate) fn fault(id: ContextId, error: CUresult) {
-    if let Some(context) = by_id(id) {
-        context.fault.set(error);
-    }
+    top()
+        .and_then(open)
+        .or_else(|| front.contexts.table.find(|c| c.id.load(Ordering::Acquire) != 0).and_then(|c| open(*c)))
 }

@@ -5,9 +5,9 @@ use core::cell::RefCell;
 use outboard_abi::{CUcontext, CUresult};
 
 use super::{Context, named};
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, put_if};
+use crate::process::Process;
 use crate::state::ready;
 
 thread_local! {
@@ -28,37 +28,37 @@ pub(super) fn pop() -> Option<&'static Context> {
     STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
 }
 
-pub(crate) unsafe fn cuCtxPushCurrent_v2<D: Driver>(ctx: CUcontext) -> Result<()> {
-    ready()?;
+pub unsafe fn cuCtxPushCurrent_v2<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
+    ready(process)?;
     if ctx.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    push(named(ctx)?);
+    push(named(process, ctx)?);
     Ok(())
 }
 
-pub(crate) unsafe fn cuCtxPushCurrent<D: Driver>(ctx: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxPushCurrent<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuCtxPushCurrent_v2::<D>(ctx) }
+    unsafe { cuCtxPushCurrent_v2(process, ctx) }
 }
 
-pub(crate) unsafe fn cuCtxPopCurrent_v2<D: Driver>(out: *mut CUcontext) -> Result<()> {
-    ready()?;
+pub unsafe fn cuCtxPopCurrent_v2<B: Backend>(process: &'static Process<B>, out: *mut CUcontext) -> Result<()> {
+    ready(process)?;
     let context = pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     // SAFETY: the program's out parameter, which may be left out.
     unsafe { put_if(out, context.handle as CUcontext) };
     Ok(())
 }
 
-pub(crate) unsafe fn cuCtxPopCurrent<D: Driver>(out: *mut CUcontext) -> Result<()> {
+pub unsafe fn cuCtxPopCurrent<B: Backend>(process: &'static Process<B>, out: *mut CUcontext) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuCtxPopCurrent_v2::<D>(out) }
+    unsafe { cuCtxPopCurrent_v2(process, out) }
 }
 
-pub(crate) unsafe fn cuCtxSetCurrent<D: Driver>(ctx: CUcontext) -> Result<()> {
-    ready()?;
+pub unsafe fn cuCtxSetCurrent<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
+    ready(process)?;
     // A primary context may be made current before anybody has retained it: the runtime does.
-    let context = if ctx.is_null() { None } else { Some(named(ctx)?) };
+    let context = if ctx.is_null() { None } else { Some(named(process, ctx)?) };
     pop();
     if let Some(context) = context {
         push(context);
@@ -66,8 +66,8 @@ pub(crate) unsafe fn cuCtxSetCurrent<D: Driver>(ctx: CUcontext) -> Result<()> {
     Ok(())
 }
 
-pub(crate) unsafe fn cuCtxGetCurrent<D: Driver>(out: *mut CUcontext) -> Result<()> {
-    ready()?;
+pub unsafe fn cuCtxGetCurrent<B: Backend>(process: &'static Process<B>, out: *mut CUcontext) -> Result<()> {
+    ready(process)?;
     let handle = top().map_or(0, |context| context.handle);
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUcontext) }

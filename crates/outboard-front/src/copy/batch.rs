@@ -9,10 +9,10 @@ use outboard_abi::{
 
 use super::describe::{in_array, in_memory};
 use super::path::{Copy, End, Operand, Queue, Wait};
-use crate::Driver;
 use crate::array;
-use crate::backend::{Extent, Result, Stream};
+use crate::backend::{Backend, Extent, Result, Stream};
 use crate::border::{put_if, require, slice};
+use crate::process::{Front, Process};
 use crate::stream::find;
 
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`: a hint.
@@ -34,7 +34,8 @@ fn wait(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Wait> {
 ///
 /// # Safety
 /// Host memory that the copies name is the program's.
-unsafe fn batch<D: Driver>(
+unsafe fn batch<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     count: usize,
     failed: *mut usize,
@@ -42,7 +43,7 @@ unsafe fn batch<D: Driver>(
 ) -> Result<()> {
     // SAFETY: null or the program's out parameter; no single copy is to blame so far.
     unsafe { put_if(failed, usize::MAX) };
-    let (here, stream) = find::<D>(stream)?;
+    let (here, stream) = find(process, stream)?;
     require(count > 0 && stream != Stream::Legacy)?;
     let blame = |index| {
         // SAFETY: as above.
@@ -54,12 +55,13 @@ unsafe fn batch<D: Driver>(
     for (index, (copy, wait)) in copies.iter().enumerate() {
         queue.wait = *wait;
         // SAFETY: by the contract above.
-        unsafe { queue.submit::<D>(copy) }.inspect_err(blame(index))?;
+        unsafe { queue.submit(process, copy) }.inspect_err(blame(index))?;
     }
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemcpyBatchAsync<D: Driver>(
+pub unsafe fn cuMemcpyBatchAsync<B: Backend>(
+    process: &'static Process<B>,
     dsts: *mut CUdeviceptr,
     srcs: *mut CUdeviceptr,
     sizes: *mut usize,
@@ -89,10 +91,11 @@ pub(crate) unsafe fn cuMemcpyBatchAsync<D: Driver>(
         Ok((copy, wait))
     };
     // SAFETY: the program's memory.
-    unsafe { batch::<D>(stream, count, fail_idx, describe) }
+    unsafe { batch(process, stream, count, fail_idx, describe) }
 }
 
-pub(crate) unsafe fn cuMemcpyBatchAsync_v2<D: Driver>(
+pub unsafe fn cuMemcpyBatchAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     dsts: *mut CUdeviceptr,
     srcs: *mut CUdeviceptr,
     sizes: *mut usize,
@@ -104,16 +107,16 @@ pub(crate) unsafe fn cuMemcpyBatchAsync_v2<D: Driver>(
 ) -> Result<()> {
     let none = core::ptr::null_mut();
     // SAFETY: as this function's.
-    unsafe { cuMemcpyBatchAsync::<D>(dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, none, stream) }
+    unsafe { cuMemcpyBatchAsync(process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, none, stream) }
 }
 
 /// Bytes of an element of an operand, if it has any of its own.
-fn element(operand: &CUmemcpy3DOperand) -> Result<Option<u64>> {
+fn element(front: &'static Front, operand: &CUmemcpy3DOperand) -> Result<Option<u64>> {
     match operand.type_ {
         CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER => Ok(None),
         CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY => {
             // SAFETY: the type says which member holds; both are plain numbers.
-            let array = array::resolve(unsafe { operand.op.array.array })?;
+            let array = array::resolve(front, unsafe { operand.op.array.array })?;
             array.descriptor.element().map(Some).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -121,14 +124,14 @@ fn element(operand: &CUmemcpy3DOperand) -> Result<Option<u64>> {
 }
 
 /// One side of a copy of `extent` bytes whose elements have `element` bytes.
-fn end(operand: &CUmemcpy3DOperand, extent: Extent, element: u64) -> Result<End> {
+fn end(front: &'static Front, operand: &CUmemcpy3DOperand, extent: Extent, element: u64) -> Result<End> {
     let scaled = |elements: usize| (elements as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
     // SAFETY: the type says which member holds; both are plain numbers.
     unsafe {
         if operand.type_ == CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
             let part = operand.op.array;
             let at = (scaled(part.offset.x)?, part.offset.y as u64, part.offset.z as u64);
-            return Ok(in_array(array::resolve(part.array)?, at));
+            return Ok(in_array(array::resolve(front, part.array)?, at));
         }
         let part = operand.op.ptr;
         let pitch = if part.rowLength == 0 { extent.width } else { scaled(part.rowLength)? };
@@ -138,19 +141,20 @@ fn end(operand: &CUmemcpy3DOperand, extent: Extent, element: u64) -> Result<End>
     }
 }
 
-fn describe(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(Copy, Wait)> {
+fn describe(front: &'static Front, op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(Copy, Wait)> {
     let wait = wait(op.srcAccessOrder, op.flags)?;
-    let element = match (element(&op.dst)?, element(&op.src)?) {
+    let element = match (element(front, &op.dst)?, element(front, &op.src)?) {
         (Some(dst), Some(src)) if dst != src => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         (dst, src) => dst.or(src).unwrap_or(1),
     };
     let width = (op.extent.width as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let extent = Extent { width, height: op.extent.height as u64, depth: op.extent.depth as u64 };
     require(!extent.is_empty())?;
-    Ok((Copy { dst: end(&op.dst, extent, element)?, src: end(&op.src, extent, element)?, extent }, wait))
+    Ok((Copy { dst: end(front, &op.dst, extent, element)?, src: end(front, &op.src, extent, element)?, extent }, wait))
 }
 
-pub(crate) unsafe fn cuMemcpy3DBatchAsync<D: Driver>(
+pub unsafe fn cuMemcpy3DBatchAsync<B: Backend>(
+    process: &'static Process<B>,
     num_ops: usize,
     op_list: *mut CUDA_MEMCPY3D_BATCH_OP,
     fail_idx: *mut usize,
@@ -161,15 +165,16 @@ pub(crate) unsafe fn cuMemcpy3DBatchAsync<D: Driver>(
     // SAFETY: the program gives an array of this length.
     let ops = unsafe { slice(op_list, num_ops)? };
     // SAFETY: the program's memory.
-    unsafe { batch::<D>(stream, num_ops, fail_idx, |index| describe(&ops[index])) }
+    unsafe { batch(process, stream, num_ops, fail_idx, |index| describe(process, &ops[index])) }
 }
 
-pub(crate) unsafe fn cuMemcpy3DBatchAsync_v2<D: Driver>(
+pub unsafe fn cuMemcpy3DBatchAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     num_ops: usize,
     op_list: *mut CUDA_MEMCPY3D_BATCH_OP,
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemcpy3DBatchAsync::<D>(num_ops, op_list, core::ptr::null_mut(), flags, stream) }
+    unsafe { cuMemcpy3DBatchAsync(process, num_ops, op_list, core::ptr::null_mut(), flags, stream) }
 }

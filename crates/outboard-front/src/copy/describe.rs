@@ -9,6 +9,7 @@ use super::path::{Copy, End, Operand};
 use crate::array::{self, Array};
 use crate::backend::{Extent, Layout, Result};
 use crate::border::require;
+use crate::process::Front;
 
 /// What a structure says of one side.
 struct Place {
@@ -22,12 +23,12 @@ struct Place {
 }
 
 impl Place {
-    fn end(&self, extent: Extent) -> Result<End> {
+    fn end(&self, front: &'static Front, extent: Extent) -> Result<End> {
         let base = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => Operand::Host(self.host),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => Operand::Device(self.device),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => Operand::Unified(self.device),
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Ok(in_array(array::resolve(self.array)?, self.at)),
+            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Ok(in_array(array::resolve(front, self.array)?, self.at)),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         require(self.height == 0 || self.height >= extent.height)?;
@@ -63,16 +64,16 @@ pub(super) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u
 }
 
 /// A copy between two sides; an empty one names nothing.
-fn between(dst: &Place, src: &Place, extent: Extent) -> Result<Option<Copy>> {
+fn between(front: &'static Front, dst: &Place, src: &Place, extent: Extent) -> Result<Option<Copy>> {
     if extent.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Copy { dst: dst.end(extent)?, src: src.end(extent)?, extent }))
+    Ok(Some(Copy { dst: dst.end(front, extent)?, src: src.end(front, extent)?, extent }))
 }
 
 /// Reads a structure of two dimensions, of either ABI.
 macro_rules! two_dimensions {
-    ($copy:expr) => {{
+    ($front:expr, $copy:expr) => {{
         let c = $copy;
         let dst = Place {
             kind: c.dstMemoryType,
@@ -92,13 +93,13 @@ macro_rules! two_dimensions {
             pitch: c.srcPitch as u64,
             height: 0,
         };
-        between(&dst, &src, Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: 1 })
+        between($front, &dst, &src, Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: 1 })
     }};
 }
 
 /// Reads a structure of three dimensions, of any ABI.
 macro_rules! three_dimensions {
-    ($copy:expr) => {{
+    ($front:expr, $copy:expr) => {{
         let c = $copy;
         require(c.srcLOD == 0 && c.dstLOD == 0)?;
         let dst = Place {
@@ -119,45 +120,50 @@ macro_rules! three_dimensions {
             pitch: c.srcPitch as u64,
             height: c.srcHeight as u64,
         };
-        between(&dst, &src, Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: c.Depth as u64 })
+        between(
+            $front,
+            &dst,
+            &src,
+            Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: c.Depth as u64 },
+        )
     }};
 }
 
 /// A structure that describes a copy.
 pub(crate) trait Structure {
     /// The copy, if it copies anything.
-    fn describe(&self) -> Result<Option<Copy>>;
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>>;
 }
 
 impl Structure for CUDA_MEMCPY2D {
-    fn describe(&self) -> Result<Option<Copy>> {
-        two_dimensions!(self)
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>> {
+        two_dimensions!(front, self)
     }
 }
 
 impl Structure for CUDA_MEMCPY2D_v1 {
-    fn describe(&self) -> Result<Option<Copy>> {
-        two_dimensions!(self)
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>> {
+        two_dimensions!(front, self)
     }
 }
 
 impl Structure for CUDA_MEMCPY3D {
-    fn describe(&self) -> Result<Option<Copy>> {
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>> {
         require(self.reserved0.is_null() && self.reserved1.is_null())?;
-        three_dimensions!(self)
+        three_dimensions!(front, self)
     }
 }
 
 impl Structure for CUDA_MEMCPY3D_v1 {
-    fn describe(&self) -> Result<Option<Copy>> {
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>> {
         require(self.reserved0.is_null() && self.reserved1.is_null())?;
-        three_dimensions!(self)
+        three_dimensions!(front, self)
     }
 }
 
 impl Structure for CUDA_MEMCPY3D_PEER {
-    fn describe(&self) -> Result<Option<Copy>> {
+    fn describe(&self, front: &'static Front) -> Result<Option<Copy>> {
         // With unified addressing the addresses and arrays say which device is meant.
-        three_dimensions!(self)
+        three_dimensions!(front, self)
     }
 }

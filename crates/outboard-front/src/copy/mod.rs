@@ -9,44 +9,52 @@ use core::ffi::{c_uint, c_void};
 use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1};
 use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
-pub(crate) use batch::{cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_v2, cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2};
+pub use batch::{cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_v2, cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2};
 pub(crate) use describe::Structure;
 pub(crate) use path::{Copy, End, Operand, Queue, Wait};
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
+use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
 /// Queues a copy in the stream that a call names.
 ///
 /// # Safety
 /// As [`Queue::submit`].
-pub(crate) unsafe fn queue<D: Driver>(stream: CUstream, copy: &Copy) -> Result<()> {
-    let (here, stream) = find::<D>(stream)?;
+pub(crate) unsafe fn queue<B: Backend>(process: &'static Process<B>, stream: CUstream, copy: &Copy) -> Result<()> {
+    let (here, stream) = find(process, stream)?;
     // SAFETY: by the contract above.
-    unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit::<D>(copy) }
+    unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit(process, copy) }
 }
 
 /// Queues a copy in the default stream that a call means, and waits as far as CUDA says.
 ///
 /// # Safety
 /// As [`Queue::submit`].
-pub(crate) unsafe fn queue_default<D: Driver>(default: DefaultStream, copy: &Copy) -> Result<()> {
-    let (here, stream) = resolve_default::<D>(default)?;
+pub(crate) unsafe fn queue_default<B: Backend>(
+    process: &'static Process<B>,
+    default: DefaultStream,
+    copy: &Copy,
+) -> Result<()> {
+    let (here, stream) = resolve_default(process, default)?;
     // SAFETY: by the contract above.
-    unsafe { Queue { here, stream, wait: Wait::Synchronous }.submit::<D>(copy) }
+    unsafe { Queue { here, stream, wait: Wait::Synchronous }.submit(process, copy) }
 }
 
 /// Queues what a structure describes.
 ///
 /// # Safety
 /// `copy` is null or the program's structure; host memory that it names is the program's.
-unsafe fn described<D: Driver>(stream: CUstream, copy: *const impl Structure) -> Result<()> {
-    let (here, stream) = find::<D>(stream)?;
+unsafe fn described<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    copy: *const impl Structure,
+) -> Result<()> {
+    let (here, stream) = find(process, stream)?;
     // SAFETY: by the contract above.
     unsafe {
-        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe()?;
-        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Asynchronous }.submit::<D>(&copy))
+        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe(process)?;
+        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Asynchronous }.submit(process, &copy))
     }
 }
 
@@ -54,96 +62,113 @@ unsafe fn described<D: Driver>(stream: CUstream, copy: *const impl Structure) ->
 ///
 /// # Safety
 /// As [`described`].
-unsafe fn described_default<D: Driver>(default: DefaultStream, copy: *const impl Structure) -> Result<()> {
-    let (here, stream) = resolve_default::<D>(default)?;
+unsafe fn described_default<B: Backend>(
+    process: &'static Process<B>,
+    default: DefaultStream,
+    copy: *const impl Structure,
+) -> Result<()> {
+    let (here, stream) = resolve_default(process, default)?;
     // SAFETY: by the contract above.
     unsafe {
-        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe()?;
-        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Synchronous }.submit::<D>(&copy))
+        let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe(process)?;
+        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Synchronous }.submit(process, &copy))
     }
 }
 
-pub(crate) unsafe fn cuMemcpyHtoD_v2<D: Driver>(
+pub unsafe fn cuMemcpyHtoD_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: *const c_void,
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
+    unsafe {
+        queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64))
+    }
 }
 
-pub(crate) unsafe fn cuMemcpyDtoH_v2<D: Driver>(
+pub unsafe fn cuMemcpyDtoH_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: *mut c_void,
     src: CUdeviceptr,
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default::<D>(default, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue_default(process, default, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64))
+    }
 }
 
-pub(crate) unsafe fn cuMemcpyDtoD_v2<D: Driver>(
+pub unsafe fn cuMemcpyDtoD_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: CUdeviceptr,
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe { queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyHtoDAsync_v2<D: Driver>(
+pub unsafe fn cuMemcpyHtoDAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: *const c_void,
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
+    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyDtoHAsync_v2<D: Driver>(
+pub unsafe fn cuMemcpyDtoHAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: *mut c_void,
     src: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue::<D>(stream, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
+    unsafe { queue(process, stream, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyDtoDAsync_v2<D: Driver>(
+pub unsafe fn cuMemcpyDtoDAsync_v2<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpy<D: Driver>(
+pub unsafe fn cuMemcpy<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: CUdeviceptr,
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default::<D>(default, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+    unsafe { queue_default(process, default, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyAsync<D: Driver>(
+pub unsafe fn cuMemcpyAsync<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     src: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue::<D>(stream, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+    unsafe { queue(process, stream, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyPeer<D: Driver>(
+pub unsafe fn cuMemcpyPeer<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     _dst_context: CUcontext,
     src: CUdeviceptr,
@@ -152,10 +177,11 @@ pub(crate) unsafe fn cuMemcpyPeer<D: Driver>(
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default::<D>(default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe { queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
 }
 
-pub(crate) unsafe fn cuMemcpyPeerAsync<D: Driver>(
+pub unsafe fn cuMemcpyPeerAsync<B: Backend>(
+    process: &'static Process<B>,
     dst: CUdeviceptr,
     _dst_context: CUcontext,
     src: CUdeviceptr,
@@ -164,20 +190,20 @@ pub(crate) unsafe fn cuMemcpyPeerAsync<D: Driver>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue::<D>(stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
 }
 
 /// Copies that structures describe.
 macro_rules! structures {
     ($($name:ident $name_async:ident $structure:ty;)*) => {$(
-        pub(crate) unsafe fn $name<D: Driver>(copy: *const $structure, default: DefaultStream) -> Result<()> {
+        pub unsafe fn $name<B: Backend>(process: &'static Process<B>, copy: *const $structure, default: DefaultStream) -> Result<()> {
             // SAFETY: the program's structure.
-            unsafe { described_default::<D>(default, copy) }
+            unsafe { described_default(process, default, copy) }
         }
 
-        pub(crate) unsafe fn $name_async<D: Driver>(copy: *const $structure, stream: CUstream) -> Result<()> {
+        pub unsafe fn $name_async<B: Backend>(process: &'static Process<B>, copy: *const $structure, stream: CUstream) -> Result<()> {
             // SAFETY: the program's structure.
-            unsafe { described::<D>(stream, copy) }
+            unsafe { described(process, stream, copy) }
         }
     )*};
 }
@@ -188,20 +214,21 @@ structures! {
     cuMemcpy3DPeer cuMemcpy3DPeerAsync CUDA_MEMCPY3D_PEER;
 }
 
-pub(crate) unsafe fn cuMemcpy2DUnaligned_v2<D: Driver>(
+pub unsafe fn cuMemcpy2DUnaligned_v2<B: Backend>(
+    process: &'static Process<B>,
     copy: *const CUDA_MEMCPY2D,
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's structure.
-    unsafe { described_default::<D>(default, copy) }
+    unsafe { described_default(process, default, copy) }
 }
 
 /// The forms of before CUDA 3.2, with 32-bit sizes and addresses, that structures describe.
 macro_rules! old_structures {
     ($($name:ident $structure:ty;)*) => {$(
-        pub(crate) unsafe fn $name<D: Driver>(copy: *const $structure) -> Result<()> {
+        pub unsafe fn $name<B: Backend>(process: &'static Process<B>, copy: *const $structure) -> Result<()> {
             // SAFETY: the program's structure.
-            unsafe { described_default::<D>(DefaultStream::Legacy, copy) }
+            unsafe { described_default(process, DefaultStream::Legacy, copy) }
         }
     )*};
 }
@@ -212,27 +239,35 @@ old_structures! {
     cuMemcpy3D CUDA_MEMCPY3D_v1;
 }
 
-pub(crate) unsafe fn cuMemcpy2DAsync<D: Driver>(copy: *const CUDA_MEMCPY2D_v1, stream: CUstream) -> Result<()> {
+pub unsafe fn cuMemcpy2DAsync<B: Backend>(
+    process: &'static Process<B>,
+    copy: *const CUDA_MEMCPY2D_v1,
+    stream: CUstream,
+) -> Result<()> {
     // SAFETY: the program's structure.
-    unsafe { described::<D>(stream, copy) }
+    unsafe { described(process, stream, copy) }
 }
 
-pub(crate) unsafe fn cuMemcpy3DAsync<D: Driver>(copy: *const CUDA_MEMCPY3D_v1, stream: CUstream) -> Result<()> {
+pub unsafe fn cuMemcpy3DAsync<B: Backend>(
+    process: &'static Process<B>,
+    copy: *const CUDA_MEMCPY3D_v1,
+    stream: CUstream,
+) -> Result<()> {
     // SAFETY: the program's structure.
-    unsafe { described::<D>(stream, copy) }
+    unsafe { described(process, stream, copy) }
 }
 
 /// The forms of before CUDA 3.2 of plain copies: an address is a number of 32 bits, so that few can be said.
 macro_rules! old_copies {
     ($($name:ident $new:ident $name_async:ident $new_async:ident ($dst:ty, $src:ty);)*) => {$(
-        pub(crate) unsafe fn $name<D: Driver>(dst: $dst, src: $src, bytes: c_uint) -> Result<()> {
+        pub unsafe fn $name<B: Backend>(process: &'static Process<B>, dst: $dst, src: $src, bytes: c_uint) -> Result<()> {
             // SAFETY: as this function's.
-            unsafe { $new::<D>(dst.into(), src.into(), bytes as usize, DefaultStream::Legacy) }
+            unsafe { $new(process, dst.into(), src.into(), bytes as usize, DefaultStream::Legacy) }
         }
 
-        pub(crate) unsafe fn $name_async<D: Driver>(dst: $dst, src: $src, bytes: c_uint, stream: CUstream) -> Result<()> {
+        pub unsafe fn $name_async<B: Backend>(process: &'static Process<B>, dst: $dst, src: $src, bytes: c_uint, stream: CUstream) -> Result<()> {
             // SAFETY: as this function's.
-            unsafe { $new_async::<D>(dst.into(), src.into(), bytes as usize, stream) }
+            unsafe { $new_async(process, dst.into(), src.into(), bytes as usize, stream) }
         }
     )*};
 }

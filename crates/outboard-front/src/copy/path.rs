@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use outboard_abi::CUresult;
 
-use crate::Driver;
 use crate::array::Array;
-use crate::backend::{BoxCopy, CopyMode, Extent, Layout, Memory, ObjectId, Rect, Result, Side, Stream};
+use crate::backend::{Backend, BoxCopy, CopyMode, Extent, Layout, Memory, ObjectId, Rect, Result, Side, Stream};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
 use crate::memory::{check_device, find, is_synchronous};
+use crate::process::{Front, Process};
 
 /// Whether a call returns before its copy is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,9 @@ pub(crate) struct Copy {
 const EARLY: u64 = 64 << 10;
 
 /// Whether a side is managed memory.
-fn is_managed(side: &Side) -> bool {
+fn is_managed(front: &'static Front, side: &Side) -> bool {
     match side.memory {
-        Memory::Device(address) => find(address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
+        Memory::Device(address) => find(front, address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
         _ => false,
     }
 }
@@ -77,8 +77,8 @@ impl Copy {
     }
 
     /// Where its sides are.
-    pub(crate) fn sides(&self) -> Result<BoxCopy> {
-        let (dst, src) = (self.dst.side(self.extent)?, self.src.side(self.extent)?);
+    pub(crate) fn sides(&self, front: &'static Front) -> Result<BoxCopy> {
+        let (dst, src) = (self.dst.side(front, self.extent)?, self.src.side(front, self.extent)?);
         Ok(BoxCopy { dst, src, extent: self.extent })
     }
 }
@@ -86,8 +86,8 @@ impl Copy {
 impl End {
     /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
     /// unified addressing the other way around.
-    fn side(&self, extent: Extent) -> Result<Side> {
-        let is_host = |address: u64| find(address).map(|(_, _, allocation)| allocation.kind.is_host());
+    fn side(&self, front: &'static Front, extent: Extent) -> Result<Side> {
+        let is_host = |address: u64| find(front, address).map(|(_, _, allocation)| allocation.kind.is_host());
         let memory = match &self.operand {
             Operand::Array(array) => {
                 // Of formats without elements only the driver knows the bounds.
@@ -112,12 +112,12 @@ impl Queue {
     ///
     /// # Safety
     /// Host memory that the copy names is the program's to read and write, for as long as CUDA says.
-    pub(crate) unsafe fn submit<D: Driver>(&self, copy: &Copy) -> Result<()> {
+    pub(crate) unsafe fn submit<B: Backend>(&self, process: &'static Process<B>, copy: &Copy) -> Result<()> {
         if copy.extent.is_empty() {
             return Ok(());
         }
-        let mut sides = copy.sides()?;
-        if let Some(outcome) = capture::copy(&self.here, self.stream, &sides) {
+        let mut sides = copy.sides(process)?;
+        if let Some(outcome) = capture::copy(process, &self.here, self.stream, &sides) {
             return outcome;
         }
         if matches!(sides.dst.memory, Memory::Host(_)) {
@@ -131,44 +131,46 @@ impl Queue {
         // SAFETY: by the contract above.
         unsafe {
             match (sides.dst.memory, sides.src.memory) {
-                (Memory::Host(_), Memory::Host(_)) => return self.on_host::<D>(&sides),
-                _ if sides.extent == Extent::row(bytes) => self.row::<D>(&sides, bytes)?,
-                _ => self.boxed::<D>(&sides)?,
+                (Memory::Host(_), Memory::Host(_)) => return self.on_host(process, &sides),
+                _ if sides.extent == Extent::row(bytes) => self.row(process, &sides, bytes)?,
+                _ => self.boxed(process, &sides)?,
             }
         }
         // The program's other streams may use at once what a synchronous copy has brought.
         match sides.src.memory {
             // What is larger the backend has waited for.
-            Memory::Host(_) if self.wait == Wait::Synchronous && bytes <= EARLY && self.is_pinned(&sides) => {
-                self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
+            Memory::Host(_) if self.wait == Wait::Synchronous && bytes <= EARLY && self.is_pinned(process, &sides) => {
+                self.here.note(process.backend.stream_synchronize(self.here.id, self.stream))
             }
             // The program may look at managed memory as soon as the call returns.
             _ if self.wait == Wait::Synchronous
-                && (is_managed(&sides.dst) || is_managed(&sides.src) || always_waits(&sides)) =>
+                && (is_managed(process, &sides.dst)
+                    || is_managed(process, &sides.src)
+                    || always_waits(process, &sides)) =>
             {
-                self.here.note(D::get().stream_synchronize(self.here.id, self.stream))
+                self.here.note(process.backend.stream_synchronize(self.here.id, self.stream))
             }
             _ => Ok(()),
         }
     }
 
     /// Whether the host's side lies in page-locked memory.
-    fn is_pinned(&self, copy: &BoxCopy) -> bool {
+    fn is_pinned(&self, front: &'static Front, copy: &BoxCopy) -> bool {
         let (host, side) = match (copy.dst.memory, copy.src.memory) {
             (Memory::Host(host), _) => (host, &copy.dst),
             (_, Memory::Host(host)) => (host, &copy.src),
             _ => return true,
         };
         let span = side.layout.span(copy.extent).unwrap_or(u64::MAX);
-        find(host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
+        find(front, host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
     }
 
     /// What a copy from or to this host memory may assume about it.
-    fn mode(&self, copy: &BoxCopy) -> CopyMode {
+    fn mode(&self, front: &'static Front, copy: &BoxCopy) -> CopyMode {
         match self.wait {
             Wait::Synchronous => CopyMode::Synchronous,
             Wait::SourceTaken if matches!(copy.src.memory, Memory::Host(_)) => CopyMode::Pageable,
-            Wait::Asynchronous | Wait::SourceTaken if self.is_pinned(copy) => CopyMode::Pinned,
+            Wait::Asynchronous | Wait::SourceTaken if self.is_pinned(front, copy) => CopyMode::Pinned,
             Wait::Asynchronous | Wait::SourceTaken => CopyMode::Pageable,
         }
     }
@@ -177,26 +179,26 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::submit`].
-    unsafe fn row<D: Driver>(&self, copy: &BoxCopy, bytes: u64) -> Result<()> {
-        let (device, ctx, stream) = (D::get(), self.here.id, self.stream);
+    unsafe fn row<B: Backend>(&self, process: &'static Process<B>, copy: &BoxCopy, bytes: u64) -> Result<()> {
+        let (device, ctx, stream) = (process.backend, self.here.id, self.stream);
         // SAFETY: by the contract above.
         self.here.note(unsafe {
             match (copy.dst.memory, copy.src.memory) {
                 (Memory::Device(dst), Memory::Host(src)) => {
-                    check_device(dst, bytes)?;
-                    device.copy_to_device(ctx, dst, src as *const u8, bytes, stream, self.mode(copy))
+                    check_device(process, dst, bytes)?;
+                    device.copy_to_device(ctx, dst, src as *const u8, bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Host(dst), Memory::Device(src)) => {
-                    check_device(src, bytes)?;
-                    device.copy_to_host(ctx, dst as *mut u8, src, bytes, stream, self.mode(copy))
+                    check_device(process, src, bytes)?;
+                    device.copy_to_host(ctx, dst as *mut u8, src, bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Device(dst), Memory::Device(src)) => {
-                    check_device(dst, bytes)?;
-                    check_device(src, bytes)?;
+                    check_device(process, dst, bytes)?;
+                    check_device(process, src, bytes)?;
                     let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
                     device.copy_on_device(ctx, dst, src, rect, stream)
                 }
-                _ => device.copy_box(ctx, copy, stream, self.mode(copy)),
+                _ => device.copy_box(ctx, copy, stream, self.mode(process, copy)),
             }
         })
     }
@@ -205,14 +207,14 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::submit`].
-    unsafe fn boxed<D: Driver>(&self, copy: &BoxCopy) -> Result<()> {
+    unsafe fn boxed<B: Backend>(&self, process: &'static Process<B>, copy: &BoxCopy) -> Result<()> {
         for side in [&copy.dst, &copy.src] {
             let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
             if let Memory::Device(address) = side.memory {
-                check_device(address, span)?;
+                check_device(process, address, span)?;
             }
         }
-        let (device, ctx, stream) = (D::get(), self.here.id, self.stream);
+        let (device, ctx, stream) = (process.backend, self.here.id, self.stream);
         self.here.note(match (copy.dst.memory, copy.src.memory) {
             (Memory::Device(dst), Memory::Device(src)) if copy.extent.depth == 1 => {
                 let (width, height) = (copy.extent.width, copy.extent.height);
@@ -220,7 +222,7 @@ impl Queue {
                 device.copy_on_device(ctx, dst, src, rect, stream)
             }
             // SAFETY: by the contract above.
-            _ => unsafe { device.copy_box(ctx, copy, stream, self.mode(copy)) },
+            _ => unsafe { device.copy_box(ctx, copy, stream, self.mode(process, copy)) },
         })
     }
 
@@ -228,12 +230,12 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::submit`].
-    unsafe fn on_host<D: Driver>(&self, copy: &BoxCopy) -> Result<()> {
+    unsafe fn on_host<B: Backend>(&self, process: &'static Process<B>, copy: &BoxCopy) -> Result<()> {
         let (Memory::Host(dst), Memory::Host(src)) = (copy.dst.memory, copy.src.memory) else { return Ok(()) };
         for side in [&copy.dst, &copy.src] {
             require(side.layout.span(copy.extent).is_some())?;
         }
-        self.here.note(D::get().stream_synchronize(self.here.id, self.stream))?;
+        self.here.note(process.backend.stream_synchronize(self.here.id, self.stream))?;
         let rows = copy.extent.rows(copy.dst.layout).zip(copy.extent.rows(copy.src.layout));
         for ((to, bytes), (from, _)) in rows {
             // SAFETY: by the contract above; the regions may overlap.
@@ -244,8 +246,8 @@ impl Queue {
 }
 
 /// Whether the program has asked that synchronous operations on one of the sides always wait.
-fn always_waits(copy: &BoxCopy) -> bool {
+fn always_waits(front: &'static Front, copy: &BoxCopy) -> bool {
     [copy.dst.memory, copy.src.memory]
         .iter()
-        .any(|memory| matches!(memory, Memory::Device(address) if is_synchronous(*address)))
+        .any(|memory| matches!(memory, Memory::Device(address) if is_synchronous(front, *address)))
 }

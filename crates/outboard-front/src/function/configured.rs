@@ -5,9 +5,9 @@ use core::ffi::{c_int, c_uint, c_void};
 use outboard_abi::{CUfunction, CUstream};
 
 use super::resolve;
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{require, slice};
+use crate::process::Process;
 
 /// What the next launch of a function is told.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ impl Default for Configured {
 const MOST_PARAMS: usize = 32 << 10;
 
 /// Writes `bytes` into the parameters of the next launch.
-fn set<D: Driver>(function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<()> {
-    let function = resolve::<D>(function)?;
+fn set<B: Backend>(process: &'static Process<B>, function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<()> {
+    let function = resolve(process, function)?;
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(bytes.len());
     require(end <= MOST_PARAMS)?;
@@ -43,47 +43,78 @@ fn set<D: Driver>(function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<(
     Ok(())
 }
 
-pub(crate) unsafe fn cuFuncSetBlockShape<D: Driver>(function: CUfunction, x: c_int, y: c_int, z: c_int) -> Result<()> {
-    let function = resolve::<D>(function)?;
+pub unsafe fn cuFuncSetBlockShape<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    x: c_int,
+    y: c_int,
+    z: c_int,
+) -> Result<()> {
+    let function = resolve(process, function)?;
     require(x > 0 && y > 0 && z > 0)?;
     function.next.lock().block = [x as u32, y as u32, z as u32];
     Ok(())
 }
 
-pub(crate) unsafe fn cuFuncSetSharedSize<D: Driver>(function: CUfunction, bytes: c_uint) -> Result<()> {
-    resolve::<D>(function)?.next.lock().shared = bytes;
+pub unsafe fn cuFuncSetSharedSize<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    bytes: c_uint,
+) -> Result<()> {
+    resolve(process, function)?.next.lock().shared = bytes;
     Ok(())
 }
 
-pub(crate) unsafe fn cuParamSetSize<D: Driver>(function: CUfunction, bytes: c_uint) -> Result<()> {
-    let function = resolve::<D>(function)?;
+pub unsafe fn cuParamSetSize<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    bytes: c_uint,
+) -> Result<()> {
+    let function = resolve(process, function)?;
     require(bytes as usize <= MOST_PARAMS)?;
     function.next.lock().params.resize(bytes as usize, 0);
     Ok(())
 }
 
-pub(crate) unsafe fn cuParamSeti<D: Driver>(function: CUfunction, offset: c_int, value: c_uint) -> Result<()> {
-    set::<D>(function, offset, &value.to_ne_bytes())
+pub unsafe fn cuParamSeti<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    offset: c_int,
+    value: c_uint,
+) -> Result<()> {
+    set(process, function, offset, &value.to_ne_bytes())
 }
 
-pub(crate) unsafe fn cuParamSetf<D: Driver>(function: CUfunction, offset: c_int, value: f32) -> Result<()> {
-    set::<D>(function, offset, &value.to_ne_bytes())
+pub unsafe fn cuParamSetf<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    offset: c_int,
+    value: f32,
+) -> Result<()> {
+    set(process, function, offset, &value.to_ne_bytes())
 }
 
-pub(crate) unsafe fn cuParamSetv<D: Driver>(
+pub unsafe fn cuParamSetv<B: Backend>(
+    process: &'static Process<B>,
     function: CUfunction,
     offset: c_int,
     data: *mut c_void,
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: the program's bytes.
-    set::<D>(function, offset, unsafe { slice(data.cast::<u8>().cast_const(), bytes as usize) }?)
+    set(process, function, offset, unsafe { slice(data.cast::<u8>().cast_const(), bytes as usize) }?)
 }
 
 /// Launches with what was set; parameters go as one buffer.
-fn launch<D: Driver>(function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> Result<()> {
+fn launch<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+    stream: CUstream,
+) -> Result<()> {
     require(width > 0 && height > 0)?;
-    let mut next = resolve::<D>(function)?.next.lock().clone();
+    let mut next = resolve(process, function)?.next.lock().clone();
     let mut bytes = next.params.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END.
     let mut extra: [*mut c_void; 5] = [
@@ -97,7 +128,8 @@ fn launch<D: Driver>(function: CUfunction, width: c_int, height: c_int, stream: 
     let (width, height) = (width as u32, height as u32);
     // SAFETY: the parameters are in the buffer that `extra` names, alive during the call.
     unsafe {
-        crate::launch::cuLaunchKernel::<D>(
+        crate::launch::cuLaunchKernel(
+            process,
             function,
             width,
             height,
@@ -113,19 +145,25 @@ fn launch<D: Driver>(function: CUfunction, width: c_int, height: c_int, stream: 
     }
 }
 
-pub(crate) unsafe fn cuLaunch<D: Driver>(function: CUfunction) -> Result<()> {
-    launch::<D>(function, 1, 1, core::ptr::null_mut())
+pub unsafe fn cuLaunch<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
+    launch(process, function, 1, 1, core::ptr::null_mut())
 }
 
-pub(crate) unsafe fn cuLaunchGrid<D: Driver>(function: CUfunction, width: c_int, height: c_int) -> Result<()> {
-    launch::<D>(function, width, height, core::ptr::null_mut())
+pub unsafe fn cuLaunchGrid<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+) -> Result<()> {
+    launch(process, function, width, height, core::ptr::null_mut())
 }
 
-pub(crate) unsafe fn cuLaunchGridAsync<D: Driver>(
+pub unsafe fn cuLaunchGridAsync<B: Backend>(
+    process: &'static Process<B>,
     function: CUfunction,
     width: c_int,
     height: c_int,
     stream: CUstream,
 ) -> Result<()> {
-    launch::<D>(function, width, height, stream)
+    launch(process, function, width, height, stream)
 }

@@ -3,16 +3,17 @@
 #![allow(unused_variables, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, ContextId, CopyMode, Fill, HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PoolKind, Rect, ReferenceSetting, Resource, Result,
-    Sampler, Share, SparseProperties, Split, SplitRequest, Stream, TiledMap, Token, Updated, View,
+    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, Fill, Front, HostCall, Im2colMap, Image,
+    Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PoolKind, Rect,
+    ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, Stream, TiledMap, Token,
+    Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A driver library's device side. One value serves the process; calls come from any thread.
+/// The devices of a process. One value serves it; calls come from any thread.
 pub trait Backend:
     Arrays
     + BoxCopies
@@ -34,12 +35,16 @@ pub trait Backend:
     + 'static
     + Sized
 {
-    /// The one instance.
-    fn get() -> &'static Self;
+    /// The process whose devices these are, told before anything else is asked. Faults that the back end learns of go to it ([`Front::fault`]).
+    fn attach(&self, front: &'static Front);
     /// Finds the devices; the first `cuInit` calls it, and again if that failed.
     fn platform(&self) -> Result<Platform>;
     /// Says to who wants to know that the program's environment hides all of so many devices.
     fn all_hidden(&self, devices: usize) {}
+    /// Takes a step of `cuCheckpointProcess*` with a process of the user, waiting `limit` milliseconds at most (0: as long as it takes), and gives its `CUprocessState`.
+    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
     /// Allocates page-locked host memory, page-aligned; `flags` as of `cuMemHostAlloc`.
     fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8>;
     /// Frees what [`Backend::host_alloc`] gave, once nothing queued uses it.

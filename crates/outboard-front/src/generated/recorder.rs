@@ -3,11 +3,11 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Devices, Fill, Graphs, GreenContexts,
-    HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed,
-    MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource,
-    Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams, TensorMaps, TiledMap,
-    Token, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Fill, Front,
+    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
+    Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
+    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
+    TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
 };
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -16,9 +16,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 138] = [
+pub(crate) const METHODS: [&str; 140] = [
+    "attach",
     "platform",
     "all_hidden",
+    "checkpoint",
     "host_alloc",
     "host_free",
     "host_register",
@@ -158,8 +160,8 @@ pub(crate) const METHODS: [&str; 138] = [
 ];
 
 impl Backend for Recorder {
-    fn get() -> &'static Self {
-        Recorder::get()
+    fn attach(&self, front: &'static Front) {
+        self.answer("attach", format_args!("front: {front:?}"))
     }
 
     fn platform(&self) -> Result<Platform> {
@@ -168,6 +170,10 @@ impl Backend for Recorder {
 
     fn all_hidden(&self, devices: usize) {
         self.answer("all_hidden", format_args!("devices: {devices:?}"))
+    }
+
+    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+        self.outcome("checkpoint", format_args!("process: {process:?}, step: {step:?}, limit: {limit:?}"))
     }
 
     fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {

@@ -12,63 +12,67 @@ use outboard_wire::graph::{Edge, HostNode, NodeParams};
 use super::mirror::{flush, sweep};
 use super::model::{Given, INVALID, Role, World, world};
 use super::{edges_of, named_edges, params};
-use crate::Driver;
-use crate::backend::{ObjectId, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::border::{put, require};
 use crate::context;
+use crate::process::{Front, Process};
 
-pub(crate) unsafe fn cuGraphCreate<D: Driver>(out: *mut CUgraph, flags: c_uint) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphCreate<B: Backend>(process: &'static Process<B>, out: *mut CUgraph, flags: c_uint) -> Result<()> {
+    crate::state::ready(process)?;
     require(!out.is_null() && flags == 0)?;
-    let graph = world().new_graph(Role::Own);
+    let graph = world(process).new_graph(Role::Own);
     // SAFETY: the program's out parameter.
     unsafe { put(out, graph as CUgraph) }
 }
 
 /// Lets the device forget what has gone.
-pub(crate) fn forget_gone<D: Driver>() {
-    let gone = std::mem::take(&mut world().gone);
+pub(crate) fn forget_gone<B: Backend>(process: &'static Process<B>) {
+    let gone = std::mem::take(&mut world(process).gone);
     if gone.is_empty() {
         return;
     }
     // Any context will do: graphs are of none.
-    if let Some(ctx) = context::any() {
-        sweep::<D>(ctx, gone);
+    if let Some(ctx) = context::any(process) {
+        sweep(process, ctx, gone);
     }
 }
 
-pub(crate) unsafe fn cuGraphDestroy<D: Driver>(graph: CUgraph) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphDestroy<B: Backend>(process: &'static Process<B>, graph: CUgraph) -> Result<()> {
+    crate::state::ready(process)?;
     {
-        let mut world = world();
+        let mut world = world(process);
         // A graph inside a node goes with it.
         require(world.graph(graph as u64)?.role == Role::Own)?;
-        world.drop_graph(graph as u64);
+        world.drop_graph(process, graph as u64);
     }
-    forget_gone::<D>();
-    super::object::run_destructors();
+    forget_gone(process);
+    super::object::run_destructors(process);
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphDestroyNode<D: Driver>(node: CUgraphNode) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphDestroyNode<B: Backend>(process: &'static Process<B>, node: CUgraphNode) -> Result<()> {
+    crate::state::ready(process)?;
     {
-        let mut world = world();
+        let mut world = world(process);
         let found = world.node(node as u64)?;
         // Memory of a graph is laid out once.
         if matches!(found.params, NodeParams::Allocate(_) | NodeParams::Free { .. }) {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        world.remove(node as u64);
+        world.remove(process, node as u64);
     }
-    forget_gone::<D>();
+    forget_gone(process);
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphClone<D: Driver>(out: *mut CUgraph, original: CUgraph) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphClone<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraph,
+    original: CUgraph,
+) -> Result<()> {
+    crate::state::ready(process)?;
     require(!out.is_null())?;
-    let copy = world().clone_graph(original as u64, Role::Own)?;
+    let copy = world(process).clone_graph(process, original as u64, Role::Own)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, copy as CUgraph) }
 }
@@ -78,6 +82,7 @@ pub(crate) unsafe fn cuGraphClone<D: Driver>(out: *mut CUgraph, original: CUgrap
 /// # Safety
 /// `out` is null or the program's out parameter; `dependencies` has `count` elements.
 pub(super) unsafe fn add(
+    front: &'static Front,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -89,22 +94,23 @@ pub(super) unsafe fn add(
     require(!out.is_null())?;
     // SAFETY: by the contract above.
     let (nodes, data) = unsafe { named_edges(dependencies, data, count) }?;
-    let node = world().add(graph as u64, &edges_of(nodes, data)?, params, given)?;
+    let node = world(front).add(graph as u64, &edges_of(nodes, data)?, params, given)?;
     // SAFETY: by the contract above.
     unsafe { put(out, node as CUgraphNode) }
 }
 
 const NO_DATA: *const CUgraphEdgeData = core::ptr::null();
 
-pub(crate) unsafe fn cuGraphAddEmptyNode<D: Driver>(
+pub unsafe fn cuGraphAddEmptyNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, NodeParams::Empty, Given::Nothing) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::Empty, Given::Nothing) }
 }
 
 /// The structure of today for that of before CUDA 12.
@@ -125,7 +131,8 @@ pub(super) fn newer(p: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
     }
 }
 
-pub(crate) unsafe fn cuGraphAddKernelNode<D: Driver>(
+pub unsafe fn cuGraphAddKernelNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -135,26 +142,28 @@ pub(crate) unsafe fn cuGraphAddKernelNode<D: Driver>(
     // SAFETY: null or the program's structure.
     let p = newer(unsafe { p.as_ref() }.ok_or(INVALID)?);
     // SAFETY: as this function's.
-    unsafe { cuGraphAddKernelNode_v2::<D>(out, graph, dependencies, count, &raw const p) }
+    unsafe { cuGraphAddKernelNode_v2(process, out, graph, dependencies, count, &raw const p) }
 }
 
-pub(crate) unsafe fn cuGraphAddKernelNode_v2<D: Driver>(
+pub unsafe fn cuGraphAddKernelNode_v2<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     p: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's parameters.
-    let (params, given) = unsafe { params::kernel_node::<D>(p, Vec::new()) }?;
+    let (params, given) = unsafe { params::kernel_node(process, p, Vec::new()) }?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, params, given) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
 
-pub(crate) unsafe fn cuGraphAddMemcpyNode<D: Driver>(
+pub unsafe fn cuGraphAddMemcpyNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -162,14 +171,15 @@ pub(crate) unsafe fn cuGraphAddMemcpyNode<D: Driver>(
     copy: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::copy_node(unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) = params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, params, given) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
 
-pub(crate) unsafe fn cuGraphAddMemsetNode<D: Driver>(
+pub unsafe fn cuGraphAddMemsetNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -177,11 +187,11 @@ pub(crate) unsafe fn cuGraphAddMemsetNode<D: Driver>(
     fill: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::fill_node(unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) = params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, params, given) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
 
 /// The parameters of a host node.
@@ -195,36 +205,39 @@ pub(super) unsafe fn host_node(p: *const CUDA_HOST_NODE_PARAMS) -> Result<NodePa
     Ok(NodeParams::Host(HostNode { function, data: p.userData as u64 }))
 }
 
-pub(crate) unsafe fn cuGraphAddHostNode<D: Driver>(
+pub unsafe fn cuGraphAddHostNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     p: *const CUDA_HOST_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, host_node(p)?, Given::Nothing) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, host_node(p)?, Given::Nothing) }
 }
 
-pub(crate) unsafe fn cuGraphAddChildGraphNode<D: Driver>(
+pub unsafe fn cuGraphAddChildGraphNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     child: CUgraph,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: the program gives `count` nodes.
     let (nodes, _) = unsafe { named_edges(dependencies, NO_DATA, count) }?;
-    let node = add_child(graph as u64, nodes, None, child as u64, false)?;
+    let node = add_child(process, graph as u64, nodes, None, child as u64, false)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
 
 /// Adds a node with a copy of a graph inside, or, if it is to be `moved`, with the graph itself.
 pub(super) fn add_child(
+    front: &'static Front,
     graph: u64,
     nodes: &[CUgraphNode],
     data: Option<&[CUgraphEdgeData]>,
@@ -232,7 +245,7 @@ pub(super) fn add_child(
     moved: bool,
 ) -> Result<u64> {
     let edges = edges_of(nodes, data)?;
-    let mut world = world();
+    let mut world = world(front);
     world.check_dependencies(graph, &edges)?;
     world.graph(graph)?;
     let handle = world.handle();
@@ -242,68 +255,72 @@ pub(super) fn add_child(
         child
     } else {
         world.to_be_copied(child)?;
-        world.clone_graph(child, Role::Child(handle))?
+        world.clone_graph(front, child, Role::Child(handle))?
     };
     let params = NodeParams::Child { graph: inner, moved };
     world.insert(handle, super::model::Node::new(graph, params, Given::Nothing), &edges);
     Ok(handle)
 }
 
-pub(crate) unsafe fn cuGraphAddEventRecordNode<D: Driver>(
+pub unsafe fn cuGraphAddEventRecordNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::to_record(event)?.id().0;
+    let event = crate::event::to_record(process, event)?.id().0;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, NodeParams::EventRecord { event }, Given::Nothing) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventRecord { event }, Given::Nothing) }
 }
 
-pub(crate) unsafe fn cuGraphAddEventWaitNode<D: Driver>(
+pub unsafe fn cuGraphAddEventWaitNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
+    let event = crate::event::resolve(process, event)?.id().0;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, NodeParams::EventWait { event }, Given::Nothing) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventWait { event }, Given::Nothing) }
 }
 
-pub(crate) unsafe fn cuGraphAddBatchMemOpNode<D: Driver>(
+pub unsafe fn cuGraphAddBatchMemOpNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
     count: usize,
     p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, given) = unsafe { params::batch_node(p.ctx, p.paramArray, p.count, p.flags) }?;
+    let (params, given) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
     // SAFETY: as this function's.
-    unsafe { add(out, graph, dependencies, NO_DATA, count, params, given) }
+    unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
 
 /// Makes a value for a conditional node.
-pub(crate) unsafe fn cuGraphConditionalHandleCreate<D: Driver>(
+pub unsafe fn cuGraphConditionalHandleCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphConditionalHandle,
     graph: CUgraph,
     ctx: CUcontext,
     value: c_uint,
     flags: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null() && flags & !1 == 0)?;
-    let here = params::context(ctx)?;
-    world().graph(graph as u64)?;
-    flush::<D>(&here, graph as u64)?;
-    let handle = here.note(D::get().graph_condition(here.id, ObjectId(graph as u64), value, flags))?;
-    world().graph_mut(graph as u64)?.conditions.push(handle);
+    let here = params::context(process, ctx)?;
+    world(process).graph(graph as u64)?;
+    flush(process, &here, graph as u64)?;
+    let handle = here.note(process.backend.graph_condition(here.id, ObjectId(graph as u64), value, flags))?;
+    world(process).graph_mut(graph as u64)?.conditions.push(handle);
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle) }
 }
@@ -313,6 +330,7 @@ pub(crate) unsafe fn cuGraphConditionalHandleCreate<D: Driver>(
 /// # Safety
 /// `from` and `to` are null or have `count` nodes, `data` is null or has `count` elements.
 unsafe fn each_edge(
+    front: &'static Front,
     graph: CUgraph,
     from: *const CUgraphNode,
     to: *const CUgraphNode,
@@ -320,26 +338,28 @@ unsafe fn each_edge(
     count: usize,
     change: impl Fn(&mut World, Edge, u64) -> Result<()>,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(front)?;
     // SAFETY: by the contract above.
     let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
     let edges = edges_of(from, data)?;
-    let mut world = world();
+    let mut world = world(front);
     world.graph(graph as u64)?;
     edges.into_iter().zip(to).try_for_each(|(edge, to)| change(&mut world, edge, *to as u64))
 }
 
-pub(crate) unsafe fn cuGraphAddDependencies<D: Driver>(
+pub unsafe fn cuGraphAddDependencies<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *const CUgraphNode,
     to: *const CUgraphNode,
     count: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphAddDependencies_v2::<D>(graph, from, to, NO_DATA, count) }
+    unsafe { cuGraphAddDependencies_v2(process, graph, from, to, NO_DATA, count) }
 }
 
-pub(crate) unsafe fn cuGraphAddDependencies_v2<D: Driver>(
+pub unsafe fn cuGraphAddDependencies_v2<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *const CUgraphNode,
     to: *const CUgraphNode,
@@ -347,20 +367,22 @@ pub(crate) unsafe fn cuGraphAddDependencies_v2<D: Driver>(
     count: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { each_edge(graph, from, to, data, count, |world, edge, to| world.connect(graph as u64, edge, to)) }
+    unsafe { each_edge(process, graph, from, to, data, count, |world, edge, to| world.connect(graph as u64, edge, to)) }
 }
 
-pub(crate) unsafe fn cuGraphRemoveDependencies<D: Driver>(
+pub unsafe fn cuGraphRemoveDependencies<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *const CUgraphNode,
     to: *const CUgraphNode,
     count: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphRemoveDependencies_v2::<D>(graph, from, to, NO_DATA, count) }
+    unsafe { cuGraphRemoveDependencies_v2(process, graph, from, to, NO_DATA, count) }
 }
 
-pub(crate) unsafe fn cuGraphRemoveDependencies_v2<D: Driver>(
+pub unsafe fn cuGraphRemoveDependencies_v2<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *const CUgraphNode,
     to: *const CUgraphNode,
@@ -368,5 +390,7 @@ pub(crate) unsafe fn cuGraphRemoveDependencies_v2<D: Driver>(
     count: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { each_edge(graph, from, to, data, count, |world, edge, to| world.disconnect(graph as u64, edge, to)) }
+    unsafe {
+        each_edge(process, graph, from, to, data, count, |world, edge, to| world.disconnect(graph as u64, edge, to))
+    }
 }

@@ -7,19 +7,24 @@ use outboard_abi::{CUgraph, CUgraphDebugDot_flags_enum as Flags, CUresult};
 use outboard_wire::graph::{NodeParams, Place};
 
 use super::model::{World, world};
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::text;
+use crate::process::{Front, Process};
 
-pub(crate) unsafe fn cuGraphDebugDotPrint<D: Driver>(graph: CUgraph, path: *const c_char, flags: c_uint) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphDebugDotPrint<B: Backend>(
+    process: &'static Process<B>,
+    graph: CUgraph,
+    path: *const c_char,
+    flags: c_uint,
+) -> Result<()> {
+    crate::state::ready(process)?;
     // SAFETY: null or the program's string.
     let path = unsafe { text(path) }?;
     let drawn = {
-        let world = world();
+        let world = world(process);
         world.graph(graph as u64)?;
         let mut out = String::from("digraph dot {\n");
-        draw(&world, graph as u64, flags, &mut out);
+        draw(process, &world, graph as u64, flags, &mut out);
         out.push_str("}\n");
         out
     };
@@ -27,14 +32,14 @@ pub(crate) unsafe fn cuGraphDebugDotPrint<D: Driver>(graph: CUgraph, path: *cons
 }
 
 /// Draws a graph and those inside its nodes, each as a cluster.
-fn draw(world: &World, handle: u64, flags: u32, out: &mut String) {
+fn draw(front: &'static Front, world: &World, handle: u64, flags: u32, out: &mut String) {
     let Ok(graph) = world.graph(handle) else { return };
     let serial = graph.serial;
     let name = |node: u64| format!("\"graph_{serial}_node_{}\"", graph.nodes.range(..node).count());
     let _ = writeln!(out, "subgraph cluster_{serial} {{\nlabel=\"graph_{serial}\"");
     for &node in &graph.nodes {
         let Ok(found) = world.node(node) else { continue };
-        let _ = writeln!(out, "{}[label=\"{}\"]", name(node), label(&found.params, node, flags));
+        let _ = writeln!(out, "{}[label=\"{}\"]", name(node), label(front, &found.params, node, flags));
         for edge in &found.dependencies {
             let style = if edge.ports == [0; 3] { "" } else { " [style=dashed]" };
             let _ = writeln!(out, "{} -> {}{style}", name(edge.node), name(node));
@@ -43,15 +48,17 @@ fn draw(world: &World, handle: u64, flags: u32, out: &mut String) {
     out.push_str("}\n");
     for &node in &graph.nodes {
         match world.node(node).map(|found| &found.params) {
-            Ok(NodeParams::Child { graph, .. }) => draw(world, *graph, flags, out),
-            Ok(NodeParams::Conditional(node)) => node.bodies.iter().for_each(|body| draw(world, *body, flags, out)),
+            Ok(NodeParams::Child { graph, .. }) => draw(front, world, *graph, flags, out),
+            Ok(NodeParams::Conditional(node)) => {
+                node.bodies.iter().for_each(|body| draw(front, world, *body, flags, out))
+            }
             _ => {}
         }
     }
 }
 
 /// What a node does, in words; with numbers if they are asked for.
-fn label(params: &NodeParams, node: u64, flags: u32) -> String {
+fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> String {
     let has = |flag: Flags| flags & (flag.0 | Flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0) != 0;
     let handle = if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) { format!("\\n{node:#x}") } else { String::new() };
     let side = |place: &Place| match place {
@@ -62,7 +69,7 @@ fn label(params: &NodeParams, node: u64, flags: u32) -> String {
     let words = match params {
         NodeParams::Empty => "EMPTY".to_owned(),
         NodeParams::Kernel(kernel) => {
-            let function = crate::function::by_id(kernel.function);
+            let function = crate::function::by_id(front, kernel.function);
             let name = function.map_or_else(|_| "?".to_owned(), |f| f.name().to_string_lossy().into_owned());
             match has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {
                 true => format!("KERNEL\\n{name}\\ngrid {:?} block {:?}", kernel.grid, kernel.block),

@@ -15,10 +15,10 @@ use parking_lot::{Mutex, RwLock};
 use super::memory::Allocates;
 use super::mirror::flush;
 use super::model::{INVALID, world};
-use crate::Driver;
-use crate::backend::{ObjectId, Result, Stream};
+use crate::backend::{Backend, ObjectId, Result, Stream};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Here};
+use crate::process::{Front, Process};
 use crate::stream::{self, DefaultStream};
 
 /// An executable.
@@ -36,7 +36,8 @@ pub(super) struct Exec {
     memory: Allocates,
 }
 
-static EXECS: LazyLock<RwLock<HashMap<u64, Arc<Exec>>>> = LazyLock::new(RwLock::default);
+/// The executables of a process, by handle.
+pub(super) type Execs = LazyLock<RwLock<HashMap<u64, Arc<Exec>>>>;
 
 /// What `cuGraphInstantiate*` takes.
 const FLAGS: u64 = (Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0
@@ -45,9 +46,9 @@ const FLAGS: u64 = (Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0) as u64;
 
 /// The executable of a handle.
-pub(super) fn resolve(exec: CUgraphExec) -> Result<Arc<Exec>> {
-    crate::state::ready()?;
-    EXECS.read().get(&(exec as u64)).cloned().ok_or(INVALID)
+pub(super) fn resolve(front: &'static Front, exec: CUgraphExec) -> Result<Arc<Exec>> {
+    crate::state::ready(front)?;
+    front.graphs.execs.read().get(&(exec as u64)).cloned().ok_or(INVALID)
 }
 
 /// What went wrong when an executable was made.
@@ -63,64 +64,71 @@ impl Failure {
     }
 }
 
-fn make<D: Driver>(graph: u64, flags: u64, upload: Option<(Here, Stream)>) -> std::result::Result<u64, Failure> {
+fn make<B: Backend>(
+    process: &'static Process<B>,
+    graph: u64,
+    flags: u64,
+    upload: Option<(Here, Stream)>,
+) -> std::result::Result<u64, Failure> {
     let of = Failure::new;
     let known = flags & !FLAGS == 0;
     require(known).map_err(of)?;
-    crate::capture::refuse_unsafe().map_err(of)?;
+    crate::capture::refuse_unsafe(process).map_err(of)?;
     let here = match &upload {
         Some((here, _)) => here.clone(),
-        None => context::current().map_err(of)?,
+        None => context::current(process).map_err(of)?,
     };
-    world().to_be_copied(graph).map_err(of)?;
-    flush::<D>(&here, graph).map_err(of)?;
-    let id = world().handle();
+    world(process).to_be_copied(graph).map_err(of)?;
+    flush(process, &here, graph).map_err(of)?;
+    let id = world(process).handle();
     let stream = upload.map_or(Stream::Legacy, |(_, stream)| stream);
-    let made = here.note(D::get().graph_instantiate(here.id, ObjectId(graph), ObjectId(id), flags, stream));
+    let made = here.note(process.backend.graph_instantiate(here.id, ObjectId(graph), ObjectId(id), flags, stream));
     let made = made.map_err(of)?;
     if made.status != CUresult::CUDA_SUCCESS {
         return Err(Failure { error: made.status, result: made.result, node: made.node });
     }
     let (objects, memory) = {
-        let mut world = world();
+        let mut world = world(process);
         let memory = world.allocates(graph);
         world.memory.hold(&memory);
         let objects = world.graph(graph).map_err(of)?.objects.clone();
-        super::object::retain_all(&objects);
+        super::object::retain_all(process, &objects);
         (objects, memory)
     };
     let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory };
     // Kernels launch it by the device's handle, so that is the program's too.
     let handle = if made.handle == 0 { id } else { made.handle };
-    EXECS.write().insert(handle, Arc::new(exec));
+    process.graphs.execs.write().insert(handle, Arc::new(exec));
     Ok(handle)
 }
 
-pub(crate) unsafe fn cuGraphInstantiateWithFlags<D: Driver>(
+pub unsafe fn cuGraphInstantiateWithFlags<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphExec,
     graph: CUgraph,
     flags: c_ulonglong,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     let upload = u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     // An upload needs a stream, which this form has not.
     require(flags & upload == 0)?;
-    let exec = make::<D>(graph as u64, flags, None).map_err(|failure| failure.error)?;
+    let exec = make(process, graph as u64, flags, None).map_err(|failure| failure.error)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, exec as CUgraphExec) }
 }
 
-pub(crate) unsafe fn cuGraphInstantiate_v2<D: Driver>(
+pub unsafe fn cuGraphInstantiate_v2<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphExec,
     graph: CUgraph,
     node: *mut CUgraphNode,
     log: *mut c_char,
     bytes: usize,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
-    let outcome = make::<D>(graph as u64, 0, None);
+    let outcome = make(process, graph as u64, 0, None);
     // SAFETY: the program's out parameters; the log has `bytes`.
     unsafe {
         if bytes > 0 {
@@ -136,7 +144,8 @@ pub(crate) unsafe fn cuGraphInstantiate_v2<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuGraphInstantiate<D: Driver>(
+pub unsafe fn cuGraphInstantiate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphExec,
     graph: CUgraph,
     node: *mut CUgraphNode,
@@ -144,26 +153,29 @@ pub(crate) unsafe fn cuGraphInstantiate<D: Driver>(
     bytes: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphInstantiate_v2::<D>(out, graph, node, log, bytes) }
+    unsafe { cuGraphInstantiate_v2(process, out, graph, node, log, bytes) }
 }
 
-pub(crate) unsafe fn cuGraphInstantiateWithParams<D: Driver>(
+pub unsafe fn cuGraphInstantiateWithParams<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphExec,
     graph: CUgraph,
     params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     default: DefaultStream,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
     let params = unsafe { params.as_mut() }.ok_or(INVALID)?;
     let wants_upload = params.flags & u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0) != 0;
     let upload = match (wants_upload, default) {
         (false, _) => None,
-        (true, DefaultStream::Legacy) => Some(stream::resolve::<D>(params.hUploadStream)?),
-        (true, DefaultStream::PerThread) => Some(stream::resolve::<D>(stream::or_per_thread(params.hUploadStream))?),
+        (true, DefaultStream::Legacy) => Some(stream::resolve(process, params.hUploadStream)?),
+        (true, DefaultStream::PerThread) => {
+            Some(stream::resolve(process, stream::or_per_thread(params.hUploadStream))?)
+        }
     };
-    match make::<D>(graph as u64, params.flags, upload) {
+    match make(process, graph as u64, params.flags, upload) {
         Ok(exec) => {
             params.result_out = Outcome::CUDA_GRAPH_INSTANTIATE_SUCCESS;
             params.hErrNode_out = core::ptr::null_mut();
@@ -178,66 +190,83 @@ pub(crate) unsafe fn cuGraphInstantiateWithParams<D: Driver>(
     }
 }
 
-pub(crate) unsafe fn cuGraphExecGetFlags<D: Driver>(exec: CUgraphExec, out: *mut cuuint64_t) -> Result<()> {
+pub unsafe fn cuGraphExecGetFlags<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    out: *mut cuuint64_t,
+) -> Result<()> {
     // Uploading is done once and no property of what was made.
-    let flags = resolve(exec)?.flags & !u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
+    let flags = resolve(process, exec)?.flags & !u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags) }
 }
 
-pub(crate) unsafe fn cuGraphUpload<D: Driver>(exec: CUgraphExec, stream: CUstream) -> Result<()> {
-    let exec = resolve(exec)?;
-    let (here, stream) = stream::resolve::<D>(stream)?;
-    here.note(D::get().graph_upload(here.id, ObjectId(exec.id), stream))
+pub unsafe fn cuGraphUpload<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
+    let (here, stream) = stream::resolve(process, stream)?;
+    here.note(process.backend.graph_upload(here.id, ObjectId(exec.id), stream))
 }
 
-pub(crate) unsafe fn cuGraphLaunch<D: Driver>(exec: CUgraphExec, stream: CUstream) -> Result<()> {
-    let exec = resolve(exec)?;
+pub unsafe fn cuGraphLaunch<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
     // Not even a relaxed capture takes a launch of an executable.
-    let (here, stream) = stream::resolve::<D>(stream)?;
-    here.note(D::get().graph_launch(here.id, ObjectId(exec.id), stream))
+    let (here, stream) = stream::resolve(process, stream)?;
+    here.note(process.backend.graph_launch(here.id, ObjectId(exec.id), stream))
 }
 
-pub(crate) unsafe fn cuGraphExecDestroy<D: Driver>(exec: CUgraphExec) -> Result<()> {
-    crate::state::ready()?;
-    crate::capture::refuse_unsafe()?;
-    let gone = EXECS.write().remove(&(exec as u64)).ok_or(INVALID)?;
-    let ctx = context::any();
-    world().memory.let_go(&gone.memory);
+pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec: CUgraphExec) -> Result<()> {
+    crate::state::ready(process)?;
+    crate::capture::refuse_unsafe(process)?;
+    let gone = process.graphs.execs.write().remove(&(exec as u64)).ok_or(INVALID)?;
+    let ctx = context::any(process);
+    world(process).memory.let_go(process, &gone.memory);
     if let Some(ctx) = ctx {
-        let _ = D::get().graph_exec_destroy(ctx, ObjectId(gone.id));
+        let _ = process.backend.graph_exec_destroy(ctx, ObjectId(gone.id));
     }
     if !gone.objects.is_empty() {
         // Launches that still run may use them.
         if let Some(ctx) = ctx {
-            let _ = D::get().context_synchronize(ctx);
+            let _ = process.backend.context_synchronize(ctx);
         }
-        super::object::release_all(&gone.objects);
-        super::object::run_destructors();
+        super::object::release_all(process, &gone.objects);
+        super::object::run_destructors(process);
     }
     Ok(())
 }
 
 /// Gives the nodes of an executable the parameters of a graph.
-fn update<D: Driver>(exec: CUgraphExec, graph: CUgraph) -> Result<crate::backend::Updated> {
-    let exec = resolve(exec)?;
-    let here = context::current()?;
-    world().to_be_copied(graph as u64)?;
-    flush::<D>(&here, graph as u64)?;
-    let updated = here.note(D::get().graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;
+fn update<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    graph: CUgraph,
+) -> Result<crate::backend::Updated> {
+    let exec = resolve(process, exec)?;
+    let here = context::current(process)?;
+    world(process).to_be_copied(graph as u64)?;
+    flush(process, &here, graph as u64)?;
+    let updated = here.note(process.backend.graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;
     if updated.status == CUresult::CUDA_SUCCESS {
         exec.disabled.lock().clear();
     }
     Ok(updated)
 }
 
-pub(crate) unsafe fn cuGraphExecUpdate<D: Driver>(
+pub unsafe fn cuGraphExecUpdate<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     graph: CUgraph,
     node: *mut CUgraphNode,
     result: *mut CUgraphExecUpdateResult,
 ) -> Result<()> {
-    let updated = update::<D>(exec, graph)?;
+    let updated = update(process, exec, graph)?;
     // SAFETY: the program's out parameters.
     unsafe {
         put_if(node, updated.node as CUgraphNode);
@@ -246,13 +275,14 @@ pub(crate) unsafe fn cuGraphExecUpdate<D: Driver>(
     outcome(updated.status)
 }
 
-pub(crate) unsafe fn cuGraphExecUpdate_v2<D: Driver>(
+pub unsafe fn cuGraphExecUpdate_v2<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     graph: CUgraph,
     out: *mut CUgraphExecUpdateResultInfo,
 ) -> Result<()> {
     require(!out.is_null())?;
-    let updated = update::<D>(exec, graph)?;
+    let updated = update(process, exec, graph)?;
     let info = CUgraphExecUpdateResultInfo {
         result: CUgraphExecUpdateResult_enum(updated.result),
         errorNode: updated.node as CUgraphNode,
@@ -273,21 +303,22 @@ fn can_be_disabled(params: &NodeParams) -> bool {
 }
 
 /// Checks that a node is one of the executable's graph that can be switched off.
-fn switchable(exec: &Exec, node: CUgraphNode) -> Result<()> {
-    let world = world();
+fn switchable(front: &'static Front, exec: &Exec, node: CUgraphNode) -> Result<()> {
+    let world = world(front);
     let found = world.node(node as u64)?;
     require(world.is_within(found.graph, exec.graph) && can_be_disabled(&found.params))
 }
 
-pub(crate) unsafe fn cuGraphNodeSetEnabled<D: Driver>(
+pub unsafe fn cuGraphNodeSetEnabled<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     enabled: c_uint,
 ) -> Result<()> {
-    let exec = resolve(exec)?;
-    switchable(&exec, node)?;
-    let here = context::current()?;
-    here.note(D::get().graph_exec_enable(here.id, ObjectId(exec.id), node as u64, enabled != 0))?;
+    let exec = resolve(process, exec)?;
+    switchable(process, &exec, node)?;
+    let here = context::current(process)?;
+    here.note(process.backend.graph_exec_enable(here.id, ObjectId(exec.id), node as u64, enabled != 0))?;
     let mut disabled = exec.disabled.lock();
     if enabled != 0 {
         disabled.remove(&(node as u64))
@@ -297,13 +328,14 @@ pub(crate) unsafe fn cuGraphNodeSetEnabled<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphNodeGetEnabled<D: Driver>(
+pub unsafe fn cuGraphNodeGetEnabled<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     out: *mut c_uint,
 ) -> Result<()> {
-    let exec = resolve(exec)?;
-    switchable(&exec, node)?;
+    let exec = resolve(process, exec)?;
+    switchable(process, &exec, node)?;
     let enabled = !exec.disabled.lock().contains(&(node as u64));
     // SAFETY: the program's out parameter.
     unsafe { put(out, c_uint::from(enabled)) }

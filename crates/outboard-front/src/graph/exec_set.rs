@@ -12,21 +12,26 @@ use super::mirror::flush;
 use super::model::{INVALID, world};
 use super::node::kernel_again;
 use super::params;
-use crate::Driver;
-use crate::backend::{ObjectId, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::border::require;
 use crate::context;
+use crate::process::Process;
 
 /// Gives a node of an executable other parameters, if they are of a kind that it can take.
-pub(super) fn set<D: Driver>(exec: CUgraphExec, node: CUgraphNode, params: NodeParams) -> Result<()> {
-    let exec = resolve(exec)?;
+pub(super) fn set<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: NodeParams,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
     {
-        let world = world();
+        let world = world(process);
         let found = world.node(node as u64)?;
         require(world.is_within(found.graph, exec.graph) && fits(&found.params, &params))?;
     }
-    let here = context::current()?;
-    here.note(D::get().graph_exec_set(here.id, ObjectId(exec.id), node as u64, params))
+    let here = context::current(process)?;
+    here.note(process.backend.graph_exec_set(here.id, ObjectId(exec.id), node as u64, params))
 }
 
 /// What an executable was laid out for stays: kinds, contexts, and where a copy's sides are.
@@ -43,20 +48,22 @@ fn fits(old: &NodeParams, new: &NodeParams) -> bool {
     }
 }
 
-pub(crate) unsafe fn cuGraphExecKernelNodeSetParams_v2<D: Driver>(
+pub unsafe fn cuGraphExecKernelNodeSetParams_v2<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     p: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's parameters.
-    let (params, _) = unsafe { kernel_again::<D>(node, p) }?;
-    set::<D>(exec, node, params)
+    let (params, _) = unsafe { kernel_again(process, node, p) }?;
+    set(process, exec, node, params)
 }
 
-pub(crate) unsafe fn cuGraphExecKernelNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecKernelNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     p: *const CUDA_KERNEL_NODE_PARAMS_v1,
@@ -64,82 +71,89 @@ pub(crate) unsafe fn cuGraphExecKernelNodeSetParams<D: Driver>(
     // SAFETY: null or the program's structure.
     let p = newer(unsafe { p.as_ref() }.ok_or(INVALID)?);
     // SAFETY: as this function's.
-    unsafe { cuGraphExecKernelNodeSetParams_v2::<D>(exec, node, &raw const p) }
+    unsafe { cuGraphExecKernelNodeSetParams_v2(process, exec, node, &raw const p) }
 }
 
-pub(crate) unsafe fn cuGraphExecMemcpyNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecMemcpyNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     copy: *const CUDA_MEMCPY3D,
     ctx: CUcontext,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, _) = params::copy_node(unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
-    set::<D>(exec, node, params)
+    let (params, _) = params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    set(process, exec, node, params)
 }
 
-pub(crate) unsafe fn cuGraphExecMemsetNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecMemsetNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     fill: *const CUDA_MEMSET_NODE_PARAMS,
     ctx: CUcontext,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, _) = params::fill_node(unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
-    set::<D>(exec, node, params)
+    let (params, _) = params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    set(process, exec, node, params)
 }
 
-pub(crate) unsafe fn cuGraphExecHostNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecHostNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     p: *const CUDA_HOST_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: as this function's.
-    set::<D>(exec, node, unsafe { host_node(p) }?)
+    set(process, exec, node, unsafe { host_node(p) }?)
 }
 
-pub(crate) unsafe fn cuGraphExecEventRecordNodeSetEvent<D: Driver>(
+pub unsafe fn cuGraphExecEventRecordNodeSetEvent<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::to_record(event)?.id().0;
-    set::<D>(exec, node, NodeParams::EventRecord { event })
+    let event = crate::event::to_record(process, event)?.id().0;
+    set(process, exec, node, NodeParams::EventRecord { event })
 }
 
-pub(crate) unsafe fn cuGraphExecEventWaitNodeSetEvent<D: Driver>(
+pub unsafe fn cuGraphExecEventWaitNodeSetEvent<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
-    set::<D>(exec, node, NodeParams::EventWait { event })
+    let event = crate::event::resolve(process, event)?.id().0;
+    set(process, exec, node, NodeParams::EventWait { event })
 }
 
-pub(crate) unsafe fn cuGraphExecBatchMemOpNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecBatchMemOpNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, _) = unsafe { params::batch_node(p.ctx, p.paramArray, p.count, p.flags) }?;
-    set::<D>(exec, node, params)
+    let (params, _) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
+    set(process, exec, node, params)
 }
 
-pub(crate) unsafe fn cuGraphExecChildGraphNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecChildGraphNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     child: CUgraph,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let here = context::current()?;
-    world().to_be_copied(child as u64)?;
-    flush::<D>(&here, child as u64)?;
-    set::<D>(exec, node, NodeParams::Child { graph: child as u64, moved: false })
+    crate::state::ready(process)?;
+    let here = context::current(process)?;
+    world(process).to_be_copied(child as u64)?;
+    flush(process, &here, child as u64)?;
+    set(process, exec, node, NodeParams::Child { graph: child as u64, moved: false })
 }

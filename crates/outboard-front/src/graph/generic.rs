@@ -11,9 +11,9 @@ use outboard_wire::graph::{ConditionalNode, Edge, HostNode, NodeParams};
 use super::model::{Given, INVALID, Node, Role, world};
 use super::node::{copy_params, fill_params, kernel_again};
 use super::{edges_of, exec_set, memory, named_edges, params};
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::{Front, Process};
 
 /// Most bodies of a conditional node.
 const BODIES: u32 = 1 << 12;
@@ -39,7 +39,11 @@ fn kernel_params(p: &CUDA_KERNEL_NODE_PARAMS_v3) -> CUDA_KERNEL_NODE_PARAMS {
 ///
 /// # Safety
 /// The structure is as cuda.h says for its kind of node.
-unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> Result<(NodeParams, Given)> {
+unsafe fn plain<B: Backend>(
+    process: &'static Process<B>,
+    p: &CUgraphNodeParams,
+    old: Option<CUgraphNode>,
+) -> Result<(NodeParams, Given)> {
     let what = &p.__bindgen_anon_1;
     // SAFETY: the kind says which member is set, and what it points to is the program's.
     unsafe {
@@ -48,21 +52,21 @@ unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> R
             T::CU_GRAPH_NODE_TYPE_KERNEL => {
                 let kernel = kernel_params(&what.kernel);
                 match old {
-                    Some(node) => kernel_again::<D>(node, &kernel),
-                    None => params::kernel_node::<D>(&kernel, Vec::new()),
+                    Some(node) => kernel_again(process, node, &kernel),
+                    None => params::kernel_node(process, &kernel, Vec::new()),
                 }
             }
             T::CU_GRAPH_NODE_TYPE_MEMCPY => {
                 let ctx = match old {
-                    Some(node) if what.memcpy.copyCtx.is_null() => copy_params(&world(), node)?.1,
+                    Some(node) if what.memcpy.copyCtx.is_null() => copy_params(&world(process), node)?.1,
                     _ => what.memcpy.copyCtx,
                 };
-                params::copy_node(&what.memcpy.copyParams, ctx)
+                params::copy_node(process, &what.memcpy.copyParams, ctx)
             }
             T::CU_GRAPH_NODE_TYPE_MEMSET => {
                 let fill = &what.memset;
                 let ctx = match old {
-                    Some(node) if fill.ctx.is_null() => fill_params(&world(), node)?.1,
+                    Some(node) if fill.ctx.is_null() => fill_params(&world(process), node)?.1,
                     _ => fill.ctx,
                 };
                 let fill = CUDA_MEMSET_NODE_PARAMS {
@@ -73,7 +77,7 @@ unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> R
                     width: fill.width,
                     height: fill.height,
                 };
-                params::fill_node(&fill, ctx)
+                params::fill_node(process, &fill, ctx)
             }
             T::CU_GRAPH_NODE_TYPE_HOST => {
                 let host = CUDA_HOST_NODE_PARAMS { fn_: what.host.fn_, userData: what.host.userData };
@@ -81,16 +85,16 @@ unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> R
                 Ok((NodeParams::Host(HostNode { function, data: host.userData as u64 }), Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-                let event = crate::event::to_record(what.eventRecord.event)?.id().0;
+                let event = crate::event::to_record(process, what.eventRecord.event)?.id().0;
                 Ok((NodeParams::EventRecord { event }, Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-                let event = crate::event::resolve(what.eventWait.event)?.id().0;
+                let event = crate::event::resolve(process, what.eventWait.event)?.id().0;
                 Ok((NodeParams::EventWait { event }, Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
                 let batch = &what.memOp;
-                params::batch_node(batch.ctx, batch.paramArray, batch.count, batch.flags)
+                params::batch_node(process, batch.ctx, batch.paramArray, batch.count, batch.flags)
             }
             T::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL | T::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
                 Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
@@ -100,7 +104,8 @@ unsafe fn plain<D: Driver>(p: &CUgraphNodeParams, old: Option<CUgraphNode>) -> R
     }
 }
 
-pub(crate) unsafe fn cuGraphAddNode<D: Driver>(
+pub unsafe fn cuGraphAddNode<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -108,10 +113,11 @@ pub(crate) unsafe fn cuGraphAddNode<D: Driver>(
     p: *mut CUgraphNodeParams,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphAddNode_v2::<D>(out, graph, dependencies, core::ptr::null(), count, p) }
+    unsafe { cuGraphAddNode_v2(process, out, graph, dependencies, core::ptr::null(), count, p) }
 }
 
-pub(crate) unsafe fn cuGraphAddNode_v2<D: Driver>(
+pub unsafe fn cuGraphAddNode_v2<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -119,7 +125,7 @@ pub(crate) unsafe fn cuGraphAddNode_v2<D: Driver>(
     count: usize,
     p: *mut CUgraphNodeParams,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure; it gives `count` dependencies.
     let (p, (nodes, data)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, data, count)?) };
@@ -136,16 +142,18 @@ pub(crate) unsafe fn cuGraphAddNode_v2<D: Driver>(
                     Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => true,
                     _ => return Err(INVALID),
                 };
-                super::build::add_child(graph, nodes, data, child.graph as u64, moved)?
+                super::build::add_child(process, graph, nodes, data, child.graph as u64, moved)?
             }
-            T::CU_GRAPH_NODE_TYPE_CONDITIONAL => conditional(graph, &edges, &mut p.__bindgen_anon_1.conditional)?,
+            T::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                conditional(process, graph, &edges, &mut p.__bindgen_anon_1.conditional)?
+            }
             T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
-                memory::add_allocation::<D>(graph, &edges, &mut *(&raw mut p.__bindgen_anon_1.alloc).cast())?
+                memory::add_allocation(process, graph, &edges, &mut *(&raw mut p.__bindgen_anon_1.alloc).cast())?
             }
-            T::CU_GRAPH_NODE_TYPE_MEM_FREE => memory::add_free(graph, &edges, p.__bindgen_anon_1.free.dptr)?,
+            T::CU_GRAPH_NODE_TYPE_MEM_FREE => memory::add_free(process, graph, &edges, p.__bindgen_anon_1.free.dptr)?,
             _ => {
-                let (params, given) = plain::<D>(p, None)?;
-                world().add(graph, &edges, params, given)?
+                let (params, given) = plain(process, p, None)?;
+                world(process).add(graph, &edges, params, given)?
             }
         }
     };
@@ -154,7 +162,7 @@ pub(crate) unsafe fn cuGraphAddNode_v2<D: Driver>(
 }
 
 /// Adds a conditional node, with its empty bodies.
-fn conditional(graph: u64, edges: &[Edge], p: &mut CUDA_CONDITIONAL_NODE_PARAMS) -> Result<u64> {
+fn conditional(front: &'static Front, graph: u64, edges: &[Edge], p: &mut CUDA_CONDITIONAL_NODE_PARAMS) -> Result<u64> {
     let fits = match p.type_ {
         Kind::CU_GRAPH_COND_TYPE_IF => p.size == 1 || p.size == 2,
         Kind::CU_GRAPH_COND_TYPE_WHILE => p.size == 1,
@@ -162,8 +170,8 @@ fn conditional(graph: u64, edges: &[Edge], p: &mut CUDA_CONDITIONAL_NODE_PARAMS)
         _ => false,
     };
     require(fits)?;
-    let here = params::context(p.ctx)?;
-    let mut world = world();
+    let here = params::context(front, p.ctx)?;
+    let mut world = world(front);
     world.check_dependencies(graph, edges)?;
     let found = world.graph_mut(graph)?;
     let at = found.conditions.iter().position(|handle| *handle == p.handle).ok_or(INVALID)?;
@@ -182,30 +190,35 @@ fn conditional(graph: u64, edges: &[Edge], p: &mut CUDA_CONDITIONAL_NODE_PARAMS)
     Ok(node)
 }
 
-pub(crate) unsafe fn cuGraphNodeSetParams<D: Driver>(node: CUgraphNode, p: *mut CUgraphNodeParams) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuGraphNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    p: *mut CUgraphNodeParams,
+) -> Result<()> {
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's structure.
-    let (params, given) = unsafe { plain::<D>(p, Some(node)) }?;
-    world().set(node as u64, params, given)
+    let (params, given) = unsafe { plain(process, p, Some(node)) }?;
+    world(process).set(node as u64, params, given)
 }
 
-pub(crate) unsafe fn cuGraphExecNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphExecNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     exec: CUgraphExec,
     node: CUgraphNode,
     p: *mut CUgraphNodeParams,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     if p.type_ == T::CU_GRAPH_NODE_TYPE_GRAPH {
         // SAFETY: the kind says which member is set.
         return unsafe {
-            exec_set::cuGraphExecChildGraphNodeSetParams::<D>(exec, node, p.__bindgen_anon_1.graph.graph)
+            exec_set::cuGraphExecChildGraphNodeSetParams(process, exec, node, p.__bindgen_anon_1.graph.graph)
         };
     }
     // SAFETY: the program's structure.
-    let (params, _) = unsafe { plain::<D>(p, Some(node)) }?;
-    exec_set::set::<D>(exec, node, params)
+    let (params, _) = unsafe { plain(process, p, Some(node)) }?;
+    exec_set::set(process, exec, node, params)
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
-use crate::Driver;
-use crate::backend::{ContextId, ObjectId, Result};
+use crate::backend::{Backend, ContextId, ObjectId, Result};
 use crate::context::Here;
+use crate::process::Process;
 
 /// Edits that travel in one message take about this many bytes at most.
 const BATCH: usize = 256 << 10;
@@ -161,23 +161,23 @@ fn batch(graph: u64, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
 }
 
 /// Tells the device all that has changed in a graph.
-pub(crate) fn flush<D: Driver>(here: &Here, graph: u64) -> Result<()> {
+pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph: u64) -> Result<()> {
     let mut steps = Vec::new();
-    world().flush(graph, &mut steps);
+    world(process).flush(graph, &mut steps);
     for step in steps {
         here.note(match step {
-            Step::Create(graph) => D::get().graph_create(here.id, ObjectId(graph)),
-            Step::Edit(graph, edits) => D::get().graph_edit(here.id, ObjectId(graph), edits),
+            Step::Create(graph) => process.backend.graph_create(here.id, ObjectId(graph)),
+            Step::Edit(graph, edits) => process.backend.graph_edit(here.id, ObjectId(graph), edits),
         })?;
     }
     Ok(())
 }
 
 /// Lets the device forget graphs that are gone here.
-pub(crate) fn sweep<D: Driver>(ctx: ContextId, gone: Vec<u64>) {
+pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, ctx: ContextId, gone: Vec<u64>) {
     for graph in gone {
         // Nobody can be told of a failure, and there is nothing left to fail.
-        let _ = D::get().graph_destroy(ctx, ObjectId(graph));
+        let _ = process.backend.graph_destroy(ctx, ObjectId(graph));
     }
 }
 
@@ -185,6 +185,7 @@ pub(crate) fn sweep<D: Driver>(ctx: ContextId, gone: Vec<u64>) {
 mod tests {
     use super::super::model::{Given, World};
     use super::*;
+    use crate::process::front;
 
     fn edge(node: u64) -> Edge {
         Edge { node, ports: [0; 3] }
@@ -218,8 +219,8 @@ mod tests {
         let add = GraphEdit::Add { node: c, dependencies: vec![edge(b), edge(a)], params: NodeParams::Empty };
         assert_eq!(told(&mut world, graph), [add, GraphEdit::Disconnect { from: edge(a), to: b }]);
         let d = empty(&mut world, graph, &[c]);
-        world.remove(d);
-        world.remove(c);
+        world.remove(front(), d);
+        world.remove(front(), c);
         assert_eq!(told(&mut world, graph), [GraphEdit::Remove { node: c }]);
     }
 
@@ -241,14 +242,14 @@ mod tests {
         let (graph, inner) = (world.new_graph(Role::Own), world.new_graph(Role::Own));
         empty(&mut world, inner, &[]);
         let node = world.handle();
-        let copy = world.clone_graph(inner, Role::Child(node)).unwrap();
+        let copy = world.clone_graph(front(), inner, Role::Child(node)).unwrap();
         let params = NodeParams::Child { graph: copy, moved: false };
         world.insert(node, super::super::model::Node::new(graph, params.clone(), Given::Nothing), &[]);
         assert_eq!(told(&mut world, graph).len(), 2);
         empty(&mut world, copy, &[]);
         let edits = told(&mut world, graph);
         assert_eq!(edits.last(), Some(&GraphEdit::Set { node, params }));
-        world.drop_graph(graph);
+        world.drop_graph(front(), graph);
         assert_eq!(world.gone.len(), 2);
         assert_eq!(world.nodes.len(), 1, "only the original's node is left");
     }
@@ -268,7 +269,7 @@ mod tests {
         let second = empty(&mut world, inner, &[first]);
         let add = GraphEdit::Add { node: second, dependencies: vec![edge(first)], params: NodeParams::Empty };
         assert_eq!(told(&mut world, graph), [add]);
-        world.drop_graph(graph);
+        world.drop_graph(front(), graph);
         assert!(world.nodes.is_empty() && world.gone.len() == 2);
     }
 }

@@ -16,26 +16,51 @@ pub(crate) mod object;
 pub(crate) mod params;
 mod query;
 
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicUsize;
+
 use outboard_abi::{CUgraphEdgeData, CUgraphNode, CUresult};
 use outboard_wire::graph::Edge;
+use parking_lot::{Mutex, RwLock};
 
 use crate::backend::Result;
 use crate::border::{require, slice};
 
-pub(crate) use build::*;
-pub(crate) use dot::cuGraphDebugDotPrint;
-pub(crate) use exec::*;
-pub(crate) use exec_set::*;
-pub(crate) use generic::*;
-pub(crate) use memory::{
+pub use build::*;
+pub use dot::cuGraphDebugDotPrint;
+pub use exec::*;
+pub use exec_set::*;
+pub use generic::*;
+pub use memory::{
     cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute, cuGraphAddMemAllocNode,
     cuGraphAddMemFreeNode, cuGraphMemAllocNodeGetParams, cuGraphMemFreeNodeGetParams,
 };
-pub(crate) use node::*;
-pub(crate) use object::{
+pub use node::*;
+pub use object::{
     cuGraphReleaseUserObject, cuGraphRetainUserObject, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
 };
-pub(crate) use query::*;
+pub use query::*;
+
+/// Graphs, captures and executables of a process.
+pub(crate) struct Graphs {
+    world: LazyLock<Mutex<model::World>>,
+    execs: exec::Execs,
+    /// User objects.
+    objects: LazyLock<Mutex<object::Objects>>,
+    /// How many captures are under way. Whoever queues work looks here first: nearly always there is none.
+    pub(crate) captures: AtomicUsize,
+}
+
+impl Graphs {
+    pub(crate) const fn new() -> Graphs {
+        Graphs {
+            world: LazyLock::new(Mutex::default),
+            execs: LazyLock::new(RwLock::default),
+            objects: LazyLock::new(Mutex::default),
+            captures: AtomicUsize::new(0),
+        }
+    }
+}
 
 /// The nodes that a call names, and the data of the edges to them if it gives any.
 ///

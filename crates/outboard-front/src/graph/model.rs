@@ -4,15 +4,15 @@
 //! collected under it and sent by whoever asked ([`super::mirror`]).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::LazyLock;
 
 use outboard_abi::{CUDA_MEMCPY3D, CUmemAccessDesc, CUresult, CUstreamBatchMemOpParams};
 use outboard_wire::graph::{Edge, NodeParams};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::backend::Result;
 use crate::border::require;
 use crate::capture::Captures;
+use crate::process::Front;
 
 use super::memory::{Allocates, Held};
 use super::mirror::Mirror;
@@ -105,11 +105,9 @@ pub(crate) struct World {
     serials: u32,
 }
 
-static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
-
 /// Takes the lock.
-pub(crate) fn world() -> MutexGuard<'static, World> {
-    WORLD.lock()
+pub(crate) fn world(front: &'static Front) -> MutexGuard<'static, World> {
+    front.graphs.world.lock()
 }
 
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -200,7 +198,7 @@ impl World {
     }
 
     /// Takes a node and its edges out of its graph.
-    pub(crate) fn remove(&mut self, handle: u64) {
+    pub(crate) fn remove(&mut self, front: &'static Front, handle: u64) {
         let Some(node) = self.nodes.remove(&handle) else { return };
         for edge in &node.dependencies {
             if let Some(first) = self.nodes.get_mut(&edge.node) {
@@ -216,7 +214,7 @@ impl World {
             graph.nodes.remove(&handle);
             graph.mirror.removed(handle, node.sent);
         }
-        self.drop_inner(&node.params);
+        self.drop_inner(front, &node.params);
     }
 
     /// What launches of a graph allocate, those of graphs inside it too.
@@ -235,21 +233,21 @@ impl World {
     }
 
     /// Forgets the graphs inside a node.
-    fn drop_inner(&mut self, params: &NodeParams) {
+    fn drop_inner(&mut self, front: &'static Front, params: &NodeParams) {
         match params {
-            NodeParams::Child { graph, .. } => self.drop_graph(*graph),
-            NodeParams::Conditional(node) => node.bodies.iter().for_each(|body| self.drop_graph(*body)),
+            NodeParams::Child { graph, .. } => self.drop_graph(front, *graph),
+            NodeParams::Conditional(node) => node.bodies.iter().for_each(|body| self.drop_graph(front, *body)),
             _ => {}
         }
     }
 
     /// Forgets a graph with all its nodes. Its user objects are the caller's to release, see [`super::object`].
-    pub(crate) fn drop_graph(&mut self, handle: u64) {
+    pub(crate) fn drop_graph(&mut self, front: &'static Front, handle: u64) {
         let Some(graph) = self.graphs.remove(&handle) else { return };
-        super::object::release_all(&graph.objects);
+        super::object::release_all(front, &graph.objects);
         let nodes: Vec<Node> = graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
-        self.memory.let_go(&super::memory::allocated(nodes.iter()));
-        nodes.iter().for_each(|node| self.drop_inner(&node.params));
+        self.memory.let_go(front, &super::memory::allocated(nodes.iter()));
+        nodes.iter().for_each(|node| self.drop_inner(front, &node.params));
         if graph.mirror.known {
             self.gone.push(handle);
         }
@@ -324,7 +322,7 @@ impl World {
     }
 
     /// Copies a graph: the copy's nodes remember theirs.
-    pub(crate) fn clone_graph(&mut self, original: u64, role: Role) -> Result<u64> {
+    pub(crate) fn clone_graph(&mut self, front: &'static Front, original: u64, role: Role) -> Result<u64> {
         let nodes: Vec<u64> = self.graph(original)?.nodes.iter().copied().collect();
         let objects = self.graph(original)?.objects.clone();
         let copy = self.new_graph(role);
@@ -335,7 +333,7 @@ impl World {
                 (node.params.clone(), node.given.clone())
             };
             let handle = self.handle();
-            let params = self.clone_inner(handle, params)?;
+            let params = self.clone_inner(front, handle, params)?;
             let given = match given {
                 Given::Kernel { function, kernel, context, .. } => {
                     Given::Kernel { function, kernel, context, pointers: Vec::new() }
@@ -357,7 +355,7 @@ impl World {
                 self.node_mut(from)?.dependents.push(Edge { node: handle, ports: edge.ports });
             }
         }
-        super::object::retain_all(&objects);
+        super::object::retain_all(front, &objects);
         let graph = self.graph_mut(copy)?;
         graph.origin = original;
         graph.objects = objects;
@@ -365,10 +363,10 @@ impl World {
     }
 
     /// Parameters for the copy of a node: graphs inside it are copied too.
-    fn clone_inner(&mut self, node: u64, params: NodeParams) -> Result<NodeParams> {
+    fn clone_inner(&mut self, front: &'static Front, node: u64, params: NodeParams) -> Result<NodeParams> {
         Ok(match params {
             NodeParams::Child { graph, .. } => {
-                NodeParams::Child { graph: self.clone_graph(graph, Role::Child(node))?, moved: false }
+                NodeParams::Child { graph: self.clone_graph(front, graph, Role::Child(node))?, moved: false }
             }
             NodeParams::Conditional(_) | NodeParams::Allocate(_) | NodeParams::Free { .. } => {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);

@@ -12,9 +12,9 @@ use outboard_wire::graph::{HostNode, KernelNode, NodeParams};
 use super::build::{host_node, newer};
 use super::model::{Given, INVALID, World, world};
 use super::params;
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::{Front, Process};
 
 /// The attributes that a kernel node has.
 pub(crate) const ATTRIBUTES: [L; 11] = [
@@ -43,11 +43,15 @@ fn context_of(given: &Given) -> CUcontext {
 }
 
 /// The structure of a kernel node. What it points to is the node's, until its parameters change.
-pub(super) fn kernel_params(world: &mut World, node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+pub(super) fn kernel_params(
+    front: &'static Front,
+    world: &mut World,
+    node: CUgraphNode,
+) -> Result<CUDA_KERNEL_NODE_PARAMS> {
     let found = world.node_mut(node as u64)?;
     let NodeParams::Kernel(kernel) = &found.params else { return Err(INVALID) };
     let Given::Kernel { function, kernel: named, pointers, .. } = &mut found.given else { return Err(INVALID) };
-    let shape = crate::function::by_id(kernel.function)?;
+    let shape = crate::function::by_id(front, kernel.function)?;
     if pointers.is_empty() {
         let base = kernel.params.as_ptr() as u64;
         *pointers = shape.info.params.iter().map(|(offset, _)| base + u64::from(*offset)).collect();
@@ -70,22 +74,24 @@ pub(super) fn kernel_params(world: &mut World, node: CUgraphNode) -> Result<CUDA
     })
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeGetParams_v2<D: Driver>(
+pub unsafe fn cuGraphKernelNodeGetParams_v2<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUDA_KERNEL_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let params = kernel_params(&mut world(), node)?;
+    crate::state::ready(process)?;
+    let params = kernel_params(process, &mut world(process), node)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, params) }
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeGetParams<D: Driver>(
+pub unsafe fn cuGraphKernelNodeGetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let p = kernel_params(&mut world(), node)?;
+    crate::state::ready(process)?;
+    let p = kernel_params(process, &mut world(process), node)?;
     let older = CUDA_KERNEL_NODE_PARAMS_v1 {
         func: p.func,
         gridDimX: p.gridDimX,
@@ -106,16 +112,17 @@ pub(crate) unsafe fn cuGraphKernelNodeGetParams<D: Driver>(
 ///
 /// # Safety
 /// The structure's parameters are as cuda.h says.
-pub(super) unsafe fn kernel_again<D: Driver>(
+pub(super) unsafe fn kernel_again<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     p: &CUDA_KERNEL_NODE_PARAMS,
 ) -> Result<(NodeParams, Given)> {
-    let (attributes, ctx) = match &world().node(node as u64)?.params {
+    let (attributes, ctx) = match &world(process).node(node as u64)?.params {
         NodeParams::Kernel(kernel) => (kernel.attributes.clone(), kernel.ctx),
         _ => return Err(INVALID),
     };
     // SAFETY: by the contract above.
-    let (params, given) = unsafe { params::kernel_node::<D>(p, attributes) }?;
+    let (params, given) = unsafe { params::kernel_node(process, p, attributes) }?;
     match &params {
         NodeParams::Kernel(kernel) => require(kernel.ctx == ctx)?,
         _ => return Err(INVALID),
@@ -123,26 +130,28 @@ pub(super) unsafe fn kernel_again<D: Driver>(
     Ok((params, given))
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeSetParams_v2<D: Driver>(
+pub unsafe fn cuGraphKernelNodeSetParams_v2<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     p: *const CUDA_KERNEL_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's parameters.
-    let (params, given) = unsafe { kernel_again::<D>(node, p) }?;
-    world().set(node as u64, params, given)
+    let (params, given) = unsafe { kernel_again(process, node, p) }?;
+    world(process).set(node as u64, params, given)
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphKernelNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     p: *const CUDA_KERNEL_NODE_PARAMS_v1,
 ) -> Result<()> {
     // SAFETY: null or the program's structure.
     let p = newer(unsafe { p.as_ref() }.ok_or(INVALID)?);
     // SAFETY: as this function's.
-    unsafe { cuGraphKernelNodeSetParams_v2::<D>(node, &raw const p) }
+    unsafe { cuGraphKernelNodeSetParams_v2(process, node, &raw const p) }
 }
 
 fn kernel_of(world: &mut World, node: CUgraphNode) -> Result<&mut KernelNode> {
@@ -152,42 +161,48 @@ fn kernel_of(world: &mut World, node: CUgraphNode) -> Result<&mut KernelNode> {
     }
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeGetAttribute<D: Driver>(
+pub unsafe fn cuGraphKernelNodeGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     attribute: CUkernelNodeAttrID,
     out: *mut CUkernelNodeAttrValue,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(ATTRIBUTES.contains(&attribute))?;
-    let mut world = world();
+    let mut world = world(process);
     let kernel = kernel_of(&mut world, node)?;
     let value = kernel.attributes.iter().find(|(id, _)| *id == attribute.0).map_or([0; 64], |(_, value)| *value);
     // SAFETY: the program's out parameter: a union of 64 bytes.
     unsafe { put(out.cast::<[u8; 64]>(), value) }
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeSetAttribute<D: Driver>(
+pub unsafe fn cuGraphKernelNodeSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     attribute: CUkernelNodeAttrID,
     value: *const CUkernelNodeAttrValue,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(ATTRIBUTES.contains(&attribute))?;
     if attribute == L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     // SAFETY: null or the program's union, all of whose bytes `pad` covers.
     let value = unsafe { value.cast::<[u8; 64]>().as_ref() }.ok_or(INVALID)?;
-    let mut world = world();
+    let mut world = world(process);
     let kernel = kernel_of(&mut world, node)?;
     kernel.attributes.retain(|(id, _)| *id != attribute.0);
     kernel.attributes.push((attribute.0, *value));
     world.changed(node as u64)
 }
 
-pub(crate) unsafe fn cuGraphKernelNodeCopyAttributes<D: Driver>(dst: CUgraphNode, src: CUgraphNode) -> Result<()> {
-    crate::state::ready()?;
-    let mut world = world();
+pub unsafe fn cuGraphKernelNodeCopyAttributes<B: Backend>(
+    process: &'static Process<B>,
+    dst: CUgraphNode,
+    src: CUgraphNode,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let mut world = world(process);
     let attributes = kernel_of(&mut world, src)?.attributes.clone();
     kernel_of(&mut world, dst)?.attributes = attributes;
     world.changed(dst as u64)
@@ -201,22 +216,27 @@ pub(super) fn copy_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMC
     }
 }
 
-pub(crate) unsafe fn cuGraphMemcpyNodeGetParams<D: Driver>(node: CUgraphNode, out: *mut CUDA_MEMCPY3D) -> Result<()> {
-    crate::state::ready()?;
-    let (copy, _) = copy_params(&world(), node)?;
+pub unsafe fn cuGraphMemcpyNodeGetParams<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    out: *mut CUDA_MEMCPY3D,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let (copy, _) = copy_params(&world(process), node)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, copy) }
 }
 
-pub(crate) unsafe fn cuGraphMemcpyNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphMemcpyNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     copy: *const CUDA_MEMCPY3D,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let (_, ctx) = copy_params(&world(), node)?;
+    crate::state::ready(process)?;
+    let (_, ctx) = copy_params(&world(process), node)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::copy_node(unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
-    world().set(node as u64, params, given)
+    let (params, given) = params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    world(process).set(node as u64, params, given)
 }
 
 pub(super) fn fill_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext)> {
@@ -227,25 +247,27 @@ pub(super) fn fill_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMS
     }
 }
 
-pub(crate) unsafe fn cuGraphMemsetNodeGetParams<D: Driver>(
+pub unsafe fn cuGraphMemsetNodeGetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUDA_MEMSET_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let (fill, _) = fill_params(&world(), node)?;
+    crate::state::ready(process)?;
+    let (fill, _) = fill_params(&world(process), node)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, fill) }
 }
 
-pub(crate) unsafe fn cuGraphMemsetNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphMemsetNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     fill: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let (_, ctx) = fill_params(&world(), node)?;
+    crate::state::ready(process)?;
+    let (_, ctx) = fill_params(&world(process), node)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::fill_node(unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
-    world().set(node as u64, params, given)
+    let (params, given) = params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    world(process).set(node as u64, params, given)
 }
 
 /// The function and argument of a host node, as C has them.
@@ -256,48 +278,66 @@ pub(super) fn host_params(world: &World, node: CUgraphNode) -> Result<CUDA_HOST_
     Ok(CUDA_HOST_NODE_PARAMS { fn_: function, userData: data as *mut c_void })
 }
 
-pub(crate) unsafe fn cuGraphHostNodeGetParams<D: Driver>(
+pub unsafe fn cuGraphHostNodeGetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUDA_HOST_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let host = host_params(&world(), node)?;
+    crate::state::ready(process)?;
+    let host = host_params(&world(process), node)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, host) }
 }
 
-pub(crate) unsafe fn cuGraphHostNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphHostNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     p: *const CUDA_HOST_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: as this function's.
     let params = unsafe { host_node(p) }?;
-    world().set(node as u64, params, Given::Nothing)
+    world(process).set(node as u64, params, Given::Nothing)
 }
 
-pub(crate) unsafe fn cuGraphEventRecordNodeGetEvent<D: Driver>(node: CUgraphNode, out: *mut CUevent) -> Result<()> {
-    crate::state::ready()?;
-    let NodeParams::EventRecord { event } = world().node(node as u64)?.params else { return Err(INVALID) };
+pub unsafe fn cuGraphEventRecordNodeGetEvent<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    out: *mut CUevent,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let NodeParams::EventRecord { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, event as CUevent) }
 }
 
-pub(crate) unsafe fn cuGraphEventRecordNodeSetEvent<D: Driver>(node: CUgraphNode, event: CUevent) -> Result<()> {
-    let event = crate::event::to_record(event)?.id().0;
-    world().set(node as u64, NodeParams::EventRecord { event }, Given::Nothing)
+pub unsafe fn cuGraphEventRecordNodeSetEvent<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    event: CUevent,
+) -> Result<()> {
+    let event = crate::event::to_record(process, event)?.id().0;
+    world(process).set(node as u64, NodeParams::EventRecord { event }, Given::Nothing)
 }
 
-pub(crate) unsafe fn cuGraphEventWaitNodeGetEvent<D: Driver>(node: CUgraphNode, out: *mut CUevent) -> Result<()> {
-    crate::state::ready()?;
-    let NodeParams::EventWait { event } = world().node(node as u64)?.params else { return Err(INVALID) };
+pub unsafe fn cuGraphEventWaitNodeGetEvent<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    out: *mut CUevent,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let NodeParams::EventWait { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
     // SAFETY: the program's out parameter.
     unsafe { put(out, event as CUevent) }
 }
 
-pub(crate) unsafe fn cuGraphEventWaitNodeSetEvent<D: Driver>(node: CUgraphNode, event: CUevent) -> Result<()> {
-    let event = crate::event::resolve(event)?.id().0;
-    world().set(node as u64, NodeParams::EventWait { event }, Given::Nothing)
+pub unsafe fn cuGraphEventWaitNodeSetEvent<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    event: CUevent,
+) -> Result<()> {
+    let event = crate::event::resolve(process, event)?.id().0;
+    world(process).set(node as u64, NodeParams::EventWait { event }, Given::Nothing)
 }
 
 /// The structure of a node of memory operations. What it points to is the node's.
@@ -316,24 +356,26 @@ pub(super) fn batch_params(world: &mut World, node: CUgraphNode) -> Result<CUDA_
     })
 }
 
-pub(crate) unsafe fn cuGraphBatchMemOpNodeGetParams<D: Driver>(
+pub unsafe fn cuGraphBatchMemOpNodeGetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let batch = batch_params(&mut world(), node)?;
+    crate::state::ready(process)?;
+    let batch = batch_params(&mut world(process), node)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, batch) }
 }
 
-pub(crate) unsafe fn cuGraphBatchMemOpNodeSetParams<D: Driver>(
+pub unsafe fn cuGraphBatchMemOpNodeSetParams<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, given) = unsafe { params::batch_node(p.ctx, p.paramArray, p.count, p.flags) }?;
-    world().set(node as u64, params, given)
+    let (params, given) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
+    world(process).set(node as u64, params, given)
 }

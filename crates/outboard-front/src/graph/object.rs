@@ -2,22 +2,20 @@
 
 use core::ffi::{c_uint, c_void};
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use outboard_abi::{CUgraph, CUhostFn, CUresult, CUuserObject};
-use parking_lot::Mutex;
 
 use super::model::{INVALID, world};
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::{Front, Process};
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: required.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-struct Object {
+pub(super) struct Object {
     destroy: unsafe extern "C" fn(*mut c_void),
     data: usize,
     /// References of the program and of graphs together.
@@ -25,24 +23,22 @@ struct Object {
 }
 
 #[derive(Default)]
-struct Objects {
+pub(super) struct Objects {
     all: HashMap<u64, Object>,
     next: u64,
     /// Destructors to be called when no lock is held.
     doomed: Vec<(unsafe extern "C" fn(*mut c_void), usize)>,
 }
 
-static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);
-
 /// Handles of user objects, apart from those of graphs and nodes.
 const FIRST_HANDLE: u64 = 0x7c00_0000_0000;
 
 /// Adds references.
-pub(crate) fn retain_all(references: &[(u64, u32)]) {
+pub(crate) fn retain_all(front: &'static Front, references: &[(u64, u32)]) {
     if references.is_empty() {
         return;
     }
-    let mut objects = OBJECTS.lock();
+    let mut objects = front.graphs.objects.lock();
     for (object, count) in references {
         if let Some(object) = objects.all.get_mut(object) {
             object.count += u64::from(*count);
@@ -51,11 +47,11 @@ pub(crate) fn retain_all(references: &[(u64, u32)]) {
 }
 
 /// Takes references away. [`run_destructors`] must follow once no lock is held.
-pub(crate) fn release_all(references: &[(u64, u32)]) {
+pub(crate) fn release_all(front: &'static Front, references: &[(u64, u32)]) {
     if references.is_empty() {
         return;
     }
-    let mut objects = OBJECTS.lock();
+    let mut objects = front.graphs.objects.lock();
     for (object, count) in references {
         // More than there are is the program's mistake, found where it made it.
         let _ = release(&mut objects, *object, *count);
@@ -74,8 +70,8 @@ fn release(objects: &mut Objects, handle: u64, count: u32) -> Result<()> {
 }
 
 /// Calls the destructors of objects that nobody refers to any more, on a thread of its own: they may take their time.
-pub(crate) fn run_destructors() {
-    let doomed = std::mem::take(&mut OBJECTS.lock().doomed);
+pub(crate) fn run_destructors(front: &'static Front) {
+    let doomed = std::mem::take(&mut front.graphs.objects.lock().doomed);
     if doomed.is_empty() {
         return;
     }
@@ -89,18 +85,19 @@ pub(crate) fn run_destructors() {
     let _ = std::thread::Builder::new().name("outboard-objects".into()).spawn(call);
 }
 
-pub(crate) unsafe fn cuUserObjectCreate<D: Driver>(
+pub unsafe fn cuUserObjectCreate<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUuserObject,
     data: *mut c_void,
     destroy: CUhostFn,
     count: c_uint,
     flags: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     let destroy = destroy.ok_or(INVALID)?;
     require(!out.is_null() && count > 0 && count <= i32::MAX as u32 && flags == NO_DESTRUCTOR_SYNC)?;
     let handle = {
-        let mut objects = OBJECTS.lock();
+        let mut objects = process.graphs.objects.lock();
         objects.next += 1;
         let handle = FIRST_HANDLE + (objects.next << 4);
         objects.all.insert(handle, Object { destroy, data: data as usize, count: u64::from(count) });
@@ -110,36 +107,45 @@ pub(crate) unsafe fn cuUserObjectCreate<D: Driver>(
     unsafe { put(out, handle as CUuserObject) }
 }
 
-pub(crate) unsafe fn cuUserObjectRetain<D: Driver>(object: CUuserObject, count: c_uint) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuUserObjectRetain<B: Backend>(
+    process: &'static Process<B>,
+    object: CUuserObject,
+    count: c_uint,
+) -> Result<()> {
+    crate::state::ready(process)?;
     require(count > 0 && count <= i32::MAX as u32)?;
-    let mut objects = OBJECTS.lock();
+    let mut objects = process.graphs.objects.lock();
     let object = objects.all.get_mut(&(object as u64)).ok_or(INVALID)?;
     object.count += u64::from(count);
     Ok(())
 }
 
-pub(crate) unsafe fn cuUserObjectRelease<D: Driver>(object: CUuserObject, count: c_uint) -> Result<()> {
-    crate::state::ready()?;
+pub unsafe fn cuUserObjectRelease<B: Backend>(
+    process: &'static Process<B>,
+    object: CUuserObject,
+    count: c_uint,
+) -> Result<()> {
+    crate::state::ready(process)?;
     require(count > 0 && count <= i32::MAX as u32)?;
-    release(&mut OBJECTS.lock(), object as u64, count)?;
-    run_destructors();
+    release(&mut process.graphs.objects.lock(), object as u64, count)?;
+    run_destructors(process);
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphRetainUserObject<D: Driver>(
+pub unsafe fn cuGraphRetainUserObject<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     object: CUuserObject,
     count: c_uint,
     flags: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(count > 0 && count <= i32::MAX as u32 && flags & !MOVE == 0)?;
-    let mut world = world();
+    let mut world = world(process);
     let graph = world.graph_mut(graph as u64)?;
     let object = object as u64;
     {
-        let mut objects = OBJECTS.lock();
+        let mut objects = process.graphs.objects.lock();
         let found = objects.all.get_mut(&object).ok_or(INVALID)?;
         // Moved, the program's references become the graph's.
         if flags & MOVE == 0 {
@@ -153,15 +159,16 @@ pub(crate) unsafe fn cuGraphRetainUserObject<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuGraphReleaseUserObject<D: Driver>(
+pub unsafe fn cuGraphReleaseUserObject<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     object: CUuserObject,
     count: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(count > 0 && count <= i32::MAX as u32)?;
     {
-        let mut world = world();
+        let mut world = world(process);
         let graph = world.graph_mut(graph as u64)?;
         let object = object as u64;
         let at = graph.objects.iter().position(|(known, _)| *known == object).ok_or(INVALID)?;
@@ -171,8 +178,8 @@ pub(crate) unsafe fn cuGraphReleaseUserObject<D: Driver>(
         } else {
             graph.objects[at].1 = held;
         }
-        release_all(&[(object, count)]);
+        release_all(process, &[(object, count)]);
     }
-    run_destructors();
+    run_destructors(process);
     Ok(())
 }

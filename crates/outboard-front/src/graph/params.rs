@@ -9,12 +9,12 @@ use outboard_abi::{
 use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows};
 
 use super::model::{Given, INVALID, Plain};
-use crate::Driver;
-use crate::backend::{self, BoxCopy, ContextId, Extent, Layout, Memory, Result, Side};
+use crate::backend::{self, Backend, BoxCopy, ContextId, Extent, Layout, Memory, Result, Side};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::copy::Structure;
 use crate::memory::check_device;
+use crate::process::{Front, Process};
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
 pub(crate) fn zeroed<T: Copy>() -> T {
@@ -51,7 +51,7 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 }
 
 /// Where a side of a copy is, checked if it is on the device.
-fn place(side: &Side, extent: Extent) -> Result<Place> {
+fn place(front: &'static Front, side: &Side, extent: Extent) -> Result<Place> {
     let Layout { pitch, slice } = side.layout;
     let rows = |address| {
         let last = (0, extent.height - 1, extent.depth - 1);
@@ -62,7 +62,7 @@ fn place(side: &Side, extent: Extent) -> Result<Place> {
         Memory::Host(address) => Ok(Place::Host(rows(address)?.0)),
         Memory::Device(address) => {
             let (rows, bytes) = rows(address)?;
-            check_device(address, bytes)?;
+            check_device(front, address, bytes)?;
             Ok(Place::Device(rows))
         }
         Memory::Array(array) => {
@@ -73,35 +73,39 @@ fn place(side: &Side, extent: Extent) -> Result<Place> {
 }
 
 /// A copy as a node has it.
-pub(crate) fn copy(ctx: ContextId, copy: &BoxCopy) -> Result<CopyNode> {
+pub(crate) fn copy(front: &'static Front, ctx: ContextId, copy: &BoxCopy) -> Result<CopyNode> {
     let extent = copy.extent;
     require(!extent.is_empty())?;
-    let (dst, src) = (place(&copy.dst, extent)?, place(&copy.src, extent)?);
+    let (dst, src) = (place(front, &copy.dst, extent)?, place(front, &copy.src, extent)?);
     Ok(CopyNode { ctx: ctx.0, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 
 /// The context that a structure names; null is the current one.
-pub(crate) fn context(ctx: CUcontext) -> Result<Here> {
-    context::named(ctx)?.live()
+pub(crate) fn context(front: &'static Front, ctx: CUcontext) -> Result<Here> {
+    context::named(front, ctx)?.live()
 }
 
 /// The parameters of a copy node.
-pub(crate) fn copy_node(c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
-    let here = context(ctx)?;
-    let sides = c.describe()?.ok_or(INVALID)?.sides()?;
-    Ok((NodeParams::Copy(copy(here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
+pub(crate) fn copy_node(front: &'static Front, c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
+    let here = context(front, ctx)?;
+    let sides = c.describe(front)?.ok_or(INVALID)?.sides(front)?;
+    Ok((NodeParams::Copy(copy(front, here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
 }
 
 /// The parameters of a fill node.
-pub(crate) fn fill_node(p: &CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) -> Result<(NodeParams, Given)> {
-    let here = context(ctx)?;
+pub(crate) fn fill_node(
+    front: &'static Front,
+    p: &CUDA_MEMSET_NODE_PARAMS,
+    ctx: CUcontext,
+) -> Result<(NodeParams, Given)> {
+    let here = context(front, ctx)?;
     require(matches!(p.elementSize, 1 | 2 | 4) && p.width > 0 && p.height > 0)?;
     let (element, width, height, pitch) = (u64::from(p.elementSize), p.width as u64, p.height as u64, p.pitch as u64);
     let row = width.checked_mul(element).ok_or(INVALID)?;
     require(p.dst.is_multiple_of(element))?;
     require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
     let bytes = pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
-    check_device(p.dst, bytes)?;
+    check_device(front, p.dst, bytes)?;
     let node =
         FillNode { ctx: here.id.0, dst: p.dst, pitch, value: p.value, element: p.elementSize as u8, width, height };
     Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
@@ -123,16 +127,17 @@ pub(crate) fn fill_params(node: &FillNode) -> CUDA_MEMSET_NODE_PARAMS {
 ///
 /// # Safety
 /// The structure's parameters are as cuda.h says.
-pub(crate) unsafe fn kernel_node<D: Driver>(
+pub(crate) unsafe fn kernel_node<B: Backend>(
+    process: &'static Process<B>,
     p: &CUDA_KERNEL_NODE_PARAMS,
     attributes: Vec<(u32, [u8; 64])>,
 ) -> Result<(NodeParams, Given)> {
     let named = if p.func.is_null() { p.kern as CUfunction } else { p.func };
     require(!named.is_null())?;
     let function = if p.func.is_null() && !p.ctx.is_null() {
-        crate::library::in_context::<D>(p.kern as u64, &context(p.ctx)?)?
+        crate::library::in_context(process, p.kern as u64, &context(process, p.ctx)?)?
     } else {
-        crate::function::resolve::<D>(named)?
+        crate::function::resolve(process, named)?
     };
     let here = function.live()?;
     let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
@@ -202,16 +207,18 @@ pub(crate) fn batch_structures(node: &BatchNode) -> Vec<CUstreamBatchMemOpParams
 /// # Safety
 /// `operations` has `count` elements.
 pub(crate) unsafe fn batch_node(
+    front: &'static Front,
     ctx: CUcontext,
     operations: *const CUstreamBatchMemOpParams,
     count: u32,
     flags: u32,
 ) -> Result<(NodeParams, Given)> {
-    let here = context(ctx)?;
+    let here = context(front, ctx)?;
     require(count > 0)?;
     // SAFETY: by the contract above.
-    let (list, given) =
-        unsafe { (crate::stream::values::list(&here, operations, count, flags)?, slice(operations, count as usize)?) };
+    let (list, given) = unsafe {
+        (crate::stream::values::list(front, &here, operations, count, flags)?, slice(operations, count as usize)?)
+    };
     let given = Given::Batch(Plain(given.to_vec()), here.context.handle);
     Ok((NodeParams::Batch(batch(here.id, &list)), given))
 }

@@ -5,9 +5,9 @@ use outboard_wire::graph::{Edge, NodeParams};
 
 use super::model::{INVALID, world};
 use super::{check_lossless, edge_data, give};
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::Process;
 
 const NO_NODE: CUgraphNode = core::ptr::null_mut();
 
@@ -29,25 +29,27 @@ pub(crate) fn kind(params: &NodeParams) -> CUgraphNodeType {
     }
 }
 
-pub(crate) unsafe fn cuGraphGetNodes<D: Driver>(
+pub unsafe fn cuGraphGetNodes<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let nodes: Vec<_> = world().graph(graph as u64)?.nodes.iter().map(|node| *node as CUgraphNode).collect();
+    crate::state::ready(process)?;
+    let nodes: Vec<_> = world(process).graph(graph as u64)?.nodes.iter().map(|node| *node as CUgraphNode).collect();
     // SAFETY: the program's out parameters.
     unsafe { give(&nodes, NO_NODE, out, count) }
 }
 
-pub(crate) unsafe fn cuGraphGetRootNodes<D: Driver>(
+pub unsafe fn cuGraphGetRootNodes<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     let roots: Vec<_> = {
-        let world = world();
+        let world = world(process);
         let is_root = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.dependencies.is_empty());
         world.graph(graph as u64)?.nodes.iter().filter(is_root).map(|node| *node as CUgraphNode).collect()
     };
@@ -55,27 +57,29 @@ pub(crate) unsafe fn cuGraphGetRootNodes<D: Driver>(
     unsafe { give(&roots, NO_NODE, out, count) }
 }
 
-pub(crate) unsafe fn cuGraphGetEdges<D: Driver>(
+pub unsafe fn cuGraphGetEdges<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *mut CUgraphNode,
     to: *mut CUgraphNode,
     count: *mut usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphGetEdges_v2::<D>(graph, from, to, core::ptr::null_mut(), count) }
+    unsafe { cuGraphGetEdges_v2(process, graph, from, to, core::ptr::null_mut(), count) }
 }
 
-pub(crate) unsafe fn cuGraphGetEdges_v2<D: Driver>(
+pub unsafe fn cuGraphGetEdges_v2<B: Backend>(
+    process: &'static Process<B>,
     graph: CUgraph,
     from: *mut CUgraphNode,
     to: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!count.is_null() && from.is_null() == to.is_null())?;
     let edges: Vec<(u64, Edge)> = {
-        let world = world();
+        let world = world(process);
         let nodes = world.graph(graph as u64)?.nodes.iter();
         let of = |node: &u64| {
             let node = *node;
@@ -122,64 +126,73 @@ unsafe fn give_edges(
     }
 }
 
-pub(crate) unsafe fn cuGraphNodeGetDependencies<D: Driver>(
+pub unsafe fn cuGraphNodeGetDependencies<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphNodeGetDependencies_v2::<D>(node, out, core::ptr::null_mut(), count) }
+    unsafe { cuGraphNodeGetDependencies_v2(process, node, out, core::ptr::null_mut(), count) }
 }
 
-pub(crate) unsafe fn cuGraphNodeGetDependencies_v2<D: Driver>(
+pub unsafe fn cuGraphNodeGetDependencies_v2<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let edges = world().node(node as u64)?.dependencies.clone();
+    crate::state::ready(process)?;
+    let edges = world(process).node(node as u64)?.dependencies.clone();
     // SAFETY: the program's out parameters.
     unsafe { give_edges(&edges, out, data, count) }
 }
 
-pub(crate) unsafe fn cuGraphNodeGetDependentNodes<D: Driver>(
+pub unsafe fn cuGraphNodeGetDependentNodes<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuGraphNodeGetDependentNodes_v2::<D>(node, out, core::ptr::null_mut(), count) }
+    unsafe { cuGraphNodeGetDependentNodes_v2(process, node, out, core::ptr::null_mut(), count) }
 }
 
-pub(crate) unsafe fn cuGraphNodeGetDependentNodes_v2<D: Driver>(
+pub unsafe fn cuGraphNodeGetDependentNodes_v2<B: Backend>(
+    process: &'static Process<B>,
     node: CUgraphNode,
     out: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: *mut usize,
 ) -> Result<()> {
-    crate::state::ready()?;
-    let edges = world().node(node as u64)?.dependents.clone();
+    crate::state::ready(process)?;
+    let edges = world(process).node(node as u64)?.dependents.clone();
     // SAFETY: the program's out parameters.
     unsafe { give_edges(&edges, out, data, count) }
 }
 
-pub(crate) unsafe fn cuGraphNodeGetType<D: Driver>(node: CUgraphNode, out: *mut CUgraphNodeType) -> Result<()> {
-    crate::state::ready()?;
-    let kind = kind(&world().node(node as u64)?.params);
+pub unsafe fn cuGraphNodeGetType<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    out: *mut CUgraphNodeType,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let kind = kind(&world(process).node(node as u64)?.params);
     // SAFETY: the program's out parameter.
     unsafe { put(out, kind) }
 }
 
-pub(crate) unsafe fn cuGraphNodeFindInClone<D: Driver>(
+pub unsafe fn cuGraphNodeFindInClone<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUgraphNode,
     original: CUgraphNode,
     clone: CUgraph,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     let found = {
-        let world = world();
+        let world = world(process);
         let graph = world.graph(clone as u64)?;
         require(graph.origin != 0)?;
         let is_it = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.origin == original as u64);
@@ -189,9 +202,13 @@ pub(crate) unsafe fn cuGraphNodeFindInClone<D: Driver>(
     unsafe { put(out, found as CUgraphNode) }
 }
 
-pub(crate) unsafe fn cuGraphChildGraphNodeGetGraph<D: Driver>(node: CUgraphNode, out: *mut CUgraph) -> Result<()> {
-    crate::state::ready()?;
-    let graph = match world().node(node as u64)?.params {
+pub unsafe fn cuGraphChildGraphNodeGetGraph<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+    out: *mut CUgraph,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    let graph = match world(process).node(node as u64)?.params {
         NodeParams::Child { graph, .. } => graph,
         _ => return Err(INVALID),
     };

@@ -11,18 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outboard_abi::{CUdeviceptr, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult};
 use parking_lot::Mutex;
 
-use crate::Driver;
-use crate::backend::{ContextId, JitLog, JitOptions, Result};
+use crate::backend::{Backend, ContextId, JitLog, JitOptions, Result};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context::{self, Here};
 use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
 use crate::jit;
 use crate::module::{self, Module};
+use crate::process::{Front, Process};
 
-pub(crate) use kernel::{
+pub(crate) use kernel::{Kernel, in_context, in_current_context};
+pub use kernel::{
     cuKernelGetAttribute, cuKernelGetFunction, cuKernelGetLibrary, cuKernelGetName, cuKernelGetParamInfo,
-    cuKernelSetAttribute, cuKernelSetCacheConfig, in_context, in_current_context,
+    cuKernelSetAttribute, cuKernelSetCacheConfig,
 };
 
 /// An image and the contexts it is loaded into.
@@ -36,7 +37,20 @@ pub(crate) struct Library {
     kernels: Mutex<HashMap<String, u64>>,
 }
 
-static LIBRARIES: Table<Library> = Table::new(Kind::Library);
+/// The libraries of a process and their kernels.
+pub(crate) struct Libraries {
+    table: Table<Library>,
+    kernels: Table<Kernel>,
+    /// What a library lacks has been said.
+    said: AtomicBool,
+}
+
+impl Libraries {
+    pub(crate) const fn new() -> Libraries {
+        Libraries { table: Table::new(Kind::Library), kernels: Table::new(Kind::Kernel), said: AtomicBool::new(false) }
+    }
+}
+
 /// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices that could call them.
 const HOST_TABLE: u32 = 0;
 /// `CU_LIBRARY_BINARY_IS_PRESERVED`: the program keeps the image until the library is unloaded.
@@ -44,11 +58,11 @@ const BINARY_IS_PRESERVED: u32 = 1;
 
 impl Library {
     /// The library loaded into a context, now if it was not.
-    fn module<D: Driver>(&self, here: &Here) -> Result<Arc<Module>> {
-        self.load::<D>(here, &mut JitLog::default())
+    fn module<B: Backend>(&self, process: &'static Process<B>, here: &Here) -> Result<Arc<Module>> {
+        self.load(process, here, &mut JitLog::default())
     }
 
-    fn load<D: Driver>(&self, here: &Here, log: &mut JitLog) -> Result<Arc<Module>> {
+    fn load<B: Backend>(&self, process: &'static Process<B>, here: &Here, log: &mut JitLog) -> Result<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&here.id) {
             return Ok(module.clone());
@@ -59,39 +73,39 @@ impl Library {
         }
         // SAFETY: not unloaded, so that a program that promised to keep the image still does.
         let parts = unsafe { self.parts.slices() };
-        let module = module::load::<D>(here, &parts, &self.options, log)?;
+        let module = module::load(process, here, &parts, &self.options, log)?;
         modules.insert(here.id, module.clone());
         Ok(module)
     }
 
     /// The kernel of that name; its handle is the same each time.
-    fn kernel(self: &Arc<Library>, name: &str) -> Result<u64> {
+    fn kernel(self: &Arc<Library>, front: &'static Front, name: &str) -> Result<u64> {
         let mut kernels = self.kernels.lock();
         if let Some(handle) = kernels.get(name) {
             return Ok(*handle);
         }
-        let handle = kernel::add(self, name)?;
+        let handle = kernel::add(front, self, name)?;
         kernels.insert(name.to_owned(), handle);
         Ok(handle)
     }
 }
 
 /// Forgets what a context that has ended had loaded.
-pub(crate) fn forget(id: ContextId) {
-    LIBRARIES.for_each(|library| {
+pub(crate) fn forget(front: &'static Front, id: ContextId) {
+    front.libraries.table.for_each(|library| {
         library.modules.lock().remove(&id);
     });
-    kernel::forget(id);
+    kernel::forget(front, id);
 }
 
-fn library(library: CUlibrary) -> Result<Arc<Library>> {
-    crate::state::ready()?;
-    LIBRARIES.get(library as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+fn library(front: &'static Front, library: CUlibrary) -> Result<Arc<Library>> {
+    crate::state::ready(front)?;
+    front.libraries.table.get(library as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// # Safety
 /// What `jit` was read from is still valid.
-unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
+unsafe fn add<B: Backend>(process: &'static Process<B>, parts: Parts, jit: &jit::Options) -> Result<u64> {
     let make = |handle| Library {
         handle,
         parts,
@@ -100,19 +114,19 @@ unsafe fn add<D: Driver>(parts: Parts, jit: &jit::Options) -> Result<u64> {
         modules: Mutex::default(),
         kernels: Mutex::default(),
     };
-    let library = LIBRARIES.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let library = process.libraries.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // Loading is lazy, but an image that no device here can run is an error of this call.
-    if let Ok(here) = context::current() {
+    if let Ok(here) = context::current(process) {
         let mut log = JitLog::default();
-        let loaded = library.load::<D>(&here, &mut log);
+        let loaded = library.load(process, &here, &mut log);
         // SAFETY: by the contract above.
         unsafe { jit.places().write(&log) };
         if let Err(error) = loaded {
-            LIBRARIES.remove(library.handle);
+            process.libraries.table.remove(library.handle);
             if UNUSABLE.contains(&error) && here.device()?.is_software() {
                 // Runtimes load when a kernel is launched, and libraries that launch do not always look.
                 here.owe(error);
-                say_once(&log.error);
+                say_once(process, &log.error);
             }
             return Err(error);
         }
@@ -128,9 +142,8 @@ const UNUSABLE: [CUresult; 3] = [
 ];
 
 /// Says on standard error what a library lacks, once in a process.
-fn say_once(what: &str) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !what.is_empty() && !SAID.swap(true, Ordering::Relaxed) {
+fn say_once(front: &'static Front, what: &str) {
+    if !what.is_empty() && !front.libraries.said.swap(true, Ordering::Relaxed) {
         // Standard error may be closed.
         let _ = writeln!(std::io::stderr(), "outboard: {what}");
     }
@@ -159,7 +172,8 @@ unsafe fn is_kept(options: *const CUlibraryOption, values: *const *mut c_void, c
     Ok(kept)
 }
 
-pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
+pub unsafe fn cuLibraryLoadData<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUlibrary,
     data: *const c_void,
     jit_options: *mut CUjit_option,
@@ -169,7 +183,7 @@ pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
     values: *mut *mut c_void,
     count: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: the program's options and image.
     let (jit, kept, parts) = unsafe {
@@ -182,10 +196,11 @@ pub(crate) unsafe fn cuLibraryLoadData<D: Driver>(
     // SAFETY: the program's image, valid during this call.
     let parts = if kept { parts } else { unsafe { parts.to_owned() } };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, add::<D>(parts, &jit)? as CUlibrary) }
+    unsafe { put(out, add(process, parts, &jit)? as CUlibrary) }
 }
 
-pub(crate) unsafe fn cuLibraryLoadFromFile<D: Driver>(
+pub unsafe fn cuLibraryLoadFromFile<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUlibrary,
     name: *const c_char,
     jit_options: *mut CUjit_option,
@@ -195,7 +210,7 @@ pub(crate) unsafe fn cuLibraryLoadFromFile<D: Driver>(
     values: *mut *mut c_void,
     count: c_uint,
 ) -> Result<()> {
-    crate::state::ready()?;
+    crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: the program's options and string.
     let (jit, kept, name) = unsafe {
@@ -204,66 +219,73 @@ pub(crate) unsafe fn cuLibraryLoadFromFile<D: Driver>(
     // There is no memory of the program's to keep.
     require(!kept)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, add::<D>(module::read_file(name)?, &jit)? as CUlibrary) }
+    unsafe { put(out, add(process, module::read_file(name)?, &jit)? as CUlibrary) }
 }
 
-pub(crate) unsafe fn cuLibraryUnload<D: Driver>(handle: CUlibrary) -> Result<()> {
-    crate::state::ready()?;
-    crate::capture::refuse_unsafe()?;
-    let library = LIBRARIES.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+pub unsafe fn cuLibraryUnload<B: Backend>(process: &'static Process<B>, handle: CUlibrary) -> Result<()> {
+    crate::state::ready(process)?;
+    crate::capture::refuse_unsafe(process)?;
+    let library = process.libraries.table.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     library.unloaded.store(true, Ordering::Release);
     for handle in std::mem::take(&mut *library.kernels.lock()).into_values() {
-        kernel::remove(handle);
+        kernel::remove(process, handle);
     }
     let modules = std::mem::take(&mut *library.modules.lock());
-    let outcomes = modules.into_values().map(|module| module::unload::<D>(module.handle));
+    let outcomes = modules.into_values().map(|module| module::unload(process, module.handle));
     // All of them, whatever becomes of the others. A faulted context has nothing left to unload; that is no failure of this call.
     outcomes.filter(|outcome| !outcome.is_err_and(crate::fault::is_sticky)).fold(Ok(()), Result::and)
 }
 
-pub(crate) unsafe fn cuLibraryGetKernel<D: Driver>(
+pub unsafe fn cuLibraryGetKernel<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUkernel,
     handle: CUlibrary,
     name: *const c_char,
 ) -> Result<()> {
-    let library = library(handle)?;
+    let library = library(process, handle)?;
     // SAFETY: the program's string.
     let name = unsafe { text(name) }?;
     require(!out.is_null() && !name.is_empty())?;
     // Whether there is such a kernel is known once the image is loaded somewhere.
-    if let Ok(here) = context::current() {
-        library.module::<D>(&here)?.function::<D>(&here, name)?;
+    if let Ok(here) = context::current(process) {
+        library.module(process, &here)?.function(process, &here, name)?;
     }
     // SAFETY: the program's out parameter.
-    unsafe { put(out, library.kernel(name)? as CUkernel) }
+    unsafe { put(out, library.kernel(process, name)? as CUkernel) }
 }
 
-pub(crate) unsafe fn cuLibraryGetModule<D: Driver>(out: *mut CUmodule, handle: CUlibrary) -> Result<()> {
-    let library = library(handle)?;
-    let here = context::current()?;
+pub unsafe fn cuLibraryGetModule<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmodule,
+    handle: CUlibrary,
+) -> Result<()> {
+    let library = library(process, handle)?;
+    let here = context::current(process)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, library.module::<D>(&here)?.handle as CUmodule) }
+    unsafe { put(out, library.module(process, &here)?.handle as CUmodule) }
 }
 
-pub(crate) unsafe fn cuLibraryGetGlobal<D: Driver>(
+pub unsafe fn cuLibraryGetGlobal<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUdeviceptr,
     bytes: *mut usize,
     handle: CUlibrary,
     name: *const c_char,
 ) -> Result<()> {
-    let library = library(handle)?;
-    let here = context::current()?;
-    let module = library.module::<D>(&here)?;
+    let library = library(process, handle)?;
+    let here = context::current(process)?;
+    let module = library.module(process, &here)?;
     // SAFETY: the program's string and out parameters.
-    unsafe { module::global::<D>(&here, &module, text(name)?, out, bytes) }
+    unsafe { module::global(process, &here, &module, text(name)?, out, bytes) }
 }
 
-pub(crate) unsafe fn cuLibraryGetUnifiedFunction<D: Driver>(
+pub unsafe fn cuLibraryGetUnifiedFunction<B: Backend>(
+    process: &'static Process<B>,
     out: *mut *mut c_void,
     handle: CUlibrary,
     name: *const c_char,
 ) -> Result<()> {
-    library(handle)?;
+    library(process, handle)?;
     // SAFETY: the program's string.
     unsafe { text(name) }?;
     require(!out.is_null())?;
@@ -271,22 +293,24 @@ pub(crate) unsafe fn cuLibraryGetUnifiedFunction<D: Driver>(
     Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
-pub(crate) unsafe fn cuLibraryGetManaged<D: Driver>(
+pub unsafe fn cuLibraryGetManaged<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUdeviceptr,
     bytes: *mut usize,
     handle: CUlibrary,
     name: *const c_char,
 ) -> Result<()> {
-    let library = library(handle)?;
+    let library = library(process, handle)?;
     // The runtime asks before it has a context: its programs may use such variables before they use the device.
-    let here = context::current_or_first::<D>()?;
-    let module = library.module::<D>(&here)?;
+    let here = context::current_or_first(process)?;
+    let module = library.module(process, &here)?;
     let mut address = 0;
     // SAFETY: the program's string and out parameters.
     unsafe {
-        module::global::<D>(&here, &module, text(name)?, &raw mut address, bytes)?;
+        module::global(process, &here, &module, text(name)?, &raw mut address, bytes)?;
         // Only managed variables are found.
-        let managed = crate::memory::find(address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed());
+        let managed =
+            crate::memory::find(process, address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed());
         if !managed {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
         }
@@ -295,25 +319,30 @@ pub(crate) unsafe fn cuLibraryGetManaged<D: Driver>(
     Ok(())
 }
 
-pub(crate) unsafe fn cuLibraryGetKernelCount<D: Driver>(count: *mut c_uint, handle: CUlibrary) -> Result<()> {
-    let library = library(handle)?;
-    let here = context::current()?;
+pub unsafe fn cuLibraryGetKernelCount<B: Backend>(
+    process: &'static Process<B>,
+    count: *mut c_uint,
+    handle: CUlibrary,
+) -> Result<()> {
+    let library = library(process, handle)?;
+    let here = context::current(process)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(count, library.module::<D>(&here)?.names::<D>(&here)?.len() as c_uint) }
+    unsafe { put(count, library.module(process, &here)?.names(process, &here)?.len() as c_uint) }
 }
 
-pub(crate) unsafe fn cuLibraryEnumerateKernels<D: Driver>(
+pub unsafe fn cuLibraryEnumerateKernels<B: Backend>(
+    process: &'static Process<B>,
     out: *mut CUkernel,
     count: c_uint,
     handle: CUlibrary,
 ) -> Result<()> {
-    let library = library(handle)?;
-    let here = context::current()?;
+    let library = library(process, handle)?;
+    let here = context::current(process)?;
     require(!out.is_null())?;
-    let names = library.module::<D>(&here)?.names::<D>(&here)?;
+    let names = library.module(process, &here)?.names(process, &here)?;
     for (index, name) in names.iter().take(count as usize).enumerate() {
         // SAFETY: the program gives `count` elements.
-        unsafe { put(out.add(index), library.kernel(name)? as CUkernel) }?;
+        unsafe { put(out.add(index), library.kernel(process, name)? as CUkernel) }?;
     }
     Ok(())
 }

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 
-use crate::backend::Backend;
-use crate::generated::driver::SYMBOLS;
+use crate::generated::symbols::SYMBOLS;
+use crate::process::Front;
 use block::{Block, add};
+pub(crate) use write::at_exit;
 
 /// Whether anybody wants a profile: found out by the first call.
 static WANTED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -216,12 +217,14 @@ fn decide() -> bool {
 }
 
 /// The process has devices: it leaves its profile behind, if one is wanted.
-pub(crate) fn start<B: Backend>() {
+pub(crate) fn start(front: &Front) {
     static ONCE: Once = Once::new();
-    if is_on() {
+    if let Some(hooks) = &front.hooks
+        && is_on()
+    {
         // SAFETY: the handler touches only statics, which outlive it.
         ONCE.call_once(|| unsafe {
-            libc::atexit(write::at_exit::<B>);
+            libc::atexit(hooks.at_exit);
         });
     }
 }

@@ -6,7 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::block::{self, Sum};
 use super::{BACKGROUND, FUNCTIONS, lived, name};
-use crate::backend::Backend;
+use crate::backend::Backend as _;
+use crate::process::Library;
 use crate::refusals;
 
 /// The file that is asked for. Set to nothing is not set.
@@ -15,14 +16,15 @@ pub(super) fn path() -> Option<OsString> {
     named("OUTBOARD_PROFILE").or_else(|| named("OUTBOARD_STATS_FILE"))
 }
 
-pub(super) extern "C" fn at_exit<B: Backend>() {
+/// Writes the profile of the process that has loaded `L`.
+pub(crate) extern "C" fn at_exit<L: Library>() {
     if crate::state::is_forked() {
         return;
     }
     let _ = std::panic::catch_unwind(|| {
         if let Some(path) = path() {
             // There is nobody to tell if it cannot be written.
-            let _ = std::fs::write(with_process(&path, std::process::id()), json(&B::get().statistics()));
+            let _ = std::fs::write(with_process(&path, std::process::id()), json(&L::process().backend.statistics()));
         }
     });
 }

@@ -3,9 +3,9 @@
 use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue};
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 
-use crate::Driver;
-use crate::backend::Result;
+use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::process::Process;
 use crate::stream::{self, find};
 
 /// Whether streams have this attribute.
@@ -13,46 +13,52 @@ fn check(attribute: CUstreamAttrID) -> Result<()> {
     require(STREAM_ATTRIBUTES.contains(&attribute.0))
 }
 
-pub(crate) unsafe fn cuStreamSetAttribute<D: Driver>(
+pub unsafe fn cuStreamSetAttribute<B: Backend>(
+    process: &'static Process<B>,
     named: CUstream,
     attribute: CUstreamAttrID,
     value: *const CUstreamAttrValue,
 ) -> Result<()> {
-    let (here, stream) = find::<D>(named)?;
+    let (here, stream) = find(process, named)?;
     check(attribute)?;
     // SAFETY: null or the program's value.
     let value = unsafe { value.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: a union of plain values, all bytes of which `pad` covers.
     let bytes = unsafe { value.pad }.map(|byte| byte as u8);
-    here.note(D::get().stream_set_attribute(here.id, stream, attribute.0, bytes))?;
+    here.note(process.backend.stream_set_attribute(here.id, stream, attribute.0, bytes))?;
     if attribute == L::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         // SAFETY: the member that belongs to this attribute.
-        stream::set_priority(named, unsafe { value.priority });
+        stream::set_priority(process, named, unsafe { value.priority });
     }
     Ok(())
 }
 
-pub(crate) unsafe fn cuStreamGetAttribute<D: Driver>(
+pub unsafe fn cuStreamGetAttribute<B: Backend>(
+    process: &'static Process<B>,
     named: CUstream,
     attribute: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
 ) -> Result<()> {
-    let (here, stream) = find::<D>(named)?;
+    let (here, stream) = find(process, named)?;
     check(attribute)?;
     require(!value.is_null())?;
-    let bytes = here.note(D::get().stream_attribute(here.id, stream, attribute.0))?;
+    let bytes = here.note(process.backend.stream_attribute(here.id, stream, attribute.0))?;
     // SAFETY: the program's out parameter.
     unsafe { put(value, CUstreamAttrValue { pad: bytes.map(|byte| byte as core::ffi::c_char) }) }
 }
 
 /// Gives one stream all attributes of another in the same context.
-pub(crate) unsafe fn cuStreamCopyAttributes<D: Driver>(to: CUstream, from: CUstream) -> Result<()> {
-    let (here, dst) = find::<D>(to)?;
-    let (there, src) = find::<D>(from)?;
+pub unsafe fn cuStreamCopyAttributes<B: Backend>(
+    process: &'static Process<B>,
+    to: CUstream,
+    from: CUstream,
+) -> Result<()> {
+    let (here, dst) = find(process, to)?;
+    let (there, src) = find(process, from)?;
     require(here.id == there.id)?;
-    here.note(D::get().stream_copy_attributes(here.id, dst, src))?;
-    if let Some(priority) = stream::priority(from) {
-        stream::set_priority(to, priority);
+    here.note(process.backend.stream_copy_attributes(here.id, dst, src))?;
+    if let Some(priority) = stream::priority(process, from) {
+        stream::set_priority(process, to, priority);
     }
     Ok(())
 }

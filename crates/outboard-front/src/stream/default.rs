@@ -4,12 +4,11 @@ use core::cell::RefCell;
 use std::sync::atomic::AtomicI32;
 
 use outboard_abi::{CUresult, CUstream};
-use parking_lot::Mutex;
 
-use super::{LEGACY, NON_BLOCKING, Object, PER_THREAD, STREAMS, create, destroy, resolve};
-use crate::Driver;
-use crate::backend::{ObjectId, Result, Stream};
+use super::{LEGACY, NON_BLOCKING, Object, PER_THREAD, create, destroy, resolve};
+use crate::backend::{Backend, ObjectId, Result, Stream};
 use crate::context::Here;
+use crate::process::{Front, Process};
 
 /// Which default stream a call without a stream argument means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,15 +19,21 @@ pub enum DefaultStream {
     PerThread,
 }
 
-/// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
-static ORPHANS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// The default stream of a thread in a context or green context.
+struct Default {
+    front: &'static Front,
+    place: u64,
+    handle: u64,
+}
 
-/// The default streams of one thread, by context or green context.
-struct OfThread(RefCell<Vec<(u64, u64)>>);
+/// The default streams of one thread.
+struct OfThread(RefCell<Vec<Default>>);
 
 impl Drop for OfThread {
     fn drop(&mut self) {
-        ORPHANS.lock().extend(self.0.borrow().iter().map(|(_, handle)| handle));
+        for default in self.0.get_mut() {
+            default.front.streams.orphans.lock().push(default.handle);
+        }
     }
 }
 
@@ -42,17 +47,20 @@ pub fn or_per_thread(stream: CUstream) -> CUstream {
 }
 
 /// The context to work in and the default stream that a call means.
-pub(crate) fn resolve_default<D: Driver>(default: DefaultStream) -> Result<(Here, Stream)> {
+pub(crate) fn resolve_default<B: Backend>(
+    process: &'static Process<B>,
+    default: DefaultStream,
+) -> Result<(Here, Stream)> {
     let handle = match default {
         DefaultStream::Legacy => LEGACY,
         DefaultStream::PerThread => PER_THREAD,
     };
-    resolve::<D>(handle as CUstream)
+    resolve(process, handle as CUstream)
 }
 
 /// What stands in for the default stream of a green context: the legacy stream itself is the primary context's.
 #[inline]
-pub(super) fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
+pub(super) fn of_green<B: Backend>(process: &'static Process<B>, here: &Here) -> Result<Option<u64>> {
     let Some(green) = here.green() else { return Ok(None) };
     let mut known = green.default_stream.lock();
     if known.is_none() {
@@ -60,9 +68,9 @@ pub(super) fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
             let priority = AtomicI32::new(0);
             Object { handle, context: here.named(), id: here.id, flags: NON_BLOCKING, priority }
         };
-        let handle = STREAMS.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
-        if let Err(error) = D::get().green_default_stream(here.id, green.id(), ObjectId(handle)) {
-            STREAMS.remove(handle);
+        let handle = process.streams.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
+        if let Err(error) = process.backend.green_default_stream(here.id, green.id(), ObjectId(handle)) {
+            process.streams.table.remove(handle);
             return here.note(Err(error));
         }
         *known = Some(handle);
@@ -71,20 +79,21 @@ pub(super) fn of_green<D: Driver>(here: &Here) -> Result<Option<u64>> {
 }
 
 /// The calling thread's default stream in a context, made at its first use.
-pub(super) fn of_thread<D: Driver>(here: &Here) -> Result<u64> {
+pub(super) fn of_thread<B: Backend>(process: &'static Process<B>, here: &Here) -> Result<u64> {
     let place = here.green().map_or(u64::from(here.id.0), |green| green.handle);
-    let known = OF_THREAD
-        .try_with(|of_thread| of_thread.0.borrow().iter().find(|(id, _)| *id == place).map(|(_, handle)| *handle));
+    let front: &'static Front = process;
+    let is_it = |default: &&Default| default.place == place && std::ptr::eq(default.front, front);
+    let known = OF_THREAD.try_with(|of_thread| of_thread.0.borrow().iter().find(is_it).map(|default| default.handle));
     match known {
         Ok(Some(handle)) => return Ok(handle),
         Ok(None) => {}
         // The thread is ending, and its streams have ended before.
         Err(_) => return Err(CUresult::CUDA_ERROR_DEINITIALIZED),
     }
-    for orphan in std::mem::take(&mut *ORPHANS.lock()) {
-        let _ = destroy::<D>(orphan);
+    for orphan in std::mem::take(&mut *process.streams.orphans.lock()) {
+        let _ = destroy(process, orphan);
     }
-    let handle = create::<D>(here, 0, 0)?;
-    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push((place, handle)));
+    let handle = create(process, here, 0, 0)?;
+    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push(Default { front, place, handle }));
     Ok(handle)
 }

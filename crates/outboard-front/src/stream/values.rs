@@ -7,12 +7,12 @@ use outboard_abi::{
     cuuint32_t, cuuint64_t,
 };
 
-use crate::Driver;
-use crate::backend::{MemoryOperation, Result};
+use crate::backend::{Backend, MemoryOperation, Result};
 use crate::border::{require, slice};
 use crate::capture;
 use crate::context::Here;
 use crate::device::value;
+use crate::process::{Front, Process};
 use crate::stream::find;
 
 /// `CUstreamWaitValue_flags`: four conditions, and a flush of remote writes.
@@ -41,9 +41,9 @@ impl Word {
     }
 
     /// Checks the address and gives it as the device knows it.
-    fn address(&self) -> Result<u64> {
+    fn address(&self, front: &'static Front) -> Result<u64> {
         require(self.address.is_multiple_of(if self.wide { 8 } else { 4 }))?;
-        crate::memory::value_address(self.address)
+        crate::memory::value_address(front, self.address)
     }
 }
 
@@ -59,52 +59,53 @@ fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
     if plain || value(here.device()?, attribute) != 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
 }
 
-fn wait<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
-    let (here, stream) = find::<D>(stream)?;
+fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+    let (here, stream) = find(process, stream)?;
     check_wait(&here, flags)?;
-    let address = word.address()?;
+    let address = word.address(process)?;
     let node = || MemoryOperation::Wait { address, value: word.value, wide: word.wide, flags };
-    if let Some(outcome) = capture::memory_operation(&here, stream, node) {
+    if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;
     }
-    here.note(D::get().stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
+    here.note(process.backend.stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
-fn write<D: Driver>(stream: CUstream, word: Word, flags: u32) -> Result<()> {
-    let (here, stream) = find::<D>(stream)?;
+fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+    let (here, stream) = find(process, stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
-    let address = word.address()?;
+    let address = word.address(process)?;
     let node = || MemoryOperation::Write { address, value: word.value, wide: word.wide, flags };
-    if let Some(outcome) = capture::memory_operation(&here, stream, node) {
+    if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;
     }
-    here.note(D::get().stream_write_value(here.id, stream, address, word.value, word.wide, flags))
+    here.note(process.backend.stream_write_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
 /// The first version of these functions exists only where the device says so.
-fn first_version<D: Driver>(stream: CUstream) -> Result<()> {
-    let (here, _) = find::<D>(stream)?;
+fn first_version<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+    let (here, _) = find(process, stream)?;
     supported(&here, false, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)
 }
 
 /// # Safety
 /// `operations` is null or has `count` elements, each with the member that its kind names.
-unsafe fn batch<D: Driver>(
+unsafe fn batch<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     count: u32,
     operations: *const CUstreamBatchMemOpParams,
     flags: u32,
 ) -> Result<()> {
-    let (here, stream) = find::<D>(stream)?;
+    let (here, stream) = find(process, stream)?;
     // SAFETY: by the contract above.
-    let list = unsafe { list(&here, operations, count, flags) }?;
+    let list = unsafe { list(process, &here, operations, count, flags) }?;
     if list.is_empty() {
         return Ok(());
     }
-    if let Some(outcome) = capture::memory_operations(&here, stream, &list) {
+    if let Some(outcome) = capture::memory_operations(process, &here, stream, &list) {
         return outcome;
     }
-    here.note(D::get().stream_batch(here.id, stream, &list))
+    here.note(process.backend.stream_batch(here.id, stream, &list))
 }
 
 /// Reads the operations of a batch.
@@ -112,6 +113,7 @@ unsafe fn batch<D: Driver>(
 /// # Safety
 /// As of [`batch`].
 pub(crate) unsafe fn list(
+    front: &'static Front,
     here: &Here,
     operations: *const CUstreamBatchMemOpParams,
     count: u32,
@@ -121,12 +123,12 @@ pub(crate) unsafe fn list(
     // SAFETY: by the contract above.
     let operations = unsafe { slice(operations, count as usize) }?;
     // SAFETY: by the contract above.
-    operations.iter().map(|operation| unsafe { read(here, operation) }).collect()
+    operations.iter().map(|operation| unsafe { read(front, here, operation) }).collect()
 }
 
 /// # Safety
 /// The member that the operation's kind names is set.
-unsafe fn read(here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<MemoryOperation> {
+unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<MemoryOperation> {
     // SAFETY: every member begins with the kind, and by the contract above the one that it names is set.
     unsafe {
         match operation.operation {
@@ -135,7 +137,7 @@ unsafe fn read(here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<Memo
                 check_wait(here, wait.flags)?;
                 let values = wait.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: wait.address, value, wide }.address()?;
+                let address = Word { address: wait.address, value, wide }.address(front)?;
                 Ok(MemoryOperation::Wait { address, value, wide, flags: wait.flags })
             }
             kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64) => {
@@ -143,7 +145,7 @@ unsafe fn read(here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<Memo
                 require(write.flags & !WRITE_FLAGS == 0)?;
                 let values = write.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: write.address, value, wide }.address()?;
+                let address = Word { address: write.address, value, wide }.address(front)?;
                 Ok(MemoryOperation::Write { address, value, wide, flags: write.flags })
             }
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
@@ -161,99 +163,109 @@ unsafe fn read(here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<Memo
     }
 }
 
-pub(crate) unsafe fn cuStreamWaitValue32_v2<D: Driver>(
+pub unsafe fn cuStreamWaitValue32_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait::<D>(stream, Word::narrow(address, value), flags)
+    wait(process, stream, Word::narrow(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWaitValue32<D: Driver>(
+pub unsafe fn cuStreamWaitValue32<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    first_version::<D>(stream)?;
-    wait::<D>(stream, Word::narrow(address, value), flags)
+    first_version(process, stream)?;
+    wait(process, stream, Word::narrow(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWaitValue64_v2<D: Driver>(
+pub unsafe fn cuStreamWaitValue64_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait::<D>(stream, Word::wide(address, value), flags)
+    wait(process, stream, Word::wide(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWaitValue64<D: Driver>(
+pub unsafe fn cuStreamWaitValue64<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    first_version::<D>(stream)?;
-    wait::<D>(stream, Word::wide(address, value), flags)
+    first_version(process, stream)?;
+    wait(process, stream, Word::wide(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWriteValue32_v2<D: Driver>(
+pub unsafe fn cuStreamWriteValue32_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    write::<D>(stream, Word::narrow(address, value), flags)
+    write(process, stream, Word::narrow(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWriteValue32<D: Driver>(
+pub unsafe fn cuStreamWriteValue32<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    first_version::<D>(stream)?;
-    write::<D>(stream, Word::narrow(address, value), flags)
+    first_version(process, stream)?;
+    write(process, stream, Word::narrow(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWriteValue64_v2<D: Driver>(
+pub unsafe fn cuStreamWriteValue64_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    write::<D>(stream, Word::wide(address, value), flags)
+    write(process, stream, Word::wide(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamWriteValue64<D: Driver>(
+pub unsafe fn cuStreamWriteValue64<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     address: CUdeviceptr,
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    first_version::<D>(stream)?;
-    write::<D>(stream, Word::wide(address, value), flags)
+    first_version(process, stream)?;
+    write(process, stream, Word::wide(address, value), flags)
 }
 
-pub(crate) unsafe fn cuStreamBatchMemOp_v2<D: Driver>(
+pub unsafe fn cuStreamBatchMemOp_v2<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     count: c_uint,
     operations: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> Result<()> {
     // SAFETY: the program's operations.
-    unsafe { batch::<D>(stream, count, operations, flags) }
+    unsafe { batch(process, stream, count, operations, flags) }
 }
 
-pub(crate) unsafe fn cuStreamBatchMemOp<D: Driver>(
+pub unsafe fn cuStreamBatchMemOp<B: Backend>(
+    process: &'static Process<B>,
     stream: CUstream,
     count: c_uint,
     operations: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> Result<()> {
-    first_version::<D>(stream)?;
+    first_version(process, stream)?;
     // SAFETY: the program's operations.
-    unsafe { batch::<D>(stream, count, operations, flags) }
+    unsafe { batch(process, stream, count, operations, flags) }
 }

@@ -28,9 +28,6 @@ pub(in crate::codegen) struct Described {
     pub(super) returns: Option<String>,
     /// Of a method without a message.
     pub(super) class: Option<Class>,
-    /// It has no receiver.
-    #[serde(default)]
-    pub(super) associated: bool,
     /// What the caller of an unsafe method has to see to.
     pub(super) safety: Option<String>,
     /// What it does in a back end that does not have it.
@@ -89,7 +86,6 @@ pub(super) struct Method {
     pub(super) name: String,
     pub(super) docs: String,
     pub(super) class: Option<Class>,
-    pub(super) associated: bool,
     pub(super) arguments: Vec<(String, String)>,
     pub(super) returned: Returned,
     pub(super) safety: Option<String>,
@@ -155,7 +151,6 @@ impl Method {
             name,
             docs: described.docs.clone(),
             class,
-            associated: described.associated,
             arguments,
             returned,
             safety: described.safety.clone(),

@@ -68,7 +68,7 @@ impl Backends {
             for method in &one.methods {
                 let _ = match &method.sent {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
-                    None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on("Remote")),
+                    None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on()),
                 };
             }
             out.push_str("}\n\n");
@@ -82,7 +82,7 @@ impl Backends {
             "{HEADER}#![allow(clippy::too_many_arguments)]\n\n{}use crate::backend::Recorder;\n\n",
             self.uses("crate::backend", &self.trait_names())
         );
-        let recorded: Vec<&Method> = self.methods().filter(|method| !method.associated).collect();
+        let recorded: Vec<&Method> = self.methods().collect();
         let _ = writeln!(
             out,
             "/// The methods that are recorded.\npub(crate) const METHODS: [&str; {}] = [{}];\n",
@@ -93,10 +93,6 @@ impl Backends {
             let _ = writeln!(out, "impl {} for Recorder {{", one.name);
             for method in &one.methods {
                 let _ = writeln!(out, "{} {{", method.head());
-                if method.associated {
-                    let _ = writeln!(out, "{}\n}}\n", method.passed_on("Recorder"));
-                    continue;
-                }
                 let how = match method.returned {
                     Returned::Outcome(_) => "outcome",
                     Returned::Plain(_) => "answer",
@@ -147,9 +143,8 @@ impl Backends {
 impl Method {
     /// Its declaration, without a body.
     fn head(&self) -> String {
-        let receiver = (!self.associated).then(|| "&self".to_owned());
         let arguments = self.arguments.iter().map(|(name, ty)| format!("{name}: {ty}"));
-        let all: Vec<String> = receiver.into_iter().chain(arguments).collect();
+        let all: Vec<String> = std::iter::once("&self".to_owned()).chain(arguments).collect();
         let returned = match &self.returned {
             Returned::Outcome(ty) => format!(" -> Result<{ty}>"),
             Returned::Plain(ty) if ty == "()" => String::new(),
@@ -160,10 +155,9 @@ impl Method {
     }
 
     /// The call of the type's own method of this name.
-    fn passed_on(&self, of: &str) -> String {
+    fn passed_on(&self) -> String {
         let arguments: Vec<&str> = self.arguments.iter().map(|(name, _)| name.as_str()).collect();
-        let receiver = if self.associated { format!("{of}::") } else { "self.".to_owned() };
-        let call = format!("{receiver}{}({})", self.name, arguments.join(", "));
+        let call = format!("self.{}({})", self.name, arguments.join(", "));
         match self.safety {
             Some(_) => format!("// SAFETY: by the contract of this method.\nunsafe {{ {call} }}"),
             None => call,

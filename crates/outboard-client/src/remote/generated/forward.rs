@@ -6,11 +6,11 @@
 use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Devices, Fill, Graphs, GreenContexts,
-    HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed,
-    MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting, References, Resource,
-    Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams, TensorMaps, TiledMap,
-    Token, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Fill, Front,
+    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
+    Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
+    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
+    TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
 };
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -21,8 +21,8 @@ use crate::tokens::{Kind, decode, encode, read};
 
 impl Backend for Remote {
     #[inline]
-    fn get() -> &'static Self {
-        Remote::get()
+    fn attach(&self, front: &'static Front) {
+        self.attach(front)
     }
 
     #[inline]
@@ -33,6 +33,11 @@ impl Backend for Remote {
     #[inline]
     fn all_hidden(&self, devices: usize) {
         self.all_hidden(devices)
+    }
+
+    #[inline]
+    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+        self.checkpoint(process, step, limit)
     }
 
     #[inline]

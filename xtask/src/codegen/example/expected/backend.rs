@@ -8,8 +8,6 @@ use outboard_wire::lamps::Shade;
 
 /// What a lamp can do.
 pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
-    /// The one instance.
-    fn get() -> &'static Self;
     /// How many lamps there are.
     fn lamp_count(&self) -> usize {
         0

@@ -13,11 +13,6 @@ use crate::tokens::{Kind, decode, encode, read};
 
 impl Lamps for Remote {
     #[inline]
-    fn get() -> &'static Self {
-        Remote::get()
-    }
-
-    #[inline]
     fn lamp_count(&self) -> usize {
         self.lamp_count()
     }

@@ -22,10 +22,6 @@ pub(crate) const METHODS: [&str; 10] = [
 ];
 
 impl Lamps for Recorder {
-    fn get() -> &'static Self {
-        Recorder::get()
-    }
-
     fn lamp_count(&self) -> usize {
         self.answer("lamp_count", format_args!(""))
     }

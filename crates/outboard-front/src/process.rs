@@ -1,0 +1,132 @@
+//! A process as the library knows it.
+//!
+//! What would be a static elsewhere is a part of [`Front`], so that a test can have several processes, each over a back end of its own. A thread works for
+//! one process: stacks of current contexts and what a thread has looked up are the thread's.
+
+use core::ffi::c_void;
+use std::fmt;
+use std::ops::Deref;
+
+use crate::backend::Backend;
+use crate::{
+    array, context, coredump, device, event, function, graph, green, ipc, library, link, logs, managed, memory, module,
+    peer, pool, profile, reference, state, stream, tables, texture, vmm,
+};
+
+/// A driver library. Functions that C calls without telling what for find its process by this.
+pub trait Library: 'static {
+    /// Where its devices are.
+    type Backend: Backend;
+
+    /// The process that has loaded it.
+    fn process() -> &'static Process<Self::Backend>;
+}
+
+/// What the front knows of a process, and the back end that has its devices.
+pub struct Process<B: 'static> {
+    pub(crate) backend: &'static B,
+    front: Front,
+}
+
+/// What the front knows of a process, wherever its devices are. Each part belongs to one module, which alone changes it.
+pub struct Front {
+    pub(crate) hooks: Option<Hooks>,
+    pub(crate) state: state::State,
+    pub(crate) logs: logs::Logs,
+    pub(crate) contexts: context::Contexts,
+    pub(crate) greens: green::Greens,
+    pub(crate) peers: peer::Peers,
+    pub(crate) streams: stream::Streams,
+    pub(crate) events: event::Events,
+    pub(crate) graphs: graph::Graphs,
+    pub(crate) memory: memory::Allocations,
+    pub(crate) managed: managed::Managed,
+    pub(crate) pools: pool::Pools,
+    pub(crate) vmm: vmm::Vmm,
+    pub(crate) imports: ipc::Imports,
+    pub(crate) arrays: array::Arrays,
+    pub(crate) textures: texture::Textures,
+    pub(crate) references: reference::References,
+    pub(crate) modules: module::Modules,
+    pub(crate) functions: function::Functions,
+    pub(crate) libraries: library::Libraries,
+    pub(crate) links: link::Links,
+    pub(crate) notifications: device::Notifications,
+    pub(crate) core_dumps: coredump::CoreDumps,
+}
+
+/// Functions of a library that C calls without telling for which process.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooks {
+    /// Finds a private table.
+    pub(crate) table: fn(&[u8; 16]) -> Option<*const c_void>,
+    /// Leaves the profile behind when the process exits.
+    pub(crate) at_exit: extern "C" fn(),
+}
+
+impl<B: Backend> Process<B> {
+    /// The process that has loaded `L`.
+    pub const fn of_library<L: Library<Backend = B>>(backend: &'static B) -> Process<B> {
+        let hooks = Hooks { table: tables::find::<L>, at_exit: profile::at_exit::<L> };
+        Process { backend, front: Front::new(Some(hooks)) }
+    }
+
+    /// A process that no library has: it has no private tables and leaves no profile behind.
+    pub const fn apart(backend: &'static B) -> Process<B> {
+        Process { backend, front: Front::new(None) }
+    }
+}
+
+impl<B> Deref for Process<B> {
+    type Target = Front;
+
+    #[inline]
+    fn deref(&self) -> &Front {
+        &self.front
+    }
+}
+
+/// The front of the test that asks.
+#[cfg(test)]
+pub(crate) fn front() -> &'static Front {
+    thread_local! {
+        static OWN: &'static Front = Box::leak(Box::new(Front::new(None)));
+    }
+    OWN.with(|own| *own)
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Front")
+    }
+}
+
+impl Front {
+    const fn new(hooks: Option<Hooks>) -> Front {
+        Front {
+            hooks,
+            state: state::State::new(),
+            logs: logs::Logs::new(),
+            contexts: context::Contexts::new(),
+            greens: green::Greens::new(),
+            peers: peer::Peers::new(),
+            streams: stream::Streams::new(),
+            events: event::Events::new(),
+            graphs: graph::Graphs::new(),
+            memory: memory::Allocations::new(),
+            managed: managed::Managed::new(),
+            pools: pool::Pools::new(),
+            vmm: vmm::Vmm::new(),
+            imports: ipc::Imports::new(),
+            arrays: array::Arrays::new(),
+            textures: texture::Textures::new(),
+            references: reference::References::new(),
+            modules: module::Modules::new(),
+            functions: function::Functions::new(),
+            libraries: library::Libraries::new(),
+            links: link::Links::new(),
+            notifications: device::Notifications::new(),
+            core_dumps: coredump::CoreDumps::new(),
+        }
+    }
+}
