@@ -19,6 +19,8 @@ mod recipe;
 mod server;
 mod soak;
 mod stage;
+#[cfg(test)]
+mod statics;
 mod test;
 #[cfg(test)]
 mod tidy;

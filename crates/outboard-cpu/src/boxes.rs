@@ -4,9 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{
-    Backend, BoxCopies, BoxCopy, ContextId, CopyMode, Extent, Layout, Memory, Result, Side, Stream,
-};
+use outboard_front::backend::{BoxCopies, BoxCopy, ContextId, CopyMode, Extent, Layout, Memory, Result, Side, Stream};
 
 use crate::array::Array;
 use crate::copy::MOST_STAGED;

@@ -6,7 +6,6 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Front, Launch, ObjectId, Result, Stream};
-use outboard_front::fault;
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
 

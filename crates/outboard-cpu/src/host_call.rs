@@ -1,6 +1,6 @@
 //! Functions of the program that a stream calls of the software device.
 
-use outboard_front::backend::{Backend, ContextId, HostCall, HostCalls, Result, Stream};
+use outboard_front::backend::{ContextId, HostCall, HostCalls, Result, Stream};
 
 use crate::cpu::{Cpu, lane};
 use crate::work::Work;

@@ -211,9 +211,7 @@ unsafe extern "C" fn storage_put<L: Library>(
     destructor: Option<Destructor>,
 ) -> CUresult {
     crate::border::enter(L::process(), crate::profile::PRIVATE, || {
-        let stored =
-            storage_of::<L>(context).map(|context| context.storage.put(key as usize, value as usize, destructor));
-        stored
+        storage_of::<L>(context).map(|context| context.storage.put(key as usize, value as usize, destructor))
     })
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn symbol_names(api: &Api) -> String {
     for symbol in symbols {
         let _ = writeln!(out, "\"{symbol}\",");
     }
-    out.push_str("];\n\n/// Why `SYMBOLS[symbol]` is not there.\npub(crate) fn why_not(symbol: usize) -> Option<&'static str> {\nSome(match symbol {\n");
+    out.push_str("];\n\n/// Why `SYMBOLS[symbol]` is not there.\n#[allow(clippy::manual_range_patterns)]\npub(crate) fn why_not(symbol: usize) -> Option<&'static str> {\nSome(match symbol {\n");
     for (why, indices) in refused(api) {
         let indices: Vec<String> = indices.iter().map(usize::to_string).collect();
         let _ = writeln!(out, "{} => {why:?},", indices.join(" | "));

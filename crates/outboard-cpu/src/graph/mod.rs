@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult};
-use outboard_front::backend::{Backend, ContextId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_front::backend::{ContextId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use parking_lot::Mutex;
 

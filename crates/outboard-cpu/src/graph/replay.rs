@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphConditionalNodeType_enum as Kind, CUresult};
-use outboard_front::backend::Backend;
 
 use super::program::{Action, MemoryStep, Program};
 use crate::context::Context;

@@ -677,6 +677,7 @@ pub(crate) const SYMBOLS: [&str; 672] = [
 ];
 
 /// Why `SYMBOLS[symbol]` is not there.
+#[allow(clippy::manual_range_patterns)]
 pub(crate) fn why_not(symbol: usize) -> Option<&'static str> {
     Some(match symbol {
         333 | 363 => "32-bit ABI of before CUDA 3.2",

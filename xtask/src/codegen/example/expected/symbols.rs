@@ -12,6 +12,7 @@ pub(crate) const SYMBOLS: [&str; 7] = [
 ];
 
 /// Why `SYMBOLS[symbol]` is not there.
+#[allow(clippy::manual_range_patterns)]
 pub(crate) fn why_not(symbol: usize) -> Option<&'static str> {
     Some(match symbol {
         1 => "there is no paint",
