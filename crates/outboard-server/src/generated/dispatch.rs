@@ -227,6 +227,8 @@ pub(crate) trait ManagedCommands {
     fn mapped_share(&mut self, message: MappedShare, answer: Answer<MappedShare>);
     /// Does `mapped_close_idle`.
     fn mapped_close_idle(&mut self, message: MappedCloseIdle) -> Outcome;
+    /// Does `wait_reading` and answers, at once or later.
+    fn wait_reading(&mut self, message: WaitReading, answer: Answer<WaitReading>);
 }
 
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -1300,6 +1302,12 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.context_leave(message, incoming.answer());
+            Ok(())
+        }
+        155 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.wait_reading(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

@@ -56,6 +56,7 @@ const BY_NAME: &[(&str, Class)] = &[
     ("stream_synchronize", Class::Wait),
     ("stream_query", Class::Wait),
     ("event_synchronize", Class::Wait),
+    ("wait_", Class::Wait),
     ("event_query", Class::Wait),
     ("graph_", Class::Graph),
     ("nvml_", Class::Query),

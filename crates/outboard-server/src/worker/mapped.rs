@@ -235,12 +235,24 @@ impl Mapped {
 
     /// The bytes as they are now.
     pub(crate) fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CUresult> {
-        self.check(address, bytes)?;
-        let mut data = Vec::<u8>::with_capacity(bytes);
-        // SAFETY: checked as for `write`; the vector has room for the bytes, which are then there.
-        unsafe {
-            core::ptr::copy_nonoverlapping(address as *const u8, data.as_mut_ptr(), bytes);
-            data.set_len(bytes);
+        self.read_all(&[(address, bytes as u32)], bytes)
+    }
+
+    /// The bytes of several places, one after the other, if they are at most so many.
+    pub(crate) fn read_all(&self, places: &[(u64, u32)], most: usize) -> Result<Vec<u8>, CUresult> {
+        let mut total = 0usize;
+        for (address, bytes) in places {
+            self.check(*address, *bytes as usize)?;
+            total = total.checked_add(*bytes as usize).filter(|total| *total <= most).ok_or(INVALID)?;
+        }
+        let mut data = Vec::<u8>::with_capacity(total);
+        for (address, bytes) in places {
+            let (len, bytes) = (data.len(), *bytes as usize);
+            // SAFETY: checked as for `write`; the vector has room for the bytes, which are then there.
+            unsafe {
+                core::ptr::copy_nonoverlapping(*address as *const u8, data.as_mut_ptr().add(len), bytes);
+                data.set_len(len + bytes);
+            }
         }
         Ok(data)
     }
@@ -355,5 +367,9 @@ mod tests {
         assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");
         assert!(mapped.write(address, &[1], &[1; 64]).is_err(), "a mask that is too short");
         assert!(mapped.write(address + 60, &[], &[1; 5]).is_err() && mapped.read(address, 65).is_err());
+        assert_eq!(mapped.read_all(&[(address + 20, 4), (address, 2)], 6).unwrap(), [2, 2, 2, 2, 0, 9]);
+        for (places, most) in [([(address, 4), (address + 60, 5)], 64), ([(address, 4), (address, 4)], 7)] {
+            assert!(mapped.read_all(&places, most).is_err(), "{places:?}");
+        }
     }
 }

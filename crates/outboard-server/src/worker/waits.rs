@@ -16,6 +16,7 @@ use outboard_wire::messages::Call;
 
 use super::answer::{Answer, Outcome};
 use super::bounds::Kind;
+use super::mapped::Mapped;
 use super::objects::{Context, Handle, current};
 use super::output::Printed;
 use super::{Again, Worker, spans};
@@ -50,7 +51,7 @@ struct Watched {
     until: Instant,
     /// When to look again.
     next: Instant,
-    finish: Box<dyn FnOnce(Outcome) + Send>,
+    finish: Box<dyn FnOnce(Outcome, Option<&Mapped>) + Send>,
 }
 
 impl Watched {
@@ -193,6 +194,18 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
+        self.wait_and_read(wait, answer, |answer, outcome, _| finish(answer, outcome));
+    }
+
+    /// As [`Worker::wait`], for an answer with what mapped memory holds; a helper thread has none, since the dispatcher may close it meanwhile.
+    pub(super) fn wait_and_read<M>(
+        &mut self,
+        wait: Wait,
+        answer: Answer<M>,
+        finish: impl FnOnce(Answer<M>, Outcome, Option<&Mapped>) + Send + 'static,
+    ) where
+        M: Call + 'static,
+    {
         let context = match self.waits.check_room().and_then(|()| self.enter()) {
             Ok(context) => context,
             Err(error) => return answer.error(error),
@@ -205,11 +218,11 @@ impl Worker {
                 (parts, Some(done))
             }
         };
-        let finish = Box::new(move |outcome: Outcome| {
+        let finish = Box::new(move |outcome: Outcome, mapped: Option<&Mapped>| {
             if let Some(done) = done.filter(|_| outcome.is_ok()) {
                 done.say();
             }
-            finish(answer, outcome);
+            finish(answer, outcome, mapped);
         });
         let is_known = parts.is_some();
         let since = Instant::now();
@@ -290,7 +303,7 @@ impl Worker {
             Ok(()) => Printed::after(time),
             Err(_) => Printed::Perhaps,
         });
-        (watched.finish)(outcome);
+        (watched.finish)(outcome, Some(&self.mapped));
         waited(kind, begun, time);
     }
 
@@ -326,7 +339,7 @@ impl Worker {
             }
             // Who has the answer may look at the meter next.
             waited(wait.name(), since, since.elapsed());
-            finish(outcome);
+            finish(outcome, None);
         });
     }
 }

@@ -7106,6 +7106,65 @@ impl Call for ContextLeave {
     type Reply<'a> = ContextLeaveReply;
 }
 
+/// The message `wait_reading`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitReading {
+    /// `what`, see `api/wire/`.
+    pub what: u8,
+    /// `name`, see `api/wire/`.
+    pub name: u64,
+    /// `ask`, see `api/wire/`.
+    pub ask: bool,
+    /// `places`, see `api/wire/`.
+    pub places: Vec<(u64, u32)>,
+}
+
+impl Encode for WaitReading {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 10];
+        head[0..1].copy_from_slice(&self.what.to_le_bytes());
+        head[1..9].copy_from_slice(&self.name.to_le_bytes());
+        head[9..10].copy_from_slice(&[u8::from(self.ask)]);
+        writer.fixed(&head);
+        writer.put(&self.places);
+    }
+}
+
+impl<'a> Decode<'a> for WaitReading {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(WaitReading { what: reader.get()?, name: reader.get()?, ask: reader.get()?, places: reader.get()? })
+    }
+}
+
+impl Message for WaitReading {
+    const OP: u16 = 155;
+}
+
+/// The answer to [`WaitReading`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitReadingReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for WaitReadingReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for WaitReadingReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(WaitReadingReply { data: reader.get()? })
+    }
+}
+
+impl Call for WaitReading {
+    type Reply<'a> = WaitReadingReply<'a>;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7263,6 +7322,7 @@ pub fn name(op: u16) -> Option<&'static str> {
         152 => "mapped_close_idle",
         153 => "vmm_unreserve",
         154 => "context_leave",
+        155 => "wait_reading",
         _ => return None,
     })
 }
@@ -7426,6 +7486,7 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         152 => writer.put(&reader.get::<MappedCloseIdle>()?),
         153 => writer.put(&reader.get::<VmmUnreserve>()?),
         154 => writer.put(&reader.get::<ContextLeave>()?),
+        155 => writer.put(&reader.get::<WaitReading>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -4,11 +4,11 @@ use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
-use super::Worker;
+use super::{Handle, Wait, Worker};
 use crate::generated::dispatch::ManagedCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::What;
-use crate::worker::mapped;
+use crate::worker::mapped::{self, Mapped};
 use crate::worker::objects::Context;
 
 /// `CU_MEM_ATTACH_GLOBAL`.
@@ -60,6 +60,22 @@ impl Worker {
         self.allocations.remove(address)?;
         Ok(context)
     }
+
+    /// What a client waits for.
+    fn awaited(&mut self, m: &WaitReading) -> Result<Wait, CUresult> {
+        match m.what {
+            0 => Ok(Wait::Context),
+            1 => self.stream_so_far(m.name).map(|stream| Wait::Stream(Handle::new(stream))),
+            2 => self.enter().and_then(|_| self.objects.event(m.name)).map(|event| Wait::Event(Handle::new(event))),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+/// Answers a wait with what memory holds now.
+fn answer_reading(answer: Answer<WaitReading>, outcome: Outcome, mapped: Option<&Mapped>, places: &[(u64, u32)]) {
+    let data = mapped.and_then(|mapped| mapped.read_all(places, MOST_READ).ok()).unwrap_or_default();
+    answer.result(outcome.map(|()| WaitReadingReply { data: &data }));
 }
 
 impl ManagedCommands for Worker {
@@ -122,5 +138,20 @@ impl ManagedCommands for Worker {
             Ok(data) => answer.ok(&MappedReadReply { data: &data }),
             Err(error) => answer.error(error),
         }
+    }
+
+    fn wait_reading(&mut self, m: WaitReading, answer: Answer<WaitReading>) {
+        let wait = match self.awaited(&m) {
+            Ok(wait) => wait,
+            Err(error) => return answer.error(error),
+        };
+        if !m.ask {
+            return self.wait_and_read(wait, answer, move |answer, outcome, mapped| {
+                answer_reading(answer, outcome, mapped, &m.places);
+            });
+        }
+        let outcome = wait.query(self.table);
+        self.copies_told();
+        answer_reading(answer, outcome, Some(&self.mapped), &m.places);
     }
 }

@@ -23,6 +23,15 @@ impl Wait {
         }
     }
 
+    /// Whether it is over. Of a context as a whole the driver has no question.
+    pub(in crate::worker) fn query(self, table: &Table) -> Outcome {
+        match self {
+            Wait::Context => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            Wait::Stream(stream) => call!(table, cuStreamQuery(stream.get())),
+            Wait::Event(event) => call!(table, cuEventQuery(event.get())),
+        }
+    }
+
     pub(super) fn block(self, table: &Table) -> Outcome {
         match self {
             Wait::Context => call!(table, cuCtxSynchronize()),
