@@ -1,5 +1,7 @@
 //! Memory that host and device both use: only what was touched moves, and page-locked memory that no kernel is given moves once.
 
+use std::collections::BTreeMap;
+
 use outboard_e2e::{Program, Server};
 
 /// What a program has asked of the device, through a server that shares no memory with it.
@@ -44,4 +46,41 @@ fn what_is_freed_where_nothing_is_left_to_do_is_not_waited_for() {
     }
     let all = statistics("virtual_memory", &[]);
     assert_eq!(round_trips(&all, "cuMemAddressFree"), 0, "{all}");
+}
+
+/// Round trips of 40 steps of a loop of `answers`, by function, and the bytes of pages that they bring.
+fn answers(kind: &str) -> (BTreeMap<String, u64>, u64) {
+    let [few, many] = ["20", "60"].map(|steps| statistics("answers", &[kind, steps]));
+    let names = many["functions"].as_object().expect("functions are told").keys();
+    let trips = |all: &serde_json::Value, name: &str| all["functions"][name]["round_trips"].as_u64().unwrap_or(0);
+    let more = names.map(|name| (name.clone(), trips(&many, name).saturating_sub(trips(&few, name))));
+    let bytes = |all: &serde_json::Value| all["page_bytes_from_device"].as_u64().expect("bytes are counted");
+    (more.filter(|(_, trips)| *trips > 0).collect(), bytes(&many) - bytes(&few))
+}
+
+/// A kernel writes to page-locked memory, the program waits, and reads: what it reads comes with the answer to the wait.
+#[test]
+fn what_is_read_after_a_wait_comes_with_its_answer() {
+    for (kind, waits) in [("number", 1), ("lines", 1), ("turns", 1), ("reply", 1), ("two", 2)] {
+        let (trips, _) = answers(kind);
+        let total: u64 = trips.values().sum();
+        assert!(total.abs_diff(40 * waits) <= 4, "40 steps of `{kind}` take {total} round trips: {trips:?}");
+    }
+}
+
+#[test]
+fn what_is_read_after_a_question_comes_with_its_answer() {
+    let (mut trips, _) = answers("asked");
+    trips.remove("cuEventQuery");
+    assert!(trips.values().sum::<u64>() <= 4, "{trips:?}");
+}
+
+/// Where the program never reads what it has read before, that stops coming along.
+#[test]
+fn what_comes_along_in_vain_is_given_up() {
+    let (trips, bytes) = answers("fresh");
+    assert!(trips.values().sum::<u64>() <= 84, "{trips:?}");
+    // Four pages come for each touch.
+    let touched = 40 * 4 * 4096;
+    assert!(bytes < 2 * touched, "{bytes} bytes of pages came, for {touched} that were touched");
 }

@@ -23,6 +23,8 @@ pub(super) struct Inner {
     /// Of these, the ones that are no more, though an event can still tell when their work is done.
     ended: BTreeSet<StreamName>,
     pub(super) work: u64,
+    /// Waits that bring pages along.
+    pub(super) waits: u64,
     /// Where events were recorded last: the stream, and its latest work by then.
     pub(super) events: BTreeMap<u64, (StreamName, u64)>,
     /// How often managed memory was sent from each context's regions, and which of it streams wait for.
@@ -42,6 +44,7 @@ impl Inner {
             outstanding: BTreeMap::new(),
             ended: BTreeSet::new(),
             work: 0,
+            waits: 0,
             events: BTreeMap::new(),
             sent: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -96,6 +99,8 @@ impl Inner {
     }
 
     pub(super) fn invalidate(&mut self, store: &dyn Store) {
+        // What comes along with the answer to another wait may be older than what this one was for.
+        self.regions.values_mut().for_each(|region| region.coming = None);
         self.regions.values_mut().filter(|region| region.has_same_pages()).for_each(Region::invalidate);
         for edge in &mut self.edges {
             let _ = edge.bring(store, &mut self.moved);

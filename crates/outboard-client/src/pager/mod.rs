@@ -8,6 +8,7 @@
 //! seen to by a thread of the pager. One lock orders them all. Who holds it reads and writes tracked memory by the library's own view
 //! only, which is never protected.
 
+mod along;
 mod difference;
 mod edge;
 mod fault;
@@ -31,6 +32,7 @@ use outboard_front::backend::Result;
 use inner::Inner;
 use region::Region;
 
+pub(crate) use along::Wait;
 pub(crate) use pages::PAGE;
 pub(crate) use region::Moved;
 pub(crate) use store::{Home, Kind, Store};

@@ -1,5 +1,6 @@
 //! The pager over a device that is a map in this process.
 
+mod along;
 mod mapped;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ static DEVICE: Device = Device {
     bytes: Mutex::new(BTreeMap::new()),
     joins: AtomicU64::new(0),
     patches: AtomicU64::new(0),
+    fetches: AtomicU64::new(0),
     slow: AtomicBool::new(false),
 };
 /// Counters and what is outstanding are the process's: one test at a time.
@@ -30,6 +32,7 @@ struct Device {
     bytes: Mutex<BTreeMap<u64, Vec<u8>>>,
     joins: AtomicU64,
     patches: AtomicU64,
+    fetches: AtomicU64,
     /// Whether it takes a while to bring bytes.
     slow: AtomicBool,
 }
@@ -62,6 +65,7 @@ impl Device {
 
 impl Store for &'static Device {
     unsafe fn fetch(&self, _: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        self.fetches.fetch_add(1, Ordering::Relaxed);
         let data = self.read(address, bytes);
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50));
@@ -142,8 +146,8 @@ fn kernel(run: impl FnOnce()) {
     PAGER.before_work(CTX, STREAM).unwrap();
     run();
     PAGER.after_work(CTX, STREAM);
-    let latest = PAGER.before_wait();
-    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
+    let wait = PAGER.before_wait(false);
+    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
 }
 
 fn moved_by(run: impl FnOnce()) -> Moved {
@@ -227,8 +231,8 @@ fn many_threads_touch_what_comes_and_goes() {
         for _ in 0..200 {
             PAGER.before_work(CTX, STREAM).unwrap();
             PAGER.after_work(CTX, STREAM);
-            let latest = PAGER.before_wait();
-            PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
+            let wait = PAGER.before_wait(false);
+            PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -249,8 +253,8 @@ fn allocations_side_by_side_do_not_disturb_each_other() {
     set(a.end - PAGE, 2);
     DEVICE.write(b.start, &[9]);
     PAGER.after_work(CTX, STREAM);
-    let latest = PAGER.before_wait();
-    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
+    let wait = PAGER.before_wait(false);
+    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
     assert_eq!((get(a.end - PAGE), get(b.start), get(b.start + PAGE)), (2, 9, 1));
     PAGER.refresh(&b);
     assert_eq!(get(b.start), 0);

@@ -6,7 +6,7 @@ use outboard_front::backend::{ContextId, Result};
 
 use super::inner::Inner;
 use super::store::Kind;
-use super::{Pager, StreamName, fault};
+use super::{Pager, StreamName, Wait, fault};
 
 /// What a program has waited for.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +36,22 @@ impl Pager {
         inner.outstanding.insert((ctx.0, stream), number);
     }
 
-    /// The program is about to wait: kernels that wait for what it has written to mapped memory must see it. The number of the latest work
-    /// that the wait may be for.
-    pub(crate) fn before_wait(&self) -> u64 {
-        let Ok(store) = self.store() else { return 0 };
+    /// The program is about to wait: kernels that wait for what it has written to mapped memory must see it. Pages can come with the answer if it `brings`.
+    pub(crate) fn before_wait(&self, brings: bool) -> Wait {
+        let Ok(store) = self.store() else { return Wait::default() };
         let mut inner = self.lock();
+        let mut wait = Wait::of(inner.work);
         if !inner.outstanding.is_empty() {
             let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+            if brings {
+                inner.expect(&mut wait);
+            }
         }
-        inner.work
+        wait
     }
 
-    /// The program has waited for work up to number `latest`: what that has written is there for it from now on.
-    pub(crate) fn after_wait(&self, done: Done, latest: u64) {
+    /// The program has waited: what the work that this was for has written is there for it from now on. `data` is what came with the answer.
+    pub(crate) fn after_wait(&self, done: Done, wait: &Wait, data: &[u8]) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         if inner.outstanding.is_empty() {
@@ -57,8 +60,10 @@ impl Pager {
         // Protections are only of use with our handler in place.
         let _ = fault::arm();
         let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        let current = inner.current(wait);
         inner.invalidate(store);
-        inner.finish(done, latest);
+        inner.finish(done, wait.latest);
+        inner.take_along(wait, data, &current);
         let Inner { wanted, regions, moved, outstanding, .. } = &mut *inner;
         wanted.retain(|(stream, range)| {
             if outstanding.contains_key(stream) {

@@ -8,6 +8,7 @@ use outboard_front::backend::{ContextId, Result, Stream};
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
 
+use super::shared::Along;
 use super::{Remote, wire};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -118,16 +119,21 @@ impl Remote {
         decode::<M, T>(&payload, read)
     }
 
-    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says. Returns the number of a command that succeeded.
+    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says; with `along`, if any, in place of the message.
+    /// Returns the number of a command that succeeded.
     pub(super) fn learn<M: msg::Call>(
         &self,
         ctx: ContextId,
         message: &M,
+        along: Option<&mut Along>,
         is_done: impl FnOnce(&Progress) -> bool,
     ) -> Result<Option<u64>> {
         let session = self.session()?;
         if is_done(session.progress()) {
             return session.wait_for_nothing().map(|()| None);
+        }
+        if let Some(along) = along {
+            return along.wait(session, ctx).map(Some);
         }
         session.wait(ctx, message).map(|(seq, _)| Some(seq))
     }
@@ -138,11 +144,12 @@ impl Remote {
         &self,
         ctx: ContextId,
         message: &M,
+        along: Option<&mut Along>,
         is_done: impl FnOnce(&Progress) -> bool,
         note: impl FnOnce(&Progress, u64),
     ) -> Result<()> {
         self.session()?.before_wait();
-        if let Some(seq) = self.learn(ctx, message, is_done)? {
+        if let Some(seq) = self.learn(ctx, message, along, is_done)? {
             let session = self.session()?;
             let progress = session.progress();
             note(progress, seq);

@@ -65,11 +65,10 @@ impl Remote {
     }
 
     pub(super) fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
-        let wait = || {
+        self.waited_for(Done::Context(ctx), false, |along| {
             let idle = |progress: &Progress| progress.is_context_idle(ctx);
-            self.wait(ctx, &msg::ContextSynchronize {}, idle, |progress, seq| progress.context_done(ctx, seq))
-        };
-        self.waited(Done::Context(ctx), wait)
+            self.wait(ctx, &msg::ContextSynchronize {}, along, idle, |progress, seq| progress.context_done(ctx, seq))
+        })
     }
 
     pub(super) fn statistics(&self) -> Vec<(&'static str, String)> {

@@ -50,17 +50,17 @@ impl Remote {
     }
 
     pub(super) fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited(Done::Event(id.0), || {
+        self.waited_for(Done::Event(id.0), false, |along| {
             let happened = |progress: &Progress| progress.has_happened(id.0);
             let message = msg::EventSynchronize { event: id.0 };
-            self.wait(ctx, &message, happened, |progress, seq| progress.event_done(id.0, seq))
+            self.wait(ctx, &message, along, happened, |progress, seq| progress.event_done(id.0, seq))
         })
     }
 
     pub(super) fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited(Done::Event(id.0), || {
+        self.waited_for(Done::Event(id.0), true, |along| {
             let happened = |progress: &Progress| progress.has_happened(id.0);
-            if let Some(seq) = self.learn(ctx, &msg::EventQuery { event: id.0 }, happened)? {
+            if let Some(seq) = self.learn(ctx, &msg::EventQuery { event: id.0 }, along, happened)? {
                 self.session()?.progress().event_seen(id.0, seq);
             }
             Ok(())

@@ -31,21 +31,21 @@ impl Remote {
 
     pub(super) fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
         let name = wire(stream);
-        self.waited(Done::Stream((ctx.0, name)), || {
+        self.waited_for(Done::Stream((ctx.0, name)), false, |along| {
             let idle = |progress: &Progress| progress.is_stream_idle(ctx, name);
             if !idle(self.session()?.progress()) && self.seen(ctx, stream, |_| Ok(()))?.is_some() {
                 return Ok(());
             }
             let message = msg::StreamSynchronize { stream: name };
-            self.unseen(|| self.wait(ctx, &message, idle, |progress, seq| progress.stream_done(ctx, name, seq)))
+            self.unseen(|| self.wait(ctx, &message, along, idle, |progress, seq| progress.stream_done(ctx, name, seq)))
         })
     }
 
     pub(super) fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
         let stream = wire(stream);
-        self.waited(Done::Stream((ctx.0, stream)), || {
+        self.waited_for(Done::Stream((ctx.0, stream)), true, |along| {
             let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
-            if let Some(seq) = self.learn(ctx, &msg::StreamQuery { stream }, idle)? {
+            if let Some(seq) = self.learn(ctx, &msg::StreamQuery { stream }, along, idle)? {
                 self.session()?.progress().stream_seen(ctx, stream, seq);
             }
             Ok(())

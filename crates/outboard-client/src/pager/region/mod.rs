@@ -1,6 +1,7 @@
 //! One range of tracked memory: the state of its pages, and how they change.
 
 mod ahead;
+mod along;
 mod moving;
 
 use std::io;
@@ -13,6 +14,8 @@ use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
 
 use ahead::{Ahead, MOST, Opens};
+use along::Along;
+pub(in crate::pager) use along::MOST as MOST_ALONG;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,8 @@ enum State {
     Dirty,
     /// Both sides have the same bytes. Writes are noticed.
     Clean,
-    /// Both sides have the same bytes, or had when the device's work at hand was queued. Touches are noticed.
+    /// Both sides have the same bytes, or had when the device's work at hand was queued, or when a wait was over with whose answer the
+    /// page came. Touches are noticed.
     Kept,
     /// The device may have other bytes. Touches are noticed.
     Stale,
@@ -66,6 +70,9 @@ pub(in crate::pager) struct Region {
     /// The bytes that are the program's, ascending; others in the pages are left alone.
     spans: Vec<Range<u64>>,
     ahead: Ahead,
+    along: Along,
+    /// The wait with whose answer pages of this region are to come, unless any page changes before.
+    pub(in crate::pager) coming: Option<u64>,
     /// When it is to be closed again, mapped memory that was opened while the device worked.
     pub(in crate::pager) due: Option<Instant>,
 }
@@ -123,9 +130,10 @@ impl Region {
 
     fn new(home: Home, base: u64, bytes: usize, memory: Shared, state: State, spans: Vec<Range<u64>>) -> Region {
         let pages = bytes / PAGE as usize;
-        let ahead = Ahead::default();
-        let states = vec![state; pages];
-        Region { base, home, memory, twin: None, states, unsent: pages, same: 0, spans, ahead, due: None }
+        let (ahead, along) = (Ahead::default(), Along::default());
+        let (states, unsent) = (vec![state; pages], pages);
+        let (twin, same, coming, due) = (None, 0, None, None);
+        Region { base, home, memory, twin, states, unsent, same, spans, ahead, along, coming, due }
     }
 
     pub(in crate::pager) fn range(&self) -> Range<u64> {
@@ -182,6 +190,7 @@ impl Region {
         let class =
             |state: State| (matches!(state, State::Fresh | State::Dirty), matches!(state, State::Clean | State::Kept));
         let new = class(state);
+        self.coming = None;
         for old in &mut self.states[pages.clone()] {
             let was = class(*old);
             self.unsent = self.unsent + usize::from(new.0) - usize::from(was.0);
@@ -222,6 +231,11 @@ impl Region {
         let first = self.ahead.first(what, page, self.states.len()).max(limits.start).min(page);
         let start = (first..page).rev().find(|at| self.states[*at] != state).map_or(first, |at| at + 1);
         self.ahead.opened(end - start);
+        match state {
+            State::Stale => self.along.fetched(&(start..end)),
+            State::Kept => self.along.touched(&(start..end)),
+            _ => {}
+        }
         self.open(store, &(start..end), write, moved)
     }
 

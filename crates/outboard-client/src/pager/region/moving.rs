@@ -7,7 +7,7 @@ use outboard_front::backend::Result;
 
 use super::{Moved, Region, State, bytes};
 use crate::pager::difference::{Stretch, stretches};
-use crate::pager::pages::Access;
+use crate::pager::pages::{Access, PAGE};
 use crate::pager::store::{Kind, Store};
 
 /// The most bytes of mapped memory that are sent in one message.
@@ -41,6 +41,33 @@ impl Region {
             }
         }
         outcome
+    }
+
+    /// A wait begins: stale pages that are to come with its answer, and how often each has come in vain.
+    pub(in crate::pager) fn likely(&mut self) -> impl Iterator<Item = (usize, u32)> {
+        let states = &self.states;
+        self.along.likely().iter().copied().filter(|(page, _)| states[*page] == State::Stale)
+    }
+
+    /// The device's bytes of stale pages have come along with an answer. If pages have changed meanwhile, they are `late`, and of no use.
+    pub(in crate::pager) fn came(&mut self, address: u64, data: &[u8], late: bool, moved: &mut Moved) {
+        let pages = self.pages(&(address..address + data.len() as u64));
+        self.along.came(&pages);
+        moved.fetched += data.len() as u64;
+        if late
+            || bytes(&pages).len() != data.len()
+            || self.states[pages.clone()].iter().any(|state| *state != State::Stale)
+        {
+            return;
+        }
+        // SAFETY: the library's view has these pages, which the program cannot touch now.
+        unsafe { self.memory.inner(bytes(&pages).start).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        self.count(&pages, State::Kept);
+    }
+
+    /// The address of a page.
+    pub(in crate::pager) fn address(&self, page: usize) -> u64 {
+        self.base + page as u64 * PAGE
     }
 
     /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched

@@ -16,8 +16,8 @@ fn sides_of_mapped_memory_share_pages() {
             set(word(i), 5);
             DEVICE.write(word(i - 1), &[6]);
         }
-        let latest = PAGER.before_wait();
-        PAGER.after_wait(Done::Stream((CTX.0, STREAM)), latest);
+        let wait = PAGER.before_wait(false);
+        PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
         for i in 0..3999 {
             assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
         }
@@ -79,8 +79,8 @@ fn a_batch_that_is_written_slowly_is_brought_once() {
     while DEVICE.read(range.start + 63 * PAGE, 1) != [9] {
         assert!(start.elapsed() < Duration::from_secs(20), "what was written is not sent while the device works");
     }
-    let latest = PAGER.before_wait();
-    PAGER.after_wait(Done::Context(CTX), latest);
+    let wait = PAGER.before_wait(false);
+    PAGER.after_wait(Done::Context(CTX), &wait, &[]);
     PAGER.remove(&range, true);
 }
 
@@ -104,7 +104,7 @@ fn flags_in_mapped_memory_can_be_polled() {
             assert!(start.elapsed() < Duration::from_secs(20), "the kernel's flag does not come");
         }
     });
-    let latest = PAGER.before_wait();
-    PAGER.after_wait(Done::Context(CTX), latest);
+    let wait = PAGER.before_wait(false);
+    PAGER.after_wait(Done::Context(CTX), &wait, &[]);
     PAGER.remove(&range, true);
 }

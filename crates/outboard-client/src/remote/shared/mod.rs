@@ -1,6 +1,7 @@
 //! Memory that host and device both touch: mapped and managed. The pager moves its bytes; here is what it moves them with, and what tells it of the
 //! program's calls.
 
+mod along;
 mod copies;
 mod mapped;
 mod mover;
@@ -12,6 +13,7 @@ use outboard_front::backend::{ContextId, Result, Stream};
 use super::{REMOTE, Remote, wire};
 use crate::pager::{Done, Tracked};
 
+pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
 pub(super) use mover::MOVER;
 
@@ -47,10 +49,33 @@ impl Remote {
         if !self.pager.is_active() {
             return wait();
         }
-        let latest = self.pager.before_wait();
+        let begun = self.pager.before_wait(false);
         let result = wait()?;
-        self.pager.after_wait(done, latest);
+        self.pager.after_wait(done, &begun, &[]);
         Ok(result)
+    }
+
+    /// Waits for work of the device, or asks whether it is done, with a message that may bring along what the program is likely to touch then.
+    #[inline]
+    pub(super) fn waited_for(
+        &self,
+        done: Done,
+        ask: bool,
+        wait: impl FnOnce(Option<&mut Along>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.pager.is_active() {
+            return wait(None);
+        }
+        let begun = self.pager.before_wait(true);
+        if begun.places().is_empty() {
+            wait(None)?;
+            self.pager.after_wait(done, &begun, &[]);
+            return Ok(());
+        }
+        let mut along = Along::new(done, ask, &begun);
+        wait(Some(&mut along))?;
+        self.pager.after_wait(done, &begun, along.data());
+        Ok(())
     }
 
     /// A context is about to end.
