@@ -8,6 +8,7 @@
 // reply    a number; the program writes one next to it, which the next kernel reads
 // two      a number of each of two streams, which are waited for one after the other
 // asked    a number, behind an event that the program asks for until it has happened
+// edges    numbers at the beginning and the end of registered memory that shares pages with other memory
 // fresh    a number on a page that none was on before
 #include <string.h>
 
@@ -23,12 +24,16 @@ __global__ void answer(unsigned* words, int count, unsigned step) {
 __global__ void reply(unsigned* words, unsigned step) { words[0] = words[1] + step; }
 
 struct Memory {
-    unsigned *words, *other;
+    unsigned *words, *other, *registered;
+    std::vector<unsigned> plain;
     unsigned sum = 0;
     cudaStream_t streams[2];
     cudaEvent_t event;
 
-    Memory() {
+    Memory() : plain(4 * WORDS) {
+        // From the middle of a page on.
+        registered = plain.data() + WORDS - (reinterpret_cast<size_t>(plain.data()) / sizeof(unsigned) + WORDS / 2) % WORDS;
+        CHECK(cudaHostRegister(registered, 2 * WORDS * sizeof(unsigned), cudaHostRegisterMapped));
         CHECK(cudaHostAlloc(&words, PAGES * 4096, cudaHostAllocMapped));
         CHECK(cudaHostAlloc(&other, 4096, cudaHostAllocMapped));
         memset(words, 0, PAGES * 4096);
@@ -40,6 +45,7 @@ struct Memory {
     ~Memory() {
         CHECK(cudaEventDestroy(event));
         for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+        CHECK(cudaHostUnregister(registered));
         CHECK(cudaFreeHost(other));
         CHECK(cudaFreeHost(words));
     }
@@ -99,6 +105,17 @@ void asked(Memory& m, unsigned step) {
     EXPECT(*m.words == up_to(step));
 }
 
+void edges(Memory& m, unsigned step) {
+    const int count = 2 * WORDS;
+    answer<<<4, 256, 0, m.streams[0]>>>(m.registered, count, step);
+    CHECK(cudaStreamSynchronize(m.streams[0]));
+    for (int i : {0, 1, count - 1}) EXPECT(m.registered[i] == up_to(step) + (step + 1) * i + m.sum);
+    m.registered[0]++;
+    m.registered[1]++;
+    m.registered[count - 1]++;
+    m.sum++;
+}
+
 void fresh(Memory& m, unsigned step) {
     unsigned* at = m.words + (step * 5 % PAGES) * WORDS;
     m.launch(at, step);
@@ -111,7 +128,7 @@ int main(int argc, char** argv) {
         const char* name;
         void (*step)(Memory&, unsigned);
     } kinds[] = {{"number", number}, {"lines", lines}, {"turns", turns}, {"reply", answered},
-                 {"two", two},       {"asked", asked}, {"fresh", fresh}};
+                 {"two", two},       {"asked", asked}, {"edges", edges}, {"fresh", fresh}};
     const char* wanted = argc > 1 ? argv[1] : "all";
     const int steps = argc > 2 ? atoi(argv[2]) : 8;
     for (auto& kind : kinds) {

@@ -1,4 +1,5 @@
-//! What comes along with the answer to a wait: pages that the program is likely to touch when it has waited, as the device has them then.
+//! What comes along with the answer to a wait, as the device has it then: pages that the program is likely to touch when it has waited, and
+//! edges, whose touches nobody would notice.
 //!
 //! They are of use only if nothing has changed between the question and the answer: no page of their region was opened or sent meanwhile, and
 //! no other wait has ended, since the program may then know of work that the bytes are older than.
@@ -9,6 +10,9 @@ use super::inner::Inner;
 use super::region::MOST_ALONG;
 use super::store::Kind;
 use super::{GLIMPSE, PAGE, fault};
+
+/// Edges that come with one answer, at most: each is less than a page.
+const MOST_EDGES: usize = 16;
 
 /// A wait under way.
 #[derive(Debug, Default)]
@@ -31,6 +35,18 @@ impl Wait {
     pub(crate) fn places(&self) -> &[(u64, u32)] {
         &self.places
     }
+
+    /// What has come, by address; nothing if that is not what was asked for.
+    fn parts<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+        let total: usize = self.places.iter().map(|(_, bytes)| *bytes as usize).sum();
+        let places = if data.len() == total { &self.places[..] } else { &[] };
+        let mut rest = data;
+        places.iter().map(move |(address, bytes)| {
+            let (part, behind) = rest.split_at(*bytes as usize);
+            rest = behind;
+            (*address, part)
+        })
+    }
 }
 
 impl Inner {
@@ -40,15 +56,15 @@ impl Inner {
         for (base, region) in self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped) {
             pages.extend(region.likely().map(|(page, times)| (times, *base, page)));
         }
-        if pages.is_empty() {
+        if pages.is_empty() && self.edges.is_empty() {
             return;
         }
+        self.waits += 1;
+        wait.number = self.waits;
         // Those that were touched last.
         pages.sort_unstable();
         pages.truncate(MOST_ALONG);
         pages.sort_unstable_by_key(|(_, base, page)| (*base, *page));
-        self.waits += 1;
-        wait.number = self.waits;
         let mut last = None;
         for (_, base, page) in pages {
             let Some(region) = self.regions.get_mut(&base) else { continue };
@@ -58,6 +74,22 @@ impl Inner {
                 _ => wait.places.push((region.address(page), PAGE as u32)),
             }
             last = Some((base, page + 1));
+        }
+        for edge in self.edges.iter_mut().take(MOST_EDGES) {
+            edge.coming = Some(wait.number);
+            wait.places.push((edge.address, (edge.end() - edge.address) as u32));
+        }
+    }
+
+    /// Takes in what has come of edges.
+    pub(super) fn take_edges(&mut self, wait: &Wait, data: &[u8]) {
+        let Inner { edges, moved, .. } = self;
+        for (address, part) in wait.parts(data) {
+            let edge = edges.iter_mut().find(|edge| edge.address == address && edge.coming == Some(wait.number));
+            if let Some(edge) = edge {
+                edge.take(part.to_vec(), moved);
+                edge.came = true;
+            }
         }
     }
 
@@ -70,27 +102,21 @@ impl Inner {
         self.regions.iter().filter_map(current).collect()
     }
 
-    /// Takes in what has come with the answer to a wait, for those regions that are as they were.
+    /// Takes in the pages that have come with the answer to a wait, for those regions that are as they were.
     pub(super) fn take_along(&mut self, wait: &Wait, data: &[u8], current: &[u64]) {
-        let total: usize = wait.places.iter().map(|(_, bytes)| *bytes as usize).sum();
-        if data.is_empty() || data.len() != total {
-            return;
-        }
-        let busy = !self.outstanding.is_empty();
-        let mut rest = data;
-        for (address, bytes) in &wait.places {
-            let (part, behind) = rest.split_at(*bytes as usize);
-            rest = behind;
-            let mut moved = self.moved;
-            let Some(region) = self.region(*address) else { continue };
-            region.came(*address, part, !current.contains(&region.range().start), &mut moved);
+        let Inner { regions, moved, outstanding, .. } = self;
+        let (busy, mut came) = (!outstanding.is_empty(), false);
+        for (address, part) in wait.parts(data) {
+            let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
+            let Some(region) = region.filter(|region| region.range().contains(&address)) else { continue };
+            region.came(address, part, !current.contains(&region.range().start), moved);
+            came = true;
             if busy {
                 // Work that goes on may write to it at any time.
                 region.due = region.due.max(Some(Instant::now() + GLIMPSE));
             }
-            self.moved = moved;
         }
-        if busy {
+        if busy && came {
             fault::ring();
         }
     }

@@ -13,11 +13,15 @@ pub(super) struct Edge {
     pub(super) address: u64,
     /// What the device has.
     twin: Vec<u8>,
+    /// The wait with whose answer it is to come, unless it changes before.
+    pub(super) coming: Option<u64>,
+    /// It has come with the answer to the wait at hand.
+    pub(super) came: bool,
 }
 
 impl Edge {
     pub(super) fn new(home: Home, address: u64, bytes: usize) -> Edge {
-        Edge { home, address, twin: vec![0; bytes] }
+        Edge { home, address, twin: vec![0; bytes], coming: None, came: false }
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -43,6 +47,7 @@ impl Edge {
                 index += 1;
             }
             if index > start {
+                self.coming = None;
                 // SAFETY: bytes of this value.
                 unsafe {
                     store.push(self.home, self.address + start as u64, self.twin[start..].as_ptr(), index - start)
@@ -59,6 +64,12 @@ impl Edge {
         let mut now = vec![0; self.twin.len()];
         // SAFETY: bytes of this function.
         unsafe { store.fetch(self.home, self.address, now.as_mut_ptr(), now.len()) }?;
+        self.take(now, moved);
+        Ok(())
+    }
+
+    /// Takes over what the device has changed, of what it has now.
+    pub(super) fn take(&mut self, now: Vec<u8>, moved: &mut Moved) {
         moved.fetched += now.len() as u64;
         for (index, (new, old)) in now.iter().zip(&self.twin).enumerate() {
             if new != old {
@@ -67,6 +78,5 @@ impl Edge {
             }
         }
         self.twin = now;
-        Ok(())
     }
 }

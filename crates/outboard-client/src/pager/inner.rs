@@ -103,7 +103,10 @@ impl Inner {
         self.regions.values_mut().for_each(|region| region.coming = None);
         self.regions.values_mut().filter(|region| region.has_same_pages()).for_each(Region::invalidate);
         for edge in &mut self.edges {
-            let _ = edge.bring(store, &mut self.moved);
+            edge.coming = None;
+            if !std::mem::take(&mut edge.came) {
+                let _ = edge.bring(store, &mut self.moved);
+            }
         }
     }
 

@@ -61,6 +61,7 @@ impl Pager {
         let _ = fault::arm();
         let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
         let current = inner.current(wait);
+        inner.take_edges(wait, data);
         inner.invalidate(store);
         inner.finish(done, wait.latest);
         inner.take_along(wait, data, &current);

@@ -207,3 +207,27 @@ fn threads_wait_while_others_write() {
     });
     PAGER.remove(&range, true);
 }
+
+#[test]
+fn edges_come_along() {
+    let _turn = turn();
+    let range = mapped(3, 1000);
+    for value in 10..20 {
+        let fetches = fetches_by(|| {
+            answered(range.start, value);
+            answered(range.end - 1, value);
+        });
+        assert_eq!((get(range.start), get(range.end - 1), fetches), (value, value, 0));
+    }
+    // What is written there meanwhile, and sent with work that another thread queues, stays.
+    launch(STREAM);
+    DEVICE.write(range.end - 1, &[30]);
+    let wait = begin();
+    let data = answer(&wait);
+    set(range.start, 40);
+    launch(OTHER);
+    end(STREAM, &wait, &data);
+    assert_eq!((get(range.start), get(range.end - 1)), (40, 30));
+    kernel(|| assert_eq!(DEVICE.read(range.start, 1), [40]));
+    PAGER.remove(&range, true);
+}
