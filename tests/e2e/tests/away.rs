@@ -147,3 +147,22 @@ fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_aga
     assert!(within(PATIENCE, || server.workers().is_empty()), "its memory is free");
     std::fs::remove_dir_all(state).expect("the folder can be removed");
 }
+
+/// What kernels write to page-locked memory comes with the answers to waits, over connections that end again and again.
+#[test]
+fn memory_that_both_sides_use_is_right_over_connections_that_end() {
+    let server = serve(&["--closed-grace", "60"]);
+    let proxy = Proxy::start(server.address());
+    let mut cuts = 0;
+    for kind in ["reply", "edges", "turns"] {
+        let mut program = Program::new("answers").arg(kind).arg("1000").start_through_list(proxy.address());
+        assert!(is_in_state(&server, "serving"));
+        while !program.has_ended() {
+            cuts += proxy.cut(None);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        program.finish().expect_success(kind);
+        assert!(within(PATIENCE, || server.workers().is_empty()), "it said goodbye");
+    }
+    assert!(cuts > 10, "{cuts} connections were cut");
+}
