@@ -37,6 +37,9 @@ fn waited(kind: &str, begun: Instant, time: Duration) {
     }
 }
 
+/// What to do when a wait is over. A helper thread has no mapped memory, since the dispatcher may close it meanwhile.
+type Finish = Box<dyn FnOnce(Outcome, Option<&Mapped>) + Send>;
+
 /// A wait under way.
 struct Watched {
     ctx: u32,
@@ -51,7 +54,7 @@ struct Watched {
     until: Instant,
     /// When to look again.
     next: Instant,
-    finish: Box<dyn FnOnce(Outcome, Option<&Mapped>) + Send>,
+    finish: Finish,
 }
 
 impl Watched {
@@ -197,7 +200,7 @@ impl Worker {
         self.wait_and_read(wait, answer, |answer, outcome, _| finish(answer, outcome));
     }
 
-    /// As [`Worker::wait`], for an answer with what mapped memory holds; a helper thread has none, since the dispatcher may close it meanwhile.
+    /// As [`Worker::wait`], for an answer with what mapped memory holds.
     pub(super) fn wait_and_read<M>(
         &mut self,
         wait: Wait,
