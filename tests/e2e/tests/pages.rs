@@ -62,9 +62,10 @@ fn answers(kind: &str) -> (BTreeMap<String, u64>, u64) {
 #[test]
 fn what_is_read_after_a_wait_comes_with_its_answer() {
     for (kind, waits) in [("number", 1), ("lines", 1), ("turns", 1), ("reply", 1), ("edges", 1), ("two", 2)] {
-        let (trips, _) = answers(kind);
+        let (trips, bytes) = answers(kind);
         let total: u64 = trips.values().sum();
         assert!(total.abs_diff(40 * waits) <= 4, "40 steps of `{kind}` take {total} round trips: {trips:?}");
+        assert!(bytes <= 40 * 4 * 4096, "{bytes} bytes of pages came for 40 steps of `{kind}`");
     }
 }
 

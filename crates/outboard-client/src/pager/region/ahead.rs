@@ -16,6 +16,8 @@ pub(super) struct Ahead {
 pub(super) enum Opens {
     /// Reading.
     Read,
+    /// Reading or writing, where the bytes are here: only the touch is to be known.
+    Known,
     /// Writing. What is not written to after all is found out before anything is sent.
     Compared,
     /// Writing. All that is open is sent.
@@ -32,6 +34,7 @@ impl Opens {
     fn bounds(self) -> (usize, usize) {
         match self {
             Opens::Read | Opens::Compared => (4, MOST),
+            Opens::Known => (1, MOST),
             Opens::Sent => (1, 64),
         }
     }
@@ -52,7 +55,7 @@ impl Ahead {
     }
 
     fn opens_all(&self, what: Opens, all: usize) -> bool {
-        2 * self.usual >= all && !self.learns() && what != Opens::Sent
+        2 * self.usual >= all && !self.learns() && !matches!(what, Opens::Sent | Opens::Known)
     }
 
     /// So many more are open.

@@ -219,6 +219,7 @@ impl Region {
         let limits = self.pages(&self.span_of(address));
         let limit = limits.end.max(page + 1);
         let what = match &self.twin {
+            Some(_) if self.states[page] == State::Kept => Opens::Known,
             _ if !write => Opens::Read,
             Some(_) => Opens::Compared,
             None => Opens::Sent,

@@ -51,9 +51,10 @@ fn known(pages: u64) -> Range<u64> {
 fn what_was_touched_after_a_wait_comes_with_the_next() {
     let _turn = turn();
     let range = known(64);
+    let mut came = 0;
     for value in 2..50 {
         let touched = fetches_by(|| {
-            answered(range.start, value);
+            came = answered(range.start, value);
             assert_eq!(get(range.start), value);
             // What the program writes there goes back, and only that.
             set(range.start + 8, value);
@@ -61,6 +62,7 @@ fn what_was_touched_after_a_wait_comes_with_the_next() {
         });
         assert_eq!(touched, 0, "{value}");
     }
+    assert_eq!(came, PAGE as usize, "its neighbours do not come any more");
     PAGER.remove(&range, true);
 }
 
