@@ -113,7 +113,7 @@ impl Inner {
             came = true;
             if busy {
                 // Work that goes on may write to it at any time.
-                region.due = region.due.max(Some(Instant::now() + GLIMPSE));
+                region.due.get_or_insert_with(|| Instant::now() + GLIMPSE);
             }
         }
         if busy && came {

@@ -74,8 +74,11 @@ impl Worker {
 
 /// Answers a wait with what memory holds now.
 fn answer_reading(answer: Answer<WaitReading>, outcome: Outcome, mapped: Option<&Mapped>, places: &[(u64, u32)]) {
-    let data = mapped.and_then(|mapped| mapped.read_all(places, MOST_READ).ok()).unwrap_or_default();
-    answer.result(outcome.map(|()| WaitReadingReply { data: &data }));
+    let read = |mapped: &Mapped| mapped.read_all(places, MOST_READ).ok();
+    match outcome {
+        Ok(()) => answer.ok(&WaitReadingReply { data: &mapped.and_then(read).unwrap_or_default() }),
+        Err(error) => answer.error(error),
+    }
 }
 
 impl ManagedCommands for Worker {
