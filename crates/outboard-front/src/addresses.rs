@@ -98,6 +98,12 @@ impl<T: Copy> Addresses<T> {
         found.is_some_and(|(start, len, _)| start.saturating_add(len) > base)
     }
 
+    /// For tests: how many ranges there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.list.load().chunks.iter().map(|chunk| chunk.load().iter().count()).sum()
+    }
+
     /// Adds the range of `bytes` at `base`.
     pub(crate) fn insert(&self, base: u64, bytes: u64, value: T) {
         self.edit(base, |_| Some((bytes, value)));

@@ -65,6 +65,12 @@ impl Events {
     pub(crate) const fn new() -> Events {
         Events { table: Table::new(Kind::Event) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 /// The event of a handle.

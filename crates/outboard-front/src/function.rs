@@ -52,6 +52,12 @@ impl Functions {
     pub(crate) const fn new() -> Functions {
         Functions { table: Table::new(Kind::Function) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 /// The attributes that `cuFuncSetAttribute` may change.

@@ -45,6 +45,12 @@ impl Greens {
     pub(crate) const fn new() -> Greens {
         Greens { table: Table::new(Kind::GreenContext), descriptors: Table::new(Kind::Descriptor) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count() + self.descriptors.count()
+    }
 }
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.

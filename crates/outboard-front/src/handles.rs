@@ -3,6 +3,9 @@
 //! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of an address. Looking one up tells a live
 //! object from a destroyed or foreign one, which a real pointer could not.
 
+#[cfg(test)]
+mod count;
+
 use std::any::Any;
 use std::ops::Deref;
 use std::rc::Rc;

@@ -29,6 +29,12 @@ impl Imports {
     pub(crate) const fn new() -> Imports {
         Imports { opened: LazyLock::new(Mutex::default) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.opened.lock().len()
+    }
 }
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.

@@ -63,6 +63,8 @@ mod storage;
 pub mod stream;
 mod tables;
 pub mod tensormap;
+#[cfg(test)]
+mod tests;
 pub mod texture;
 mod visible;
 pub mod vmm;

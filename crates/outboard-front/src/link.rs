@@ -34,6 +34,12 @@ impl Links {
     pub(crate) const fn new() -> Links {
         Links { table: Table::new(Kind::Link) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 /// The kinds of input, `CU_JIT_INPUT_CUBIN` to `CU_JIT_INPUT_NVVM`.

@@ -74,6 +74,12 @@ impl Allocations {
             any_synchronous: AtomicBool::new(false),
         }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.map.count()
+    }
 }
 
 /// Rows of `cuMemAllocPitch` begin at multiples of this, as on devices of today.

@@ -37,6 +37,12 @@ impl Modules {
     pub(crate) const fn new() -> Modules {
         Modules { table: Table::new(Kind::Module) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 impl Module {

@@ -20,6 +20,12 @@ impl Peers {
     pub(crate) const fn new() -> Peers {
         Peers { enabled: Mutex::new(Vec::new()) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.enabled.lock().len()
+    }
 }
 
 /// Forgets what a context that has ended was allowed, and what others were allowed with it.

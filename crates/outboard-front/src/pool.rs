@@ -59,6 +59,12 @@ impl Pools {
     pub(crate) const fn new() -> Pools {
         Pools { table: Table::new(Kind::Pool), devices: RwLock::new(Vec::new()) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 impl Pool {

@@ -95,6 +95,32 @@ pub(crate) fn front() -> &'static Front {
     OWN.with(|own| *own)
 }
 
+#[cfg(test)]
+impl Front {
+    /// How many there are of what a program makes and ends, by the parts that have them.
+    pub(crate) fn counts(&self) -> [(&'static str, usize); 17] {
+        [
+            ("contexts", self.contexts.count()),
+            ("greens", self.greens.count()),
+            ("peers", self.peers.count()),
+            ("streams", self.streams.count()),
+            ("events", self.events.count()),
+            ("graphs", self.graphs.count()),
+            ("memory", self.memory.count()),
+            ("pools", self.pools.count()),
+            ("vmm", self.vmm.count()),
+            ("imports", self.imports.count()),
+            ("arrays", self.arrays.count()),
+            ("textures", self.textures.count()),
+            ("references", self.references.count()),
+            ("modules", self.modules.count()),
+            ("functions", self.functions.count()),
+            ("libraries", self.libraries.count()),
+            ("links", self.links.count()),
+        ]
+    }
+}
+
 impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Front")

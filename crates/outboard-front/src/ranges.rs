@@ -11,6 +11,12 @@ impl<T> Ranges<T> {
         Ranges(BTreeMap::new())
     }
 
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds the range of `bytes` at `base`.
     pub(crate) fn insert(&mut self, base: u64, bytes: u64, value: T) {
         self.0.insert(base, (bytes, value));

@@ -58,6 +58,12 @@ impl References {
             naming: Mutex::new(()),
         }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.textures.count() + self.surfaces.count()
+    }
 }
 
 /// Forgets the references of a context that has ended.

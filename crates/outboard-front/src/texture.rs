@@ -41,6 +41,13 @@ impl Textures {
     pub(crate) const fn new() -> Textures {
         Textures { textures: RwLock::new(None), surfaces: RwLock::new(None) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        let textures = self.textures.read().as_ref().map_or(0, std::collections::HashMap::len);
+        textures + self.surfaces.read().as_ref().map_or(0, std::collections::HashMap::len)
+    }
 }
 
 /// Forgets the objects of a context that has ended.

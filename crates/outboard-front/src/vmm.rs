@@ -92,6 +92,13 @@ impl Vmm {
             granularities: Mutex::new(Vec::new()),
         }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        let space = self.space.lock();
+        self.memory.count() + space.reservations.count() + space.mappings.count()
+    }
 }
 
 /// What this many bytes must be multiples of; every device of today has the same.

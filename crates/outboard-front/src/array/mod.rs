@@ -50,6 +50,12 @@ impl Arrays {
     pub(crate) const fn new() -> Arrays {
         Arrays { table: Table::new(Kind::Array), mipmaps: Table::new(Kind::MipmappedArray), parts: Mutex::new(()) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count() + self.mipmaps.count()
+    }
 }
 
 /// The array of a handle.

@@ -72,6 +72,12 @@ impl Contexts {
     pub(crate) const fn new() -> Contexts {
         Contexts { table: Table::new(Kind::Context), next_id: AtomicU32::new(1), primary: OnceLock::new() }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 /// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.

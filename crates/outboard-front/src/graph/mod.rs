@@ -60,6 +60,13 @@ impl Graphs {
             captures: AtomicUsize::new(0),
         }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        let world = self.world.lock();
+        world.graphs.len() + world.nodes.len() + self.execs.read().len()
+    }
 }
 
 /// The nodes that a call names, and the data of the edges to them if it gives any.

@@ -49,6 +49,12 @@ impl Libraries {
     pub(crate) const fn new() -> Libraries {
         Libraries { table: Table::new(Kind::Library), kernels: Table::new(Kind::Kernel), said: AtomicBool::new(false) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count() + self.kernels.count()
+    }
 }
 
 /// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices that could call them.

@@ -49,6 +49,12 @@ impl Streams {
     pub(crate) const fn new() -> Streams {
         Streams { table: Table::new(Kind::Stream), orphans: Mutex::new(Vec::new()) }
     }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
 }
 
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.

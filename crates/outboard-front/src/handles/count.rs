@@ -1,0 +1,11 @@
+//! For tests that see whether a call has left a handle behind.
+
+use super::Table;
+
+impl<T> Table<T> {
+    /// How many handles there are, those among them that are reserved and have no object yet.
+    pub(crate) fn count(&self) -> usize {
+        let slots = self.slots.lock();
+        slots.next - slots.free.len()
+    }
+}

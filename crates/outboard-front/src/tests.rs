@@ -1,0 +1,80 @@
+//! The front alone: tests are programs, over a back end that records.
+
+// Entry points are imported here and nowhere else in the tests.
+use crate::array::{
+    cuArray3DCreate_v2, cuArrayDestroy, cuArrayGetPlane, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
+    cuMipmappedArrayGetLevel,
+};
+use crate::capture::{
+    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing, cuThreadExchangeStreamCaptureMode,
+};
+use crate::context::{
+    cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxGetDevice, cuCtxGetLimit, cuCtxGetStreamPriorityRange,
+    cuCtxSetCurrent, cuCtxSetLimit, cuCtxSynchronize, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2,
+    cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxRetain,
+};
+use crate::copy::{cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2};
+use crate::device::{cuDeviceGet, cuDeviceGetAttribute, cuDeviceGetCount, cuDeviceTotalMem_v2};
+use crate::event::{
+    cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventSynchronize,
+};
+use crate::function::{cuFuncGetAttribute, cuFuncSetAttribute};
+use crate::graph::{
+    cuGraphAddEmptyNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphGetEdges, cuGraphGetNodes,
+    cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType, cuGraphUpload,
+};
+use crate::green::cuDevResourceGenerateDesc;
+use crate::host::{
+    cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemHostUnregister,
+};
+use crate::init::{cuDriverGetVersion, cuInit};
+use crate::ipc::{cuIpcGetMemHandle, cuIpcOpenEventHandle, cuIpcOpenMemHandle_v2};
+use crate::launch::cuLaunchKernel;
+use crate::library::{cuLibraryGetKernel, cuLibraryLoadData, cuLibraryUnload};
+use crate::link::{cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy};
+use crate::managed::cuMemAllocManaged;
+use crate::memory::{
+    cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocPitch_v2, cuMemFree_v2, cuMemFreeAsync, cuMemGetInfo_v2,
+};
+use crate::memset::{cuMemsetD8Async, cuMemsetD32_v2};
+use crate::module::{
+    cuModuleGetFunction, cuModuleGetFunctionCount, cuModuleGetGlobal_v2, cuModuleLoadData, cuModuleUnload,
+};
+use crate::occupancy::{cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+use crate::peer::{cuCtxDisablePeerAccess, cuCtxEnablePeerAccess};
+use crate::pointer::cuPointerGetAttribute;
+use crate::pool::{
+    cuDeviceGetDefaultMemPool, cuMemAllocFromPoolAsync, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
+};
+use crate::reference::{cuTexRefCreate, cuTexRefDestroy};
+use crate::stream::{
+    DefaultStream, cuLaunchHostFunc, cuStreamCreate, cuStreamDestroy_v2, cuStreamQuery, cuStreamSynchronize,
+    cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
+};
+use crate::texture::{cuSurfObjectCreate, cuSurfObjectDestroy, cuTexObjectCreate, cuTexObjectDestroy};
+use crate::vmm::{cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemUnmap};
+
+/// Calls an entry point of a [`Program`]'s process.
+macro_rules! call {
+    ($program:expr, $entry:ident $(, $argument:expr)* $(,)?) => {
+        // SAFETY: what a test gives an entry point is its own memory, valid during the call, or numbers.
+        unsafe { $entry($program.process $(, $argument)*) }
+    };
+}
+
+/// As `call`, for an entry point whose first argument is where the answer goes: gives that.
+macro_rules! ask {
+    ($program:expr, $entry:ident $(, $argument:expr)* $(,)?) => {{
+        let mut answer = $crate::tests::program::nothing();
+        call!($program, $entry, &raw mut answer $(, $argument)*).map(|()| answer)
+    }};
+}
+
+mod program;
+
+mod capture;
+mod cases;
+mod failures;
+mod order;
+mod processes;
+mod sticky;

@@ -1,0 +1,69 @@
+//! What becomes of a call whose back end fails: it returns that failure, and leaves everything as it was.
+
+use outboard_abi::CUresult;
+
+use super::cases::{Case, ENDINGS, OTHERS};
+use super::program::Program;
+
+/// An error that nothing in the front makes itself.
+const FAILURE: CUresult = CUresult::CUDA_ERROR_SYSTEM_NOT_READY;
+
+/// Runs a test of each case with a program of its own, in a thread of its own, and says which failed.
+fn each(cases: &[Case], test: fn(Program, &Case)) {
+    let mut failed = Vec::new();
+    for case in cases {
+        let outcome = std::thread::scope(|scope| scope.spawn(|| test(Program::current(), case)).join());
+        if outcome.is_err() {
+            failed.push(case.name);
+        }
+    }
+    assert!(failed.is_empty(), "of {} cases, {} failed: {failed:?}", cases.len(), failed.len());
+}
+
+#[test]
+fn a_failure_is_returned_and_leaves_nothing_behind() {
+    each(OTHERS, |program, case| {
+        let call = (case.prepare)(program);
+        let before = program.process.counts();
+        program.fail_next(case.method, FAILURE);
+        assert_eq!(call(), Err(FAILURE), "{}", case.name);
+        assert_eq!(program.process.counts(), before, "{}", case.name);
+        assert_eq!(call(), Ok(()), "{}: a later call has nothing to do with it", case.name);
+    });
+}
+
+#[test]
+fn a_failure_is_asked_again() {
+    each(OTHERS, |program, case| {
+        let call = (case.prepare)(program);
+        program.fail_next(case.method, FAILURE);
+        let asked = program.methods_of(|| {
+            let _ = call();
+            let _ = call();
+        });
+        let times = asked.iter().filter(|method| **method == case.method).count();
+        // What the device is told of a graph it is told once.
+        let is_told = matches!(case.method, "graph_create" | "graph_edit");
+        assert!(times >= 2 || is_told, "{}: {asked:?}", case.name);
+    });
+}
+
+#[test]
+fn what_ends_has_ended_even_if_the_back_end_fails() {
+    each(ENDINGS, |program, case| {
+        let call = (case.prepare)(program);
+        program.fail_next(case.method, FAILURE);
+        assert_eq!(call(), Err(FAILURE), "{}", case.name);
+        let after = program.process.counts();
+        let other = std::thread::spawn({
+            let prepare = case.prepare;
+            move || {
+                let program = Program::current();
+                assert_eq!(prepare(program)(), Ok(()));
+                program.process.counts()
+            }
+        });
+        assert_eq!(after, other.join().expect("it works without a failure"), "{}", case.name);
+        assert_ne!(call(), Ok(()), "{}: it has ended", case.name);
+    });
+}
