@@ -149,7 +149,7 @@ pub unsafe fn cuEventDestroy_v2<B: Backend>(process: &'static Process<B>, event:
     }
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
-    process.backend.event_destroy(here.id, object.id())
+    here.note(process.backend.event_destroy(here.id, object.id()))
 }
 
 pub unsafe fn cuEventDestroy<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {

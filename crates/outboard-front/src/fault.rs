@@ -38,6 +38,16 @@ impl Front {
             context.fault.set(error);
         }
     }
+
+    /// Keeps a sticky error that a call in a context came back with.
+    pub(crate) fn note<T>(&self, ctx: ContextId, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && is_sticky(*error)
+        {
+            self.fault(ctx, *error);
+        }
+        outcome
+    }
 }
 
 /// Whether CUDA keeps this error until the context ends.

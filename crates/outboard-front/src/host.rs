@@ -30,7 +30,7 @@ pub unsafe fn cuMemHostAlloc<B: Backend>(
         // SAFETY: the program's out parameter.
         return unsafe { put(out, core::ptr::null_mut()) };
     }
-    let host = process.backend.host_alloc(here.id, bytes, flags)?;
+    let host = here.note(process.backend.host_alloc(here.id, bytes, flags))?;
     memory::insert(process, &here, host as u64, bytes as u64, Kind::HostAllocated(flags));
     // SAFETY: the program's out parameter.
     unsafe { put(out, host.cast()) }
@@ -55,7 +55,8 @@ pub unsafe fn cuMemFreeHost<B: Backend>(process: &'static Process<B>, host: *mut
     let (bytes, allocation) =
         memory::remove(process, host as u64, allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the map held it, and does no more.
-    unsafe { process.backend.host_free(allocation.ctx, host.cast(), bytes as usize) }
+    let outcome = unsafe { process.backend.host_free(allocation.ctx, host.cast(), bytes as usize) };
+    process.note(allocation.ctx, outcome)
 }
 
 pub unsafe fn cuMemHostRegister_v2<B: Backend>(
@@ -73,7 +74,7 @@ pub unsafe fn cuMemHostRegister_v2<B: Backend>(
     if memory::overlaps(process, host as u64, bytes as u64) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
-    process.backend.host_register(here.id, host.cast(), bytes, flags)?;
+    here.note(process.backend.host_register(here.id, host.cast(), bytes, flags))?;
     memory::insert(process, &here, host as u64, bytes as u64, Kind::HostRegistered(flags));
     Ok(())
 }
@@ -95,7 +96,7 @@ pub unsafe fn cuMemHostUnregister<B: Backend>(process: &'static Process<B>, host
     let registered = |kind| matches!(kind, Kind::HostRegistered(_));
     let (bytes, allocation) =
         memory::remove(process, host as u64, registered).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-    process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize)
+    process.note(allocation.ctx, process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize))
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2<B: Backend>(

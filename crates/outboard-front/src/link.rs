@@ -204,7 +204,7 @@ pub unsafe fn cuLinkDestroy<B: Backend>(process: &'static Process<B>, state: CUl
     let link = process.links.table.remove(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     // With its context the device's side of it has ended; what is left was this side's.
     match link.context.live() {
-        Ok(here) if here.id == link.ctx => process.backend.link_destroy(link.ctx, link.id()),
+        Ok(here) if here.id == link.ctx => here.note(process.backend.link_destroy(link.ctx, link.id())),
         _ => Ok(()),
     }
 }

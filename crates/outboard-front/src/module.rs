@@ -127,7 +127,7 @@ pub(crate) fn unload<B: Backend>(process: &'static Process<B>, handle: u64) -> R
         function::drop_handle(process, function.handle);
     }
     crate::reference::forget_module(process, handle);
-    process.backend.module_unload(module.ctx, module.id())
+    process.note(module.ctx, process.backend.module_unload(module.ctx, module.id()))
 }
 
 /// Forgets the modules of a context that has ended.

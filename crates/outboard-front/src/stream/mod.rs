@@ -130,7 +130,7 @@ fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> Result<()> 
     crate::capture::forget_stream(process, handle);
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
-    process.backend.stream_destroy(here.id, ObjectId(handle))
+    here.note(process.backend.stream_destroy(here.id, ObjectId(handle)))
 }
 
 /// What the questions about a stream are answered from: its context, flags and priority.

@@ -4,9 +4,11 @@ use outboard_abi::CUresult;
 
 use super::cases::{Case, ENDINGS, OTHERS};
 use super::program::Program;
+use super::*;
 
 /// An error that nothing in the front makes itself.
 const FAILURE: CUresult = CUresult::CUDA_ERROR_SYSTEM_NOT_READY;
+const STICKY: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 
 /// Runs a test of each case with a program of its own, in a thread of its own, and says which failed.
 fn each(cases: &[Case], test: fn(Program, &Case)) {
@@ -66,4 +68,34 @@ fn what_ends_has_ended_even_if_the_back_end_fails() {
         assert_eq!(after, other.join().expect("it works without a failure"), "{}", case.name);
         assert_ne!(call(), Ok(()), "{}: it has ended", case.name);
     });
+}
+
+/// Whether the last call of a method was in the context that is current.
+fn was_in_the_context(program: Program, method: &str) -> bool {
+    let calls = program.recorder.calls();
+    let last = calls.iter().rfind(|call| call.method == method).expect("it was called");
+    !method.starts_with("context_") && last.arguments.starts_with("ctx: ContextId(1)")
+}
+
+fn stays(program: Program, case: &Case) {
+    let call = (case.prepare)(program);
+    program.fail_next(case.method, STICKY);
+    let outcome = call();
+    if !was_in_the_context(program, case.method) {
+        return;
+    }
+    // With its context gone there is nothing left to unload.
+    assert!(outcome == Err(STICKY) || case.name == "cuLibraryUnload", "{}", case.name);
+    let asked = program.asked_by(|| assert_eq!(call!(program, cuCtxSynchronize), Err(STICKY), "{}", case.name));
+    assert!(asked.is_empty(), "{}: {asked:?}", case.name);
+}
+
+#[test]
+fn a_sticky_failure_stays_with_its_context() {
+    each(OTHERS, stays);
+}
+
+#[test]
+fn a_sticky_failure_to_end_something_stays_with_its_context() {
+    each(ENDINGS, stays);
 }
