@@ -162,7 +162,8 @@ impl Context {
     /// Adds a user of a primary context, which the first one starts.
     pub(crate) fn retain<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let mut users = self.users.lock();
-        if *users == 0 && self.id.load(Ordering::Acquire) == 0 {
+        // A reset that failed may have left it with users and not active.
+        if self.id.load(Ordering::Acquire) == 0 {
             self.start(process)?;
         }
         *users += 1;

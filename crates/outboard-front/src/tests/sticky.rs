@@ -110,6 +110,21 @@ fn a_reset_takes_the_fault_and_all_that_was_there() {
     assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "a fault of the old one comes too late");
 }
 
+#[test]
+fn a_reset_that_fails_is_mended_by_who_retains_the_context() {
+    for method in ["context_close", "context_open"] {
+        let check = move || {
+            let program = Program::current();
+            program.fail_next(method, CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
+            assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY));
+            assert_eq!(call!(program, cuCtxSynchronize), Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED), "{method}");
+            program.make_current(0);
+            assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "{method}");
+        };
+        assert!(std::thread::spawn(check).join().is_ok(), "{method}");
+    }
+}
+
 /// What the end of a context leaves behind nothing of.
 const OF_CONTEXTS: [&str; 9] =
     ["streams", "events", "memory", "arrays", "textures", "references", "modules", "functions", "peers"];
