@@ -17,6 +17,7 @@ use crate::function::{self, Function};
 use crate::handles::{Kind, Table};
 use crate::image::{self, Parts};
 use crate::jit;
+use crate::memory;
 use crate::process::{Front, Process};
 
 /// An image loaded into a context.
@@ -26,6 +27,8 @@ pub(crate) struct Module {
     pub(crate) ctx: ContextId,
     functions: Mutex<HashMap<String, Arc<Function>>>,
     names: Mutex<Option<Arc<[String]>>>,
+    /// Addresses of its variables that the map of allocations has.
+    globals: Mutex<Vec<u64>>,
 }
 
 /// The modules of a process.
@@ -100,6 +103,7 @@ pub(crate) fn load<B: Backend>(
         ctx: here.id,
         functions: Mutex::new(HashMap::new()),
         names: Mutex::new(None),
+        globals: Mutex::new(Vec::new()),
     };
     let module = process.modules.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let sm = architecture(here.device()?);
@@ -125,6 +129,9 @@ pub(crate) fn unload<B: Backend>(process: &'static Process<B>, handle: u64) -> R
     let module = process.modules.table.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     for function in module.functions.lock().values() {
         function::drop_handle(process, function.handle);
+    }
+    for address in module.globals.lock().iter() {
+        memory::remove(process, *address, |kind| matches!(kind, memory::Kind::Global | memory::Kind::ManagedGlobal));
     }
     crate::reference::forget_module(process, handle);
     process.note(module.ctx, process.backend.module_unload(module.ctx, module.id()))
@@ -292,9 +299,10 @@ pub(crate) unsafe fn global<B: Backend>(
     bytes: *mut usize,
 ) -> Result<()> {
     let (address, len, managed) = here.note(process.backend.module_global(here.id, module.id(), name))?;
-    if crate::memory::find(process, address).is_none() {
-        let kind = if managed { crate::memory::Kind::ManagedGlobal } else { crate::memory::Kind::Global };
-        crate::memory::insert(process, here, address, len, kind);
+    if memory::find(process, address).is_none() {
+        let kind = if managed { memory::Kind::ManagedGlobal } else { memory::Kind::Global };
+        memory::insert(process, here, address, len, kind);
+        module.globals.lock().push(address);
     }
     // SAFETY: by the contract above.
     unsafe {

@@ -78,3 +78,4 @@ mod failures;
 mod order;
 mod processes;
 mod sticky;
+mod variables;
