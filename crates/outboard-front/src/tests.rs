@@ -48,8 +48,8 @@ use crate::pool::{
 };
 use crate::reference::{cuTexRefCreate, cuTexRefDestroy};
 use crate::stream::{
-    DefaultStream, cuLaunchHostFunc, cuStreamCreate, cuStreamDestroy_v2, cuStreamQuery, cuStreamSynchronize,
-    cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
+    DefaultStream, cuLaunchHostFunc, cuStreamCreate, cuStreamDestroy_v2, cuStreamGetFlags, cuStreamGetPriority,
+    cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
 };
 use crate::texture::{cuSurfObjectCreate, cuSurfObjectDestroy, cuTexObjectCreate, cuTexObjectDestroy};
 use crate::vmm::{cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemUnmap};
@@ -75,6 +75,7 @@ mod program;
 mod capture;
 mod cases;
 mod failures;
+mod forked;
 mod order;
 mod processes;
 mod sticky;

@@ -98,7 +98,6 @@ pub(crate) fn forget_green(front: &'static Front, green: u64) {
 
 /// The context of a stream as the program named it.
 pub(crate) fn context_of(front: &'static Front, stream: CUstream) -> Result<&'static Context> {
-    crate::state::ready(front)?;
     facts(front, stream).map(|(context, _, _)| context)
 }
 
@@ -135,6 +134,7 @@ fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> Result<()> 
 
 /// What the questions about a stream are answered from: its context, flags and priority.
 fn facts(front: &'static Front, stream: CUstream) -> Result<(&'static Context, u32, i32)> {
+    crate::state::ready(front)?;
     match stream as u64 {
         0 | LEGACY | PER_THREAD => Ok((context::current(front)?.named(), 0, 0)),
         handle => {
