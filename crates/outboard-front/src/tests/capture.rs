@@ -8,7 +8,7 @@ use outboard_abi::{
     CUstreamCaptureStatus as Status,
 };
 
-use super::program::{Program, nothing};
+use super::program::{Program, nothing, two_sides};
 use super::*;
 use crate::backend::Result;
 
@@ -208,23 +208,23 @@ fn a_question_to_a_stream_that_captures_spoils_it() {
 #[test]
 fn a_capture_is_of_its_process() {
     let (capturing, other) = (Program::ready(), Program::ready());
-    let step = std::sync::Barrier::new(2);
+    let (side, other_side) = two_sides();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             capturing.make_current(0);
             let (stream, function) = (capturing.stream(), capturing.function());
             begin(capturing, stream, GLOBAL);
             capturing.launch(function, stream).expect("it is captured");
-            step.wait();
+            side.meet();
             // The other one works.
-            step.wait();
+            side.meet();
             let graph = end(capturing, stream).expect("nobody has spoilt it");
             assert_eq!(nodes(capturing, graph).len(), 1);
         });
-        scope.spawn(|| {
+        scope.spawn(move || {
             other.make_current(0);
             let (stream, function) = (other.stream(), other.function());
-            step.wait();
+            other_side.meet();
             let asked = other.methods_of(|| {
                 other.memory(64);
                 assert_eq!(status(other, stream), Status::CU_STREAM_CAPTURE_STATUS_NONE);
@@ -232,7 +232,7 @@ fn a_capture_is_of_its_process() {
                 other.launch(function, null_mut()).expect("nothing captures");
                 call!(other, cuCtxSynchronize).expect("nothing captures");
             });
-            step.wait();
+            other_side.meet();
             assert_eq!(asked, ["memory_alloc", "launch", "launch", "context_synchronize"]);
         });
     });

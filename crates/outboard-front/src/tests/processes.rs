@@ -2,7 +2,7 @@
 
 use outboard_abi::CUresult;
 
-use super::program::Program;
+use super::program::{Program, two_sides};
 use super::*;
 
 /// What a program has made, as numbers: pointers stay in their threads.
@@ -59,26 +59,26 @@ fn elsewhere() -> Program {
 #[test]
 fn programs_at_once_know_nothing_of_each_other() {
     let (many, few) = (Program::ready(), elsewhere());
-    let made = std::sync::Barrier::new(2);
-    let of_many = std::sync::OnceLock::new();
+    let (side, other_side) = two_sides();
+    let of_many = &std::sync::OnceLock::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             of_many.get_or_init(|| make(many, 2));
             let asked = many.asked_by(|| {
-                made.wait();
+                side.meet();
                 // Meanwhile the other one works.
-                made.wait();
+                side.meet();
             });
             assert!(asked.is_empty(), "{asked:?}");
             assert_eq!(call!(many, cuCtxSynchronize), Ok(()));
         });
-        scope.spawn(|| {
+        scope.spawn(move || {
             make(few, 0);
-            made.wait();
+            other_side.meet();
             let of_many = of_many.get().expect("it has been made");
             let asked = few.methods_of(|| use_foreign(few, of_many));
             make(few, 0);
-            made.wait();
+            other_side.meet();
             assert!(asked.is_empty(), "{asked:?}");
         });
     });

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use std::sync::Once;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use outboard_abi::{
     CUcontext, CUdevice_attribute as A, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute as F, CUmodule,
@@ -104,6 +105,23 @@ impl Program {
     pub(super) fn fail_next(self, method: &str, error: CUresult) {
         let so_far = self.recorder.calls().iter().filter(|call| call.method == method).count();
         self.recorder.fail(method, so_far + 1, error);
+    }
+}
+
+/// One of two threads that wait for each other.
+pub(super) struct Side(Sender<()>, Receiver<()>);
+
+/// Both.
+pub(super) fn two_sides() -> (Side, Side) {
+    let ((to_first, of_first), (to_second, of_second)) = (channel(), channel());
+    (Side(to_second, of_first), Side(to_first, of_second))
+}
+
+impl Side {
+    /// Waits until the other one is here too. If that has failed, so does this.
+    pub(super) fn meet(&self) {
+        let _ = self.0.send(());
+        self.1.recv().expect("the other thread has failed");
     }
 }
 
