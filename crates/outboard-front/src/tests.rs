@@ -20,8 +20,8 @@ use crate::event::{
 };
 use crate::function::{cuFuncGetAttribute, cuFuncSetAttribute};
 use crate::graph::{
-    cuGraphAddEmptyNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphGetEdges, cuGraphGetNodes,
-    cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType, cuGraphUpload,
+    cuGraphAddEmptyNode, cuGraphConditionalHandleCreate, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy,
+    cuGraphGetEdges, cuGraphGetNodes, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType, cuGraphUpload,
 };
 use crate::green::cuDevResourceGenerateDesc;
 use crate::host::{

@@ -253,6 +253,10 @@ pub(super) const OTHERS: &[Case] = cases! {
     graph_create cuGraphInstantiateWithFlags: |p| { let graph = graph(p); move || ask!(p, cuGraphInstantiateWithFlags, graph, 0).map(drop) };
     graph_edit cuGraphInstantiateWithFlags: |p| { let graph = graph(p); move || ask!(p, cuGraphInstantiateWithFlags, graph, 0).map(drop) };
     graph_instantiate cuGraphInstantiateWithFlags: |p| { let graph = graph(p); move || ask!(p, cuGraphInstantiateWithFlags, graph, 0).map(drop) };
+    graph_condition cuGraphConditionalHandleCreate: |p| {
+        let graph = graph(p);
+        move || ask!(p, cuGraphConditionalHandleCreate, graph, null_mut(), 0, 0).map(drop)
+    };
     graph_launch cuGraphLaunch: |p| { let (exec, stream) = (executable(p), p.stream()); move || call!(p, cuGraphLaunch, exec, stream) };
     graph_upload cuGraphUpload: |p| { let (exec, stream) = (executable(p), p.stream()); move || call!(p, cuGraphUpload, exec, stream) };
     resource_describe cuDevResourceGenerateDesc: |p| move || { let mut resource = nothing(); ask!(p, cuDevResourceGenerateDesc, &raw mut resource, 1).map(drop) };
