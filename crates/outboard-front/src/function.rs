@@ -1,39 +1,32 @@
 //! Functions: kernels in a context.
 
-use core::ffi::{c_char, c_int};
+pub(crate) mod configured;
+
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use outboard_abi::{
-    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUresult, CUsharedconfig,
-};
+use outboard_abi::{CUfunction, CUfunction_attribute, CUresult};
 use outboard_wire::platform::KernelInfo;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, ContextId, ObjectId, Result};
-use crate::border::{put, put_if, require};
+use crate::border::{put_if, require};
 use crate::context::{Context, Here};
 use crate::handles::{self, Kind, Live, Table};
 use crate::module::Module;
 use crate::process::{Front, Process};
 use crate::recent::Sign;
 
-mod configured;
-
 pub(crate) use configured::Configured;
-pub use configured::{
-    cuFuncSetBlockShape, cuFuncSetSharedSize, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuParamSetSize, cuParamSetf,
-    cuParamSeti, cuParamSetv,
-};
 
 /// A kernel in a context.
 pub(crate) struct Function {
     pub(crate) handle: u64,
     pub(crate) context: &'static Context,
     pub(crate) ctx: ContextId,
-    module: u64,
-    name: CString,
+    pub(crate) module: u64,
+    pub(crate) name: CString,
     pub(crate) info: KernelInfo,
     pub(crate) param_bytes: usize,
     /// Current value of each attribute; programs may set some.
@@ -189,84 +182,6 @@ pub(crate) fn resolve_in<B: Backend>(
     by_id(process, handle)
 }
 
-pub unsafe fn cuFuncGetAttribute<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut c_int,
-    attribute: CUfunction_attribute,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.attribute(attribute)?) }
-}
-
-pub unsafe fn cuFuncSetAttribute<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    attribute: CUfunction_attribute,
-    value: c_int,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    let here = function.live()?;
-    function.set_attribute(process, &here, attribute, value)
-}
-
-pub unsafe fn cuFuncSetCacheConfig<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    config: CUfunc_cache,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    let here = function.live()?;
-    require(config.0 <= 3)?;
-    here.note(process.backend.function_set_cache_config(here.id, function.id(), config.0))?;
-    function.answers.forget();
-    Ok(())
-}
-
-pub unsafe fn cuFuncSetSharedMemConfig<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    config: CUsharedconfig,
-) -> Result<()> {
-    resolve(process, function)?;
-    // Without effect since Maxwell: banks are four bytes wide.
-    require(config.0 <= 2)
-}
-
-pub unsafe fn cuFuncGetModule<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.module as CUmodule) }
-}
-
-pub unsafe fn cuFuncGetName<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut *const c_char,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // The name lives as long as the function's handle: the table keeps it.
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.name.as_ptr()) }
-}
-
-pub unsafe fn cuFuncGetParamInfo<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    index: usize,
-    offset: *mut usize,
-    size: *mut usize,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: as this function's.
-    unsafe { param(&function, index, offset, size) }
-}
-
 /// # Safety
 /// `offset` and `size` are null or valid for a write.
 pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize, size: *mut usize) -> Result<()> {
@@ -278,18 +193,4 @@ pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize
         put_if(size, bytes as usize);
     }
     Ok(())
-}
-
-pub unsafe fn cuFuncIsLoaded<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfunctionLoadingState,
-    function: CUfunction,
-) -> Result<()> {
-    resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
-}
-
-pub unsafe fn cuFuncLoad<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
-    resolve(process, function).map(|_| ())
 }

@@ -1,6 +1,6 @@
 //! Launches: what CUDA checks before it queues one, and the parameter buffer.
 
-use core::ffi::{c_uint, c_void};
+use core::ffi::c_void;
 
 use outboard_abi::{
     CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUresult, CUstream,
@@ -15,9 +15,7 @@ use crate::device::value;
 use crate::function::{self, Function};
 use crate::launch_attributes::Extras;
 use crate::process::{Front, Process};
-use crate::stream::{self, DefaultStream};
-
-pub use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
+use crate::stream;
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
 const EXTRA_END: usize = 0;
@@ -187,7 +185,7 @@ unsafe fn buffer_of<'a>(extra: *const *mut c_void) -> Result<&'a [u8]> {
 
 /// # Safety
 /// As of [`with_params`].
-unsafe fn launch<B: Backend>(
+pub(crate) unsafe fn launch<B: Backend>(
     process: &'static Process<B>,
     f: CUfunction,
     shape: &Shape,
@@ -228,67 +226,6 @@ unsafe fn launch<B: Backend>(
     unsafe { with_params(&function, params, extra, submit) }
 }
 
-pub unsafe fn cuLaunchKernel<B: Backend>(
-    process: &'static Process<B>,
-    f: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    // SAFETY: the program's parameters.
-    unsafe { launch(process, f, &shape, stream, params, extra, &Extras::default()) }
-}
-
-pub unsafe fn cuLaunchCooperativeKernel<B: Backend>(
-    process: &'static Process<B>,
-    f: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
-    params: *mut *mut c_void,
-) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    let extras = Extras { cooperative: true, ..Extras::default() };
-    // SAFETY: the program's parameters.
-    unsafe { launch(process, f, &shape, stream, params, core::ptr::null(), &extras) }
-}
-
-pub unsafe fn cuLaunchKernelEx<B: Backend>(
-    process: &'static Process<B>,
-    config: *const CUlaunchConfig,
-    f: CUfunction,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-    default: DefaultStream,
-) -> Result<()> {
-    // SAFETY: null or the program's structure.
-    let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let shape = Shape {
-        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
-        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
-        shared: config.sharedMemBytes,
-    };
-    let stream = match default {
-        DefaultStream::Legacy => config.hStream,
-        DefaultStream::PerThread => stream::or_per_thread(config.hStream),
-    };
-    // SAFETY: the program's structure and parameters.
-    unsafe { launch(process, f, &shape, stream, params, extra, &extras(process, config)?) }
-}
-
 /// Asks something of a launch that is not made: its shape and attributes count, its parameters do not.
 ///
 /// # Safety
@@ -321,7 +258,7 @@ pub(crate) unsafe fn ask<B: Backend, T>(
 ///
 /// # Safety
 /// `config.attrs` has `config.numAttrs` elements.
-unsafe fn extras(front: &'static Front, config: &CUlaunchConfig) -> Result<Extras> {
+pub(crate) unsafe fn extras(front: &'static Front, config: &CUlaunchConfig) -> Result<Extras> {
     // SAFETY: by the contract above.
     Extras::new(front, unsafe { slice(config.attrs, config.numAttrs as usize) }?)
 }

@@ -2,30 +2,19 @@
 //!
 //! What a reference is set to is the device's to know and to tell; which array a handle stands for is known here.
 
-use core::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 
-use outboard_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUaddress_mode, CUaddress_mode_enum, CUarray, CUarray_format, CUarray_format_enum,
-    CUdeviceptr, CUfilter_mode, CUfilter_mode_enum, CUfunction, CUmipmappedArray, CUmodule, CUresult, CUsurfref,
-    CUtexref,
-};
+use outboard_abi::CUresult;
 use parking_lot::Mutex;
 
-use crate::array;
-use crate::backend::{ArrayDescriptor, Backend, ContextId, ObjectId, ReferenceSetting as S, Result};
-use crate::border::{put, put_if, require, text};
-use crate::context::{self, Context, Here};
+use crate::backend::{ContextId, Result};
+use crate::context::{Context, Here};
 use crate::handles::{Kind, Table};
-use crate::module::{self, Module};
-use crate::process::{Front, Process};
-
-/// `CU_PARAM_TR_DEFAULT`: the image says which texture unit.
-const DEFAULT_UNIT: c_int = -1;
+use crate::process::Front;
 
 /// What a reference reads or writes.
 #[derive(Clone, Copy)]
-enum Bound {
+pub(crate) enum Bound {
     Nothing,
     Array(u64),
     Mipmap(u64),
@@ -34,20 +23,20 @@ enum Bound {
 
 /// A texture or surface reference.
 pub(crate) struct Reference {
-    handle: u64,
-    context: &'static Context,
-    id: ContextId,
+    pub(crate) handle: u64,
+    pub(crate) context: &'static Context,
+    pub(crate) id: ContextId,
     /// The module it is of, and its name there; nothing for one that the program made.
-    of: Option<(u64, String)>,
-    bound: Mutex<Bound>,
+    pub(crate) of: Option<(u64, String)>,
+    pub(crate) bound: Mutex<Bound>,
 }
 
 /// The texture and surface references of a process.
 pub(crate) struct References {
-    textures: Table<Reference>,
-    surfaces: Table<Reference>,
+    pub(crate) textures: Table<Reference>,
+    pub(crate) surfaces: Table<Reference>,
     /// Held while a module's reference gets its handle, so that each has one.
-    naming: Mutex<()>,
+    pub(crate) naming: Mutex<()>,
 }
 
 impl References {
@@ -73,427 +62,8 @@ pub(crate) fn forget_module(front: &'static Front, module: u64) {
     front.references.surfaces.remove_where(of);
 }
 
-fn resolve(front: &'static Front, table: &Table<Reference>, handle: u64) -> Result<(Here, Arc<Reference>)> {
+pub(crate) fn resolve(front: &'static Front, table: &Table<Reference>, handle: u64) -> Result<(Here, Arc<Reference>)> {
     crate::state::ready(front)?;
     let reference = table.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((reference.context.live()?, reference))
-}
-
-/// Makes a reference under a new handle.
-fn insert(
-    table: &Table<Reference>,
-    here: &Here,
-    of: Option<(u64, String)>,
-    make: impl FnOnce(ObjectId) -> Result<()>,
-) -> Result<u64> {
-    let handle = table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = here.note(make(ObjectId(handle))) {
-        table.release(handle);
-        return Err(error);
-    }
-    let bound = Mutex::new(Bound::Nothing);
-    table.fill(handle, Arc::new(Reference { handle, context: here.context, id: here.id, of, bound }));
-    Ok(handle)
-}
-
-/// The reference of that name in a module, the same whenever it is asked for.
-///
-/// # Safety
-/// `name` is null or a string.
-unsafe fn find(
-    front: &'static Front,
-    table: &Table<Reference>,
-    module: CUmodule,
-    name: *const c_char,
-    ask: impl FnOnce(&Here, &Module, &str, ObjectId) -> Result<()>,
-) -> Result<u64> {
-    let (here, module) = module::resolve(front, module)?;
-    // SAFETY: by the contract above.
-    let name = unsafe { text(name) }?;
-    let of = (module.handle, name.to_owned());
-    let _one_at_a_time = front.references.naming.lock();
-    if let Some(known) = table.find(|reference| reference.of.as_ref() == Some(&of)) {
-        return Ok(known.handle);
-    }
-    insert(table, &here, Some(of), |id| ask(&here, &module, name, id))
-}
-
-pub unsafe fn cuModuleGetTexRef<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUtexref,
-    module: CUmodule,
-    name: *const c_char,
-) -> Result<()> {
-    require(!out.is_null())?;
-    let ask = |here: &Here, of: &Module, name: &str, id| process.backend.reference_find(here.id, of.id(), name, id);
-    // SAFETY: the program's string and out parameter.
-    unsafe { put(out, find(process, &process.references.textures, module, name, ask)? as CUtexref) }
-}
-
-pub unsafe fn cuModuleGetSurfRef<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUsurfref,
-    module: CUmodule,
-    name: *const c_char,
-) -> Result<()> {
-    require(!out.is_null())?;
-    let ask =
-        |here: &Here, of: &Module, name: &str, id| process.backend.surface_reference_find(here.id, of.id(), name, id);
-    // SAFETY: the program's string and out parameter.
-    unsafe { put(out, find(process, &process.references.surfaces, module, name, ask)? as CUsurfref) }
-}
-
-pub unsafe fn cuSurfRefSetArray<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUsurfref,
-    array: CUarray,
-    flags: c_uint,
-) -> Result<()> {
-    let (here, reference) = resolve(process, &process.references.surfaces, reference as u64)?;
-    let array = array::resolve(process, array)?.handle;
-    let id = ObjectId(reference.handle);
-    here.note(process.backend.surface_reference_set(here.id, id, ObjectId(array), flags))?;
-    *reference.bound.lock() = Bound::Array(array);
-    Ok(())
-}
-
-pub unsafe fn cuSurfRefGetArray<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUarray,
-    reference: CUsurfref,
-) -> Result<()> {
-    let (_, reference) = resolve(process, &process.references.surfaces, reference as u64)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, bound_array(&reference)?) }
-}
-
-fn bound_array(reference: &Reference) -> Result<CUarray> {
-    match *reference.bound.lock() {
-        Bound::Array(array) => Ok(array as CUarray),
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
-pub unsafe fn cuTexRefCreate<B: Backend>(process: &'static Process<B>, out: *mut CUtexref) -> Result<()> {
-    let here = context::current(process)?;
-    require(!out.is_null())?;
-    let handle = insert(&process.references.textures, &here, None, |id| process.backend.reference_create(here.id, id))?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, handle as CUtexref) }
-}
-
-pub unsafe fn cuTexRefDestroy<B: Backend>(process: &'static Process<B>, reference: CUtexref) -> Result<()> {
-    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    // Those of a module end with it.
-    require(reference.of.is_none())?;
-    process.references.textures.remove(reference.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    here.note(process.backend.reference_destroy(here.id, ObjectId(reference.handle)))
-}
-
-/// Sets one thing; the offset matters to memory alone.
-fn set<B: Backend>(process: &'static Process<B>, reference: CUtexref, setting: S) -> Result<u64> {
-    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    let offset = here.note(process.backend.reference_set(here.id, ObjectId(reference.handle), &setting))?;
-    match setting {
-        S::Array(array, _) => *reference.bound.lock() = Bound::Array(array),
-        S::Mipmap(mipmap, _) => *reference.bound.lock() = Bound::Mipmap(mipmap),
-        S::Memory(..) | S::Rows(..) => *reference.bound.lock() = Bound::Memory,
-        _ => {}
-    }
-    Ok(offset)
-}
-
-/// What is set, in the way of `like`.
-fn get<B: Backend>(process: &'static Process<B>, reference: CUtexref, like: S) -> Result<S> {
-    let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    here.note(process.backend.reference_get(here.id, ObjectId(reference.handle), &like))
-}
-
-/// A device that answers another question than it was asked.
-const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
-
-fn dimension(dimension: c_int) -> Result<u32> {
-    u32::try_from(dimension).ok().filter(|dimension| *dimension < 3).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-}
-
-pub unsafe fn cuTexRefSetArray<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    array: CUarray,
-    flags: c_uint,
-) -> Result<()> {
-    set(process, reference, S::Array(array::resolve(process, array)?.handle, flags)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetArray<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUarray,
-    reference: CUtexref,
-) -> Result<()> {
-    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, bound_array(&reference)?) }
-}
-
-pub unsafe fn cuTexRefSetMipmappedArray<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    mipmap: CUmipmappedArray,
-    flags: c_uint,
-) -> Result<()> {
-    set(process, reference, S::Mipmap(array::resolve_mipmap(process, mipmap)?.handle, flags)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmipmappedArray,
-    reference: CUtexref,
-) -> Result<()> {
-    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    let Bound::Mipmap(mipmap) = *reference.bound.lock() else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, mipmap as CUmipmappedArray) }
-}
-
-pub unsafe fn cuTexRefSetAddress_v2<B: Backend>(
-    process: &'static Process<B>,
-    offset: *mut usize,
-    reference: CUtexref,
-    address: CUdeviceptr,
-    bytes: usize,
-) -> Result<()> {
-    let found = set(process, reference, S::Memory(address, bytes as u64))?;
-    // Who leaves the offset out must give memory that has none.
-    require(!offset.is_null() || found == 0)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put_if(offset, found as usize) };
-    Ok(())
-}
-
-pub unsafe fn cuTexRefSetAddress2D_v3<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    descriptor: *const CUDA_ARRAY_DESCRIPTOR,
-    address: CUdeviceptr,
-    pitch: usize,
-) -> Result<()> {
-    // SAFETY: null or the program's structure.
-    let d = unsafe { descriptor.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let (width, height) = (d.Width as u64, d.Height as u64);
-    let rows = ArrayDescriptor { width, height, depth: 0, format: d.Format.0, channels: d.NumChannels, flags: 0 };
-    set(process, reference, S::Rows(rows, address, pitch as u64)).map(drop)
-}
-
-pub unsafe fn cuTexRefSetAddress2D_v2<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    descriptor: *const CUDA_ARRAY_DESCRIPTOR,
-    address: CUdeviceptr,
-    pitch: usize,
-) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuTexRefSetAddress2D_v3(process, reference, descriptor, address, pitch) }
-}
-
-pub unsafe fn cuTexRefGetAddress_v2<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUdeviceptr,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Memory(address, _) = get(process, reference, S::Memory(0, 0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
-}
-
-pub unsafe fn cuTexRefSetFormat<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    format: CUarray_format,
-    channels: c_int,
-) -> Result<()> {
-    set(process, reference, S::Format(format.0, channels as u32)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetFormat<B: Backend>(
-    process: &'static Process<B>,
-    format: *mut CUarray_format,
-    channels: *mut c_int,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Format(found, count) = get(process, reference, S::Format(0, 0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameters.
-    unsafe {
-        put_if(format, CUarray_format_enum(found));
-        put_if(channels, count as c_int);
-    }
-    Ok(())
-}
-
-pub unsafe fn cuTexRefSetAddressMode<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    dim: c_int,
-    mode: CUaddress_mode,
-) -> Result<()> {
-    set(process, reference, S::AddressMode(dimension(dim)?, mode.0)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetAddressMode<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUaddress_mode,
-    reference: CUtexref,
-    dim: c_int,
-) -> Result<()> {
-    let S::AddressMode(_, mode) = get(process, reference, S::AddressMode(dimension(dim)?, 0))? else {
-        return Err(UNKNOWN);
-    };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUaddress_mode_enum(mode)) }
-}
-
-pub unsafe fn cuTexRefSetFilterMode<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    mode: CUfilter_mode,
-) -> Result<()> {
-    set(process, reference, S::Filter(mode.0)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetFilterMode<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfilter_mode,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Filter(mode) = get(process, reference, S::Filter(0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUfilter_mode_enum(mode)) }
-}
-
-pub unsafe fn cuTexRefSetMipmapFilterMode<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    mode: CUfilter_mode,
-) -> Result<()> {
-    set(process, reference, S::MipmapFilter(mode.0)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetMipmapFilterMode<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfilter_mode,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::MipmapFilter(mode) = get(process, reference, S::MipmapFilter(0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUfilter_mode_enum(mode)) }
-}
-
-pub unsafe fn cuTexRefSetMipmapLevelBias<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    bias: f32,
-) -> Result<()> {
-    set(process, reference, S::MipmapBias(bias)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetMipmapLevelBias<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut f32,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::MipmapBias(bias) = get(process, reference, S::MipmapBias(0.0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, bias) }
-}
-
-pub unsafe fn cuTexRefSetMipmapLevelClamp<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    least: f32,
-    most: f32,
-) -> Result<()> {
-    set(process, reference, S::MipmapClamp(least, most)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetMipmapLevelClamp<B: Backend>(
-    process: &'static Process<B>,
-    least: *mut f32,
-    most: *mut f32,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::MipmapClamp(low, high) = get(process, reference, S::MipmapClamp(0.0, 0.0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameters.
-    unsafe {
-        put(least, low)?;
-        put(most, high)
-    }
-}
-
-pub unsafe fn cuTexRefSetMaxAnisotropy<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    most: c_uint,
-) -> Result<()> {
-    set(process, reference, S::Anisotropy(most)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetMaxAnisotropy<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut c_int,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Anisotropy(most) = get(process, reference, S::Anisotropy(0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, most as c_int) }
-}
-
-pub unsafe fn cuTexRefSetBorderColor<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    colour: *mut f32,
-) -> Result<()> {
-    // SAFETY: null or the program's four numbers.
-    let colour = unsafe { colour.cast::<[f32; 4]>().as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    set(process, reference, S::Border((colour[0], colour[1]), (colour[2], colour[3]))).map(drop)
-}
-
-pub unsafe fn cuTexRefGetBorderColor<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut f32,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Border(first, second) = get(process, reference, S::Border((0.0, 0.0), (0.0, 0.0)))? else {
-        return Err(UNKNOWN);
-    };
-    // SAFETY: the program's room for four numbers.
-    unsafe { put(out.cast(), [first.0, first.1, second.0, second.1]) }
-}
-
-pub unsafe fn cuTexRefSetFlags<B: Backend>(
-    process: &'static Process<B>,
-    reference: CUtexref,
-    flags: c_uint,
-) -> Result<()> {
-    set(process, reference, S::Flags(flags)).map(drop)
-}
-
-pub unsafe fn cuTexRefGetFlags<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut c_uint,
-    reference: CUtexref,
-) -> Result<()> {
-    let S::Flags(flags) = get(process, reference, S::Flags(0))? else { return Err(UNKNOWN) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, flags) }
-}
-
-/// Kernels get at the references of their image by themselves; what is left is to check.
-pub unsafe fn cuParamSetTexRef<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    unit: c_int,
-    reference: CUtexref,
-) -> Result<()> {
-    crate::function::resolve(process, function)?;
-    let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    require(unit == DEFAULT_UNIT && reference.of.is_some())
 }

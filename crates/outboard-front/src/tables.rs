@@ -147,7 +147,7 @@ extern "C" fn ignore() {}
 unsafe extern "C" fn load_module<L: Library>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime's wrapper.
     crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
-        module::cuModuleLoadData(L::process(), out, wrapper)
+        crate::calls::module::cuModuleLoadData(L::process(), out, wrapper)
     })
 }
 
@@ -293,7 +293,7 @@ unsafe extern "C" fn stream_number<L: Library>(_context: CUcontext, object: u64,
     let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
     crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
-        crate::stream::cuStreamGetId(L::process(), stream, out)
+        crate::calls::stream::cuStreamGetId(L::process(), stream, out)
     })
 }
 

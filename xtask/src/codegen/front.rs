@@ -58,7 +58,7 @@ pub(crate) fn exports(api: &Api) -> String {
             let call = match f.tier {
                 _ if f.tier == Tier::Front || f.backend => {
                     let arguments = export_arguments(f, *flavour);
-                    let call = format!("$crate::{}::{}(process, {arguments})", f.family, f.name);
+                    let call = format!("$crate::calls::{}::{}(process, {arguments})", f.family, f.name);
                     format!(
                         "// SAFETY: the program keeps the C function's contract.\n$crate::border::enter(process, {index}, || unsafe {{ {call} }})"
                     )

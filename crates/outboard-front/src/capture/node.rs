@@ -16,7 +16,8 @@ use crate::backend::{Backend, BoxCopy, Fill, Launch, MemoryOperation, ObjectId, 
 use crate::context::Here;
 use crate::event::Object;
 use crate::graph::model::{Given, Plain, World, world};
-use crate::graph::{ATTRIBUTES, params};
+use crate::graph::node::ATTRIBUTES;
+use crate::graph::params;
 use crate::handles::{self, Kind};
 use crate::process::{Front, Process};
 

@@ -9,7 +9,7 @@ use crate::backend::Result;
 
 /// The limits that are known of a context.
 #[derive(Default)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     known: Mutex<Known>,
     /// Bytes of local memory for a thread of the kernel that needs most: to launch it, a driver raises the limit of the stack.
     local: AtomicU64,
@@ -24,7 +24,7 @@ struct Known {
 
 impl Limits {
     /// The limit, by `ask` if it is not known.
-    pub(super) fn get(&self, limit: u32, ask: impl FnOnce() -> Result<u64>) -> Result<u64> {
+    pub(crate) fn get(&self, limit: u32, ask: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let changes = {
             let known = self.known.lock();
             let found = known.values.iter().find(|(which, _)| *which == limit);
@@ -49,7 +49,7 @@ impl Limits {
     }
 
     /// One of them is set, or all are new.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut known = self.known.lock();
         known.values.clear();
         known.changes += 1;

@@ -1,10 +1,8 @@
 //! Contexts: the stack of current ones, primary contexts, limits and flags.
 
-mod create;
-mod limits;
-mod primary;
-mod settings;
-mod stack;
+pub(crate) mod limits;
+pub(crate) mod primary;
+pub(crate) mod stack;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,10 +20,8 @@ use crate::process::{Front, Process};
 use crate::state::ready;
 use crate::storage::Storage;
 
-pub use create::*;
-pub use primary::*;
-pub use settings::*;
-pub use stack::*;
+pub(crate) use primary::{current_or_first, init, primary};
+pub(crate) use stack::{pop, top};
 
 /// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
 pub(crate) struct Context {
@@ -35,20 +31,20 @@ pub(crate) struct Context {
     /// Index among the visible devices.
     pub(crate) device: usize,
     pub(crate) storage: Storage,
-    primary: bool,
+    pub(crate) primary: bool,
     /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
     pub(crate) green: Option<Green>,
     /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
-    id: AtomicU32,
+    pub(crate) id: AtomicU32,
     pub(crate) fault: Fault,
-    flags: AtomicU32,
-    cache_config: AtomicU32,
-    limits: limits::Limits,
+    pub(crate) flags: AtomicU32,
+    pub(crate) cache_config: AtomicU32,
+    pub(crate) limits: limits::Limits,
     /// An error that a call has returned, and that the next wait returns as well; 0 for none.
     owed: AtomicU32,
-    destroyed: AtomicBool,
+    pub(crate) destroyed: AtomicBool,
     /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
-    users: Mutex<u32>,
+    pub(crate) users: Mutex<u32>,
 }
 
 /// A context that can be worked in, and the backend's name for it.
@@ -62,7 +58,7 @@ pub(crate) struct Here {
 
 /// The contexts of a process.
 pub(crate) struct Contexts {
-    table: Table<&'static Context>,
+    pub(crate) table: Table<&'static Context>,
     next_id: AtomicU32,
     /// The primary contexts, by the visible devices' indices.
     primary: OnceLock<Vec<&'static Context>>,
@@ -75,9 +71,15 @@ impl Contexts {
 }
 
 /// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.
-const FLAGS: u32 = 0xff;
+pub(crate) const FLAGS: u32 = 0xff;
 
-fn new(front: &'static Front, device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
+pub(crate) fn new(
+    front: &'static Front,
+    device: usize,
+    primary: bool,
+    flags: u32,
+    users: u32,
+) -> Option<&'static Context> {
     insert(front, device, primary, None, flags, users)
 }
 
@@ -134,7 +136,7 @@ impl Context {
     }
 
     /// As [`Context::live`], faulted or not.
-    fn open(&'static self) -> Result<Here> {
+    pub(crate) fn open(&'static self) -> Result<Here> {
         if let Some(green) = &self.green {
             let here = primary(self.front, self.device)?.open()?;
             if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
@@ -179,7 +181,7 @@ impl Context {
         }
     }
 
-    fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
+    pub(crate) fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = process.contexts.next_id.fetch_add(1, Ordering::Relaxed);
         let device = ready(process)?.devices[self.device].ordinal;
         process.backend.context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
@@ -191,7 +193,7 @@ impl Context {
     }
 
     /// Ends what the backend has, and all objects in it.
-    fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
+    pub(crate) fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = ContextId(self.id.load(Ordering::Acquire));
         if id.0 == 0 {
             return Ok(());

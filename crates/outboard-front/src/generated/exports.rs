@@ -21,7 +21,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 0, || unsafe {
-                    $crate::array::cuArray3DCreate(process, p_handle, p_allocate_array)
+                    $crate::calls::array::cuArray3DCreate(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -34,7 +34,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 1, || unsafe {
-                    $crate::array::cuArray3DCreate_v2(process, p_handle, p_allocate_array)
+                    $crate::calls::array::cuArray3DCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -47,7 +47,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 2, || unsafe {
-                    $crate::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -60,7 +60,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 3, || unsafe {
-                    $crate::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -73,7 +73,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 4, || unsafe {
-                    $crate::array::cuArrayCreate(process, p_handle, p_allocate_array)
+                    $crate::calls::array::cuArrayCreate(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -86,7 +86,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 5, || unsafe {
-                    $crate::array::cuArrayCreate_v2(process, p_handle, p_allocate_array)
+                    $crate::calls::array::cuArrayCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -95,7 +95,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuArrayDestroy(h_array: CUarray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 6, || unsafe { $crate::array::cuArrayDestroy(process, h_array) })
+                $crate::border::enter(process, 6, || unsafe { $crate::calls::array::cuArrayDestroy(process, h_array) })
             }
 
             /// `cuArrayGetDescriptor` of cuda.h.
@@ -107,7 +107,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 7, || unsafe {
-                    $crate::array::cuArrayGetDescriptor(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArrayGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -120,7 +120,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 8, || unsafe {
-                    $crate::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -134,7 +134,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 9, || unsafe {
-                    $crate::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
+                    $crate::calls::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
                 })
             }
 
@@ -148,7 +148,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 10, || unsafe {
-                    $crate::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
+                    $crate::calls::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
                 })
             }
 
@@ -161,7 +161,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 11, || unsafe {
-                    $crate::array::cuArrayGetSparseProperties(process, sparse_properties, array)
+                    $crate::calls::array::cuArrayGetSparseProperties(process, sparse_properties, array)
                 })
             }
 
@@ -174,7 +174,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 12, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessCheckpoint(process, pid, args)
+                    $crate::calls::checkpoint::cuCheckpointProcessCheckpoint(process, pid, args)
                 })
             }
 
@@ -191,7 +191,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 14, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessGetState(process, pid, state)
+                    $crate::calls::checkpoint::cuCheckpointProcessGetState(process, pid, state)
                 })
             }
 
@@ -201,7 +201,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 15, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessLock(process, pid, args)
+                    $crate::calls::checkpoint::cuCheckpointProcessLock(process, pid, args)
                 })
             }
 
@@ -214,7 +214,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 16, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessRestore(process, pid, args)
+                    $crate::calls::checkpoint::cuCheckpointProcessRestore(process, pid, args)
                 })
             }
 
@@ -227,7 +227,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 17, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessUnlock(process, pid, args)
+                    $crate::calls::checkpoint::cuCheckpointProcessUnlock(process, pid, args)
                 })
             }
 
@@ -241,7 +241,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 18, || unsafe {
-                    $crate::coredump::cuCoredumpGetAttribute(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpGetAttribute(process, attrib, value, size)
                 })
             }
 
@@ -255,7 +255,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 19, || unsafe {
-                    $crate::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
                 })
             }
 
@@ -269,7 +269,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 20, || unsafe {
-                    $crate::coredump::cuCoredumpSetAttribute(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpSetAttribute(process, attrib, value, size)
                 })
             }
 
@@ -283,7 +283,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 21, || unsafe {
-                    $crate::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
                 })
             }
 
@@ -292,7 +292,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 22, || unsafe { $crate::context::cuCtxAttach(process, pctx, flags) })
+                $crate::border::enter(process, 22, || unsafe {
+                    $crate::calls::context::cuCtxAttach(process, pctx, flags)
+                })
             }
 
             /// `cuCtxCreate` of cuda.h.
@@ -301,7 +303,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 23, || unsafe {
-                    $crate::context::cuCtxCreate(process, pctx, flags, dev)
+                    $crate::calls::context::cuCtxCreate(process, pctx, flags, dev)
                 })
             }
 
@@ -311,7 +313,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 24, || unsafe {
-                    $crate::context::cuCtxCreate_v2(process, pctx, flags, dev)
+                    $crate::calls::context::cuCtxCreate_v2(process, pctx, flags, dev)
                 })
             }
 
@@ -327,7 +329,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 25, || unsafe {
-                    $crate::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
+                    $crate::calls::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
                 })
             }
 
@@ -342,7 +344,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 26, || unsafe {
-                    $crate::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
+                    $crate::calls::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
                 })
             }
 
@@ -351,7 +353,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 27, || unsafe { $crate::context::cuCtxDestroy(process, ctx) })
+                $crate::border::enter(process, 27, || unsafe { $crate::calls::context::cuCtxDestroy(process, ctx) })
             }
 
             /// `cuCtxDestroy_v2` of cuda.h.
@@ -359,7 +361,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 28, || unsafe { $crate::context::cuCtxDestroy_v2(process, ctx) })
+                $crate::border::enter(process, 28, || unsafe { $crate::calls::context::cuCtxDestroy_v2(process, ctx) })
             }
 
             /// `cuCtxDetach` of cuda.h.
@@ -367,7 +369,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 29, || unsafe { $crate::context::cuCtxDetach(process, ctx) })
+                $crate::border::enter(process, 29, || unsafe { $crate::calls::context::cuCtxDetach(process, ctx) })
             }
 
             /// `cuCtxDisablePeerAccess` of cuda.h.
@@ -376,7 +378,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 30, || unsafe {
-                    $crate::peer::cuCtxDisablePeerAccess(process, peer_context)
+                    $crate::calls::peer::cuCtxDisablePeerAccess(process, peer_context)
                 })
             }
 
@@ -386,7 +388,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 31, || unsafe {
-                    $crate::peer::cuCtxEnablePeerAccess(process, peer_context, flags)
+                    $crate::calls::peer::cuCtxEnablePeerAccess(process, peer_context, flags)
                 })
             }
 
@@ -396,7 +398,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 32, || unsafe {
-                    $crate::green::cuCtxFromGreenCtx(process, p_context, h_ctx)
+                    $crate::calls::green::cuCtxFromGreenCtx(process, p_context, h_ctx)
                 })
             }
 
@@ -406,7 +408,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 33, || unsafe {
-                    $crate::context::cuCtxGetApiVersion(process, ctx, version)
+                    $crate::calls::context::cuCtxGetApiVersion(process, ctx, version)
                 })
             }
 
@@ -415,7 +417,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 34, || unsafe { $crate::context::cuCtxGetCacheConfig(process, pconfig) })
+                $crate::border::enter(process, 34, || unsafe {
+                    $crate::calls::context::cuCtxGetCacheConfig(process, pconfig)
+                })
             }
 
             /// `cuCtxGetCurrent` of cuda.h.
@@ -423,7 +427,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 35, || unsafe { $crate::context::cuCtxGetCurrent(process, pctx) })
+                $crate::border::enter(process, 35, || unsafe { $crate::calls::context::cuCtxGetCurrent(process, pctx) })
             }
 
             /// `cuCtxGetDevResource` of cuda.h.
@@ -436,7 +440,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 36, || unsafe {
-                    $crate::green::cuCtxGetDevResource(process, h_ctx, resource, r#type)
+                    $crate::calls::green::cuCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
 
@@ -445,7 +449,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 37, || unsafe { $crate::context::cuCtxGetDevice(process, device) })
+                $crate::border::enter(process, 37, || unsafe {
+                    $crate::calls::context::cuCtxGetDevice(process, device)
+                })
             }
 
             /// `cuCtxGetDevice_v2` of cuda.h.
@@ -454,7 +460,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 38, || unsafe {
-                    $crate::context::cuCtxGetDevice_v2(process, device, ctx)
+                    $crate::calls::context::cuCtxGetDevice_v2(process, device, ctx)
                 })
             }
 
@@ -467,7 +473,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 39, || unsafe {
-                    $crate::context::cuCtxGetExecAffinity(process, p_exec_affinity, r#type)
+                    $crate::calls::context::cuCtxGetExecAffinity(process, p_exec_affinity, r#type)
                 })
             }
 
@@ -476,7 +482,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 40, || unsafe { $crate::context::cuCtxGetFlags(process, flags) })
+                $crate::border::enter(process, 40, || unsafe { $crate::calls::context::cuCtxGetFlags(process, flags) })
             }
 
             /// `cuCtxGetId` of cuda.h.
@@ -484,7 +490,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctx_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 41, || unsafe { $crate::context::cuCtxGetId(process, ctx, ctx_id) })
+                $crate::border::enter(process, 41, || unsafe {
+                    $crate::calls::context::cuCtxGetId(process, ctx, ctx_id)
+                })
             }
 
             /// `cuCtxGetLimit` of cuda.h.
@@ -492,7 +500,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 42, || unsafe { $crate::context::cuCtxGetLimit(process, pvalue, limit) })
+                $crate::border::enter(process, 42, || unsafe {
+                    $crate::calls::context::cuCtxGetLimit(process, pvalue, limit)
+                })
             }
 
             /// `cuCtxGetSharedMemConfig` of cuda.h.
@@ -501,7 +511,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 43, || unsafe {
-                    $crate::context::cuCtxGetSharedMemConfig(process, p_config)
+                    $crate::calls::context::cuCtxGetSharedMemConfig(process, p_config)
                 })
             }
 
@@ -514,7 +524,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 44, || unsafe {
-                    $crate::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
+                    $crate::calls::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
                 })
             }
 
@@ -523,7 +533,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 45, || unsafe { $crate::context::cuCtxPopCurrent(process, pctx) })
+                $crate::border::enter(process, 45, || unsafe { $crate::calls::context::cuCtxPopCurrent(process, pctx) })
             }
 
             /// `cuCtxPopCurrent_v2` of cuda.h.
@@ -531,7 +541,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 46, || unsafe { $crate::context::cuCtxPopCurrent_v2(process, pctx) })
+                $crate::border::enter(process, 46, || unsafe {
+                    $crate::calls::context::cuCtxPopCurrent_v2(process, pctx)
+                })
             }
 
             /// `cuCtxPushCurrent` of cuda.h.
@@ -539,7 +551,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 47, || unsafe { $crate::context::cuCtxPushCurrent(process, ctx) })
+                $crate::border::enter(process, 47, || unsafe { $crate::calls::context::cuCtxPushCurrent(process, ctx) })
             }
 
             /// `cuCtxPushCurrent_v2` of cuda.h.
@@ -547,7 +559,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 48, || unsafe { $crate::context::cuCtxPushCurrent_v2(process, ctx) })
+                $crate::border::enter(process, 48, || unsafe {
+                    $crate::calls::context::cuCtxPushCurrent_v2(process, ctx)
+                })
             }
 
             /// `cuCtxRecordEvent` of cuda.h.
@@ -556,7 +570,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 49, || unsafe {
-                    $crate::green::cuCtxRecordEvent(process, h_ctx, h_event)
+                    $crate::calls::green::cuCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -565,7 +579,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 50, || unsafe { $crate::context::cuCtxResetPersistingL2Cache(process) })
+                $crate::border::enter(process, 50, || unsafe {
+                    $crate::calls::context::cuCtxResetPersistingL2Cache(process)
+                })
             }
 
             /// `cuCtxSetCacheConfig` of cuda.h.
@@ -573,7 +589,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 51, || unsafe { $crate::context::cuCtxSetCacheConfig(process, config) })
+                $crate::border::enter(process, 51, || unsafe {
+                    $crate::calls::context::cuCtxSetCacheConfig(process, config)
+                })
             }
 
             /// `cuCtxSetCurrent` of cuda.h.
@@ -581,7 +599,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 52, || unsafe { $crate::context::cuCtxSetCurrent(process, ctx) })
+                $crate::border::enter(process, 52, || unsafe { $crate::calls::context::cuCtxSetCurrent(process, ctx) })
             }
 
             /// `cuCtxSetFlags` of cuda.h.
@@ -589,7 +607,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 53, || unsafe { $crate::context::cuCtxSetFlags(process, flags) })
+                $crate::border::enter(process, 53, || unsafe { $crate::calls::context::cuCtxSetFlags(process, flags) })
             }
 
             /// `cuCtxSetLimit` of cuda.h.
@@ -597,7 +615,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 54, || unsafe { $crate::context::cuCtxSetLimit(process, limit, value) })
+                $crate::border::enter(process, 54, || unsafe {
+                    $crate::calls::context::cuCtxSetLimit(process, limit, value)
+                })
             }
 
             /// `cuCtxSetSharedMemConfig` of cuda.h.
@@ -606,7 +626,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 55, || unsafe {
-                    $crate::context::cuCtxSetSharedMemConfig(process, config)
+                    $crate::calls::context::cuCtxSetSharedMemConfig(process, config)
                 })
             }
 
@@ -615,7 +635,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 56, || unsafe { $crate::context::cuCtxSynchronize(process) })
+                $crate::border::enter(process, 56, || unsafe { $crate::calls::context::cuCtxSynchronize(process) })
             }
 
             /// `cuCtxSynchronize_v2` of cuda.h.
@@ -623,7 +643,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 57, || unsafe { $crate::context::cuCtxSynchronize_v2(process, ctx) })
+                $crate::border::enter(process, 57, || unsafe {
+                    $crate::calls::context::cuCtxSynchronize_v2(process, ctx)
+                })
             }
 
             /// `cuCtxWaitEvent` of cuda.h.
@@ -631,7 +653,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 58, || unsafe { $crate::green::cuCtxWaitEvent(process, h_ctx, h_event) })
+                $crate::border::enter(process, 58, || unsafe {
+                    $crate::calls::green::cuCtxWaitEvent(process, h_ctx, h_event)
+                })
             }
 
             /// `cuDestroyExternalMemory` of cuda.h.
@@ -658,7 +682,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 61, || unsafe {
-                    $crate::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
+                    $crate::calls::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
                 })
             }
 
@@ -675,7 +699,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 62, || unsafe {
-                    $crate::green::cuDevSmResourceSplitByCount(
+                    $crate::calls::green::cuDevSmResourceSplitByCount(
                         process, result, nb_groups, input, remaining, use_flags, min_count,
                     )
                 })
@@ -691,7 +715,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 63, || unsafe {
-                    $crate::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
+                    $crate::calls::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
                 })
             }
 
@@ -705,7 +729,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 64, || unsafe {
-                    $crate::device::cuDeviceComputeCapability(process, major, minor, dev)
+                    $crate::calls::device::cuDeviceComputeCapability(process, major, minor, dev)
                 })
             }
 
@@ -714,7 +738,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 65, || unsafe { $crate::device::cuDeviceGet(process, device, ordinal) })
+                $crate::border::enter(process, 65, || unsafe {
+                    $crate::calls::device::cuDeviceGet(process, device, ordinal)
+                })
             }
 
             /// `cuDeviceGetAttribute` of cuda.h.
@@ -727,7 +753,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 66, || unsafe {
-                    $crate::device::cuDeviceGetAttribute(process, pi, attrib, dev)
+                    $crate::calls::device::cuDeviceGetAttribute(process, pi, attrib, dev)
                 })
             }
 
@@ -737,7 +763,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 67, || unsafe {
-                    $crate::device::cuDeviceGetByPCIBusId(process, dev, pci_bus_id)
+                    $crate::calls::device::cuDeviceGetByPCIBusId(process, dev, pci_bus_id)
                 })
             }
 
@@ -746,7 +772,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 68, || unsafe { $crate::device::cuDeviceGetCount(process, count) })
+                $crate::border::enter(process, 68, || unsafe {
+                    $crate::calls::device::cuDeviceGetCount(process, count)
+                })
             }
 
             /// `cuDeviceGetDefaultMemPool` of cuda.h.
@@ -755,7 +783,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 69, || unsafe {
-                    $crate::pool::cuDeviceGetDefaultMemPool(process, pool_out, dev)
+                    $crate::calls::pool::cuDeviceGetDefaultMemPool(process, pool_out, dev)
                 })
             }
 
@@ -769,7 +797,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 70, || unsafe {
-                    $crate::green::cuDeviceGetDevResource(process, device, resource, r#type)
+                    $crate::calls::green::cuDeviceGetDevResource(process, device, resource, r#type)
                 })
             }
 
@@ -783,7 +811,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 71, || unsafe {
-                    $crate::device::cuDeviceGetExecAffinitySupport(process, pi, r#type, dev)
+                    $crate::calls::device::cuDeviceGetExecAffinitySupport(process, pi, r#type, dev)
                 })
             }
 
@@ -797,7 +825,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 72, || unsafe {
-                    $crate::graph::cuDeviceGetGraphMemAttribute(process, device, attr, value)
+                    $crate::calls::graph::cuDeviceGetGraphMemAttribute(process, device, attr, value)
                 })
             }
 
@@ -812,7 +840,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 73, || unsafe {
-                    $crate::device::cuDeviceGetHostAtomicCapabilities(process, capabilities, operations, count, dev)
+                    $crate::calls::device::cuDeviceGetHostAtomicCapabilities(
+                        process,
+                        capabilities,
+                        operations,
+                        count,
+                        dev,
+                    )
                 })
             }
 
@@ -826,7 +860,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 74, || unsafe {
-                    $crate::device::cuDeviceGetLuid(process, luid, device_node_mask, dev)
+                    $crate::calls::device::cuDeviceGetLuid(process, luid, device_node_mask, dev)
                 })
             }
 
@@ -835,7 +869,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 75, || unsafe { $crate::pool::cuDeviceGetMemPool(process, pool, dev) })
+                $crate::border::enter(process, 75, || unsafe {
+                    $crate::calls::pool::cuDeviceGetMemPool(process, pool, dev)
+                })
             }
 
             /// `cuDeviceGetName` of cuda.h.
@@ -844,7 +880,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 76, || unsafe {
-                    $crate::device::cuDeviceGetName(process, name, len, dev)
+                    $crate::calls::device::cuDeviceGetName(process, name, len, dev)
                 })
             }
 
@@ -871,7 +907,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 78, || unsafe {
-                    $crate::peer::cuDeviceGetP2PAtomicCapabilities(
+                    $crate::calls::peer::cuDeviceGetP2PAtomicCapabilities(
                         process,
                         capabilities,
                         operations,
@@ -893,7 +929,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 79, || unsafe {
-                    $crate::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
+                    $crate::calls::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
                 })
             }
 
@@ -907,7 +943,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 80, || unsafe {
-                    $crate::device::cuDeviceGetPCIBusId(process, pci_bus_id, len, dev)
+                    $crate::calls::device::cuDeviceGetPCIBusId(process, pci_bus_id, len, dev)
                 })
             }
 
@@ -917,7 +953,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 81, || unsafe {
-                    $crate::device::cuDeviceGetProperties(process, prop, dev)
+                    $crate::calls::device::cuDeviceGetProperties(process, prop, dev)
                 })
             }
 
@@ -932,7 +968,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 82, || unsafe {
-                    $crate::device::cuDeviceGetTexture1DLinearMaxWidth(
+                    $crate::calls::device::cuDeviceGetTexture1DLinearMaxWidth(
                         process,
                         max_width_in_elements,
                         format,
@@ -947,7 +983,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 83, || unsafe { $crate::device::cuDeviceGetUuid(process, uuid, dev) })
+                $crate::border::enter(process, 83, || unsafe {
+                    $crate::calls::device::cuDeviceGetUuid(process, uuid, dev)
+                })
             }
 
             /// `cuDeviceGetUuid_v2` of cuda.h.
@@ -955,7 +993,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 84, || unsafe { $crate::device::cuDeviceGetUuid_v2(process, uuid, dev) })
+                $crate::border::enter(process, 84, || unsafe {
+                    $crate::calls::device::cuDeviceGetUuid_v2(process, uuid, dev)
+                })
             }
 
             /// `cuDeviceGraphMemTrim` of cuda.h.
@@ -963,7 +1003,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 85, || unsafe { $crate::graph::cuDeviceGraphMemTrim(process, device) })
+                $crate::border::enter(process, 85, || unsafe {
+                    $crate::calls::graph::cuDeviceGraphMemTrim(process, device)
+                })
             }
 
             /// `cuDevicePrimaryCtxGetState` of cuda.h.
@@ -976,7 +1018,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 86, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxGetState(process, dev, flags, active)
+                    $crate::calls::context::cuDevicePrimaryCtxGetState(process, dev, flags, active)
                 })
             }
 
@@ -986,7 +1028,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 87, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRelease(process, dev)
+                    $crate::calls::context::cuDevicePrimaryCtxRelease(process, dev)
                 })
             }
 
@@ -996,7 +1038,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 88, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRelease_v2(process, dev)
+                    $crate::calls::context::cuDevicePrimaryCtxRelease_v2(process, dev)
                 })
             }
 
@@ -1005,7 +1047,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 89, || unsafe { $crate::context::cuDevicePrimaryCtxReset(process, dev) })
+                $crate::border::enter(process, 89, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxReset(process, dev)
+                })
             }
 
             /// `cuDevicePrimaryCtxReset_v2` of cuda.h.
@@ -1014,7 +1058,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 90, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxReset_v2(process, dev)
+                    $crate::calls::context::cuDevicePrimaryCtxReset_v2(process, dev)
                 })
             }
 
@@ -1024,7 +1068,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 91, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRetain(process, pctx, dev)
+                    $crate::calls::context::cuDevicePrimaryCtxRetain(process, pctx, dev)
                 })
             }
 
@@ -1034,7 +1078,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 92, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxSetFlags(process, dev, flags)
+                    $crate::calls::context::cuDevicePrimaryCtxSetFlags(process, dev, flags)
                 })
             }
 
@@ -1044,7 +1088,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 93, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxSetFlags_v2(process, dev, flags)
+                    $crate::calls::context::cuDevicePrimaryCtxSetFlags_v2(process, dev, flags)
                 })
             }
 
@@ -1059,7 +1103,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 94, || unsafe {
-                    $crate::device::cuDeviceRegisterAsyncNotification(
+                    $crate::calls::device::cuDeviceRegisterAsyncNotification(
                         process,
                         device,
                         callback_func,
@@ -1079,7 +1123,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 95, || unsafe {
-                    $crate::graph::cuDeviceSetGraphMemAttribute(process, device, attr, value)
+                    $crate::calls::graph::cuDeviceSetGraphMemAttribute(process, device, attr, value)
                 })
             }
 
@@ -1088,7 +1132,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 96, || unsafe { $crate::pool::cuDeviceSetMemPool(process, dev, pool) })
+                $crate::border::enter(process, 96, || unsafe {
+                    $crate::calls::pool::cuDeviceSetMemPool(process, dev, pool)
+                })
             }
 
             /// `cuDeviceTotalMem` of cuda.h.
@@ -1096,7 +1142,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 97, || unsafe { $crate::device::cuDeviceTotalMem(process, bytes, dev) })
+                $crate::border::enter(process, 97, || unsafe {
+                    $crate::calls::device::cuDeviceTotalMem(process, bytes, dev)
+                })
             }
 
             /// `cuDeviceTotalMem_v2` of cuda.h.
@@ -1105,7 +1153,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 98, || unsafe {
-                    $crate::device::cuDeviceTotalMem_v2(process, bytes, dev)
+                    $crate::calls::device::cuDeviceTotalMem_v2(process, bytes, dev)
                 })
             }
 
@@ -1118,7 +1166,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 99, || unsafe {
-                    $crate::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
+                    $crate::calls::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
                 })
             }
 
@@ -1128,7 +1176,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 100, || unsafe {
-                    $crate::init::cuDriverGetVersion(process, driver_version)
+                    $crate::calls::init::cuDriverGetVersion(process, driver_version)
                 })
             }
 
@@ -1201,7 +1249,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 110, || unsafe {
-                    $crate::event::cuEventCreate(process, ph_event, flags)
+                    $crate::calls::event::cuEventCreate(process, ph_event, flags)
                 })
             }
 
@@ -1217,7 +1265,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 112, || unsafe { $crate::event::cuEventDestroy(process, h_event) })
+                $crate::border::enter(process, 112, || unsafe {
+                    $crate::calls::event::cuEventDestroy(process, h_event)
+                })
             }
 
             /// `cuEventDestroy_v2` of cuda.h.
@@ -1225,7 +1275,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy_v2(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 113, || unsafe { $crate::event::cuEventDestroy_v2(process, h_event) })
+                $crate::border::enter(process, 113, || unsafe {
+                    $crate::calls::event::cuEventDestroy_v2(process, h_event)
+                })
             }
 
             /// `cuEventElapsedTime` of cuda.h.
@@ -1238,7 +1290,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 114, || unsafe {
-                    $crate::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
+                    $crate::calls::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
                 })
             }
 
@@ -1252,7 +1304,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 115, || unsafe {
-                    $crate::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
+                    $crate::calls::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
                 })
             }
 
@@ -1261,7 +1313,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventQuery(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 116, || unsafe { $crate::event::cuEventQuery(process, h_event) })
+                $crate::border::enter(process, 116, || unsafe { $crate::calls::event::cuEventQuery(process, h_event) })
             }
 
             /// `cuEventRecord` of cuda.h.
@@ -1270,7 +1322,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 117, || unsafe {
-                    $crate::event::cuEventRecord(process, h_event, h_stream)
+                    $crate::calls::event::cuEventRecord(process, h_event, h_stream)
                 })
             }
 
@@ -1280,7 +1332,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 118, || unsafe {
-                    $crate::event::cuEventRecord(process, h_event, or_per_thread(h_stream))
+                    $crate::calls::event::cuEventRecord(process, h_event, or_per_thread(h_stream))
                 })
             }
 
@@ -1294,7 +1346,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 119, || unsafe {
-                    $crate::event::cuEventRecordWithFlags(process, h_event, h_stream, flags)
+                    $crate::calls::event::cuEventRecordWithFlags(process, h_event, h_stream, flags)
                 })
             }
 
@@ -1308,7 +1360,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 120, || unsafe {
-                    $crate::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
+                    $crate::calls::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
                 })
             }
 
@@ -1317,7 +1369,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventSynchronize(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 121, || unsafe { $crate::event::cuEventSynchronize(process, h_event) })
+                $crate::border::enter(process, 121, || unsafe {
+                    $crate::calls::event::cuEventSynchronize(process, h_event)
+                })
             }
 
             /// `cuExternalMemoryGetMappedBuffer` of cuda.h.
@@ -1351,7 +1405,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 124, || unsafe {
-                    $crate::device::cuFlushGPUDirectRDMAWrites(process, target, scope)
+                    $crate::calls::device::cuFlushGPUDirectRDMAWrites(process, target, scope)
                 })
             }
 
@@ -1365,7 +1419,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 125, || unsafe {
-                    $crate::function::cuFuncGetAttribute(process, pi, attrib, hfunc)
+                    $crate::calls::function::cuFuncGetAttribute(process, pi, attrib, hfunc)
                 })
             }
 
@@ -1375,7 +1429,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 126, || unsafe {
-                    $crate::function::cuFuncGetModule(process, hmod, hfunc)
+                    $crate::calls::function::cuFuncGetModule(process, hmod, hfunc)
                 })
             }
 
@@ -1384,7 +1438,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 127, || unsafe { $crate::function::cuFuncGetName(process, name, hfunc) })
+                $crate::border::enter(process, 127, || unsafe {
+                    $crate::calls::function::cuFuncGetName(process, name, hfunc)
+                })
             }
 
             /// `cuFuncGetParamInfo` of cuda.h.
@@ -1398,7 +1454,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 128, || unsafe {
-                    $crate::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
+                    $crate::calls::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
                 })
             }
 
@@ -1411,7 +1467,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 129, || unsafe {
-                    $crate::function::cuFuncIsLoaded(process, state, function)
+                    $crate::calls::function::cuFuncIsLoaded(process, state, function)
                 })
             }
 
@@ -1420,7 +1476,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 130, || unsafe { $crate::function::cuFuncLoad(process, function) })
+                $crate::border::enter(process, 130, || unsafe {
+                    $crate::calls::function::cuFuncLoad(process, function)
+                })
             }
 
             /// `cuFuncSetAttribute` of cuda.h.
@@ -1433,7 +1491,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 131, || unsafe {
-                    $crate::function::cuFuncSetAttribute(process, hfunc, attrib, value)
+                    $crate::calls::function::cuFuncSetAttribute(process, hfunc, attrib, value)
                 })
             }
 
@@ -1443,7 +1501,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 132, || unsafe {
-                    $crate::function::cuFuncSetBlockShape(process, hfunc, x, y, z)
+                    $crate::calls::function::cuFuncSetBlockShape(process, hfunc, x, y, z)
                 })
             }
 
@@ -1453,7 +1511,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 133, || unsafe {
-                    $crate::function::cuFuncSetCacheConfig(process, hfunc, config)
+                    $crate::calls::function::cuFuncSetCacheConfig(process, hfunc, config)
                 })
             }
 
@@ -1463,7 +1521,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 134, || unsafe {
-                    $crate::function::cuFuncSetSharedMemConfig(process, hfunc, config)
+                    $crate::calls::function::cuFuncSetSharedMemConfig(process, hfunc, config)
                 })
             }
 
@@ -1473,7 +1531,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 135, || unsafe {
-                    $crate::function::cuFuncSetSharedSize(process, hfunc, bytes)
+                    $crate::calls::function::cuFuncSetSharedSize(process, hfunc, bytes)
                 })
             }
 
@@ -1594,7 +1652,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 152, || unsafe { $crate::init::cuGetErrorName(process, error, p_str) })
+                $crate::border::enter(process, 152, || unsafe {
+                    $crate::calls::init::cuGetErrorName(process, error, p_str)
+                })
             }
 
             /// `cuGetErrorString` of cuda.h.
@@ -1602,7 +1662,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 153, || unsafe { $crate::init::cuGetErrorString(process, error, p_str) })
+                $crate::border::enter(process, 153, || unsafe {
+                    $crate::calls::init::cuGetErrorString(process, error, p_str)
+                })
             }
 
             /// `cuGetExportTable` of cuda.h.
@@ -1614,7 +1676,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 154, || unsafe {
-                    $crate::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
+                    $crate::calls::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
                 })
             }
 
@@ -1629,7 +1691,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 155, || unsafe {
-                    $crate::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
+                    $crate::calls::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
                 })
             }
 
@@ -1645,7 +1707,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 156, || unsafe {
-                    $crate::init::cuGetProcAddress_v2(
+                    $crate::calls::init::cuGetProcAddress_v2(
                         process,
                         symbol,
                         pfn,
@@ -1669,7 +1731,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 157, || unsafe {
-                    $crate::graph::cuGraphAddBatchMemOpNode(
+                    $crate::calls::graph::cuGraphAddBatchMemOpNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1692,7 +1754,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 158, || unsafe {
-                    $crate::graph::cuGraphAddChildGraphNode(
+                    $crate::calls::graph::cuGraphAddChildGraphNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1714,7 +1776,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 159, || unsafe {
-                    $crate::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
+                    $crate::calls::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
 
@@ -1730,7 +1792,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 160, || unsafe {
-                    $crate::graph::cuGraphAddDependencies_v2(process, h_graph, from, to, edge_data, num_dependencies)
+                    $crate::calls::graph::cuGraphAddDependencies_v2(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        edge_data,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -1745,7 +1814,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 161, || unsafe {
-                    $crate::graph::cuGraphAddEmptyNode(process, ph_graph_node, h_graph, dependencies, num_dependencies)
+                    $crate::calls::graph::cuGraphAddEmptyNode(
+                        process,
+                        ph_graph_node,
+                        h_graph,
+                        dependencies,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -1761,7 +1836,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 162, || unsafe {
-                    $crate::graph::cuGraphAddEventRecordNode(
+                    $crate::calls::graph::cuGraphAddEventRecordNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1784,7 +1859,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 163, || unsafe {
-                    $crate::graph::cuGraphAddEventWaitNode(
+                    $crate::calls::graph::cuGraphAddEventWaitNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1833,7 +1908,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 166, || unsafe {
-                    $crate::graph::cuGraphAddHostNode(
+                    $crate::calls::graph::cuGraphAddHostNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1856,7 +1931,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 167, || unsafe {
-                    $crate::graph::cuGraphAddKernelNode(
+                    $crate::calls::graph::cuGraphAddKernelNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1879,7 +1954,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 168, || unsafe {
-                    $crate::graph::cuGraphAddKernelNode_v2(
+                    $crate::calls::graph::cuGraphAddKernelNode_v2(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1902,7 +1977,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 169, || unsafe {
-                    $crate::graph::cuGraphAddMemAllocNode(
+                    $crate::calls::graph::cuGraphAddMemAllocNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1925,7 +2000,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 170, || unsafe {
-                    $crate::graph::cuGraphAddMemFreeNode(
+                    $crate::calls::graph::cuGraphAddMemFreeNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1949,7 +2024,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 171, || unsafe {
-                    $crate::graph::cuGraphAddMemcpyNode(
+                    $crate::calls::graph::cuGraphAddMemcpyNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1974,7 +2049,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 172, || unsafe {
-                    $crate::graph::cuGraphAddMemsetNode(
+                    $crate::calls::graph::cuGraphAddMemsetNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1998,7 +2073,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 173, || unsafe {
-                    $crate::graph::cuGraphAddNode(
+                    $crate::calls::graph::cuGraphAddNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -2022,7 +2097,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 174, || unsafe {
-                    $crate::graph::cuGraphAddNode_v2(
+                    $crate::calls::graph::cuGraphAddNode_v2(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -2043,7 +2118,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 175, || unsafe {
-                    $crate::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
+                    $crate::calls::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
                 })
             }
 
@@ -2056,7 +2131,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 176, || unsafe {
-                    $crate::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2069,7 +2144,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 177, || unsafe {
-                    $crate::graph::cuGraphChildGraphNodeGetGraph(process, h_node, ph_graph)
+                    $crate::calls::graph::cuGraphChildGraphNodeGetGraph(process, h_node, ph_graph)
                 })
             }
 
@@ -2079,7 +2154,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 178, || unsafe {
-                    $crate::graph::cuGraphClone(process, ph_graph_clone, original_graph)
+                    $crate::calls::graph::cuGraphClone(process, ph_graph_clone, original_graph)
                 })
             }
 
@@ -2095,7 +2170,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 179, || unsafe {
-                    $crate::graph::cuGraphConditionalHandleCreate(
+                    $crate::calls::graph::cuGraphConditionalHandleCreate(
                         process,
                         p_handle_out,
                         h_graph,
@@ -2112,7 +2187,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 180, || unsafe {
-                    $crate::graph::cuGraphCreate(process, ph_graph, flags)
+                    $crate::calls::graph::cuGraphCreate(process, ph_graph, flags)
                 })
             }
 
@@ -2126,7 +2201,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 181, || unsafe {
-                    $crate::graph::cuGraphDebugDotPrint(process, h_graph, path, flags)
+                    $crate::calls::graph::cuGraphDebugDotPrint(process, h_graph, path, flags)
                 })
             }
 
@@ -2135,7 +2210,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 182, || unsafe { $crate::graph::cuGraphDestroy(process, h_graph) })
+                $crate::border::enter(process, 182, || unsafe {
+                    $crate::calls::graph::cuGraphDestroy(process, h_graph)
+                })
             }
 
             /// `cuGraphDestroyNode` of cuda.h.
@@ -2143,7 +2220,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 183, || unsafe { $crate::graph::cuGraphDestroyNode(process, h_node) })
+                $crate::border::enter(process, 183, || unsafe {
+                    $crate::calls::graph::cuGraphDestroyNode(process, h_node)
+                })
             }
 
             /// `cuGraphEventRecordNodeGetEvent` of cuda.h.
@@ -2155,7 +2234,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 184, || unsafe {
-                    $crate::graph::cuGraphEventRecordNodeGetEvent(process, h_node, event_out)
+                    $crate::calls::graph::cuGraphEventRecordNodeGetEvent(process, h_node, event_out)
                 })
             }
 
@@ -2165,7 +2244,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 185, || unsafe {
-                    $crate::graph::cuGraphEventRecordNodeSetEvent(process, h_node, event)
+                    $crate::calls::graph::cuGraphEventRecordNodeSetEvent(process, h_node, event)
                 })
             }
 
@@ -2178,7 +2257,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 186, || unsafe {
-                    $crate::graph::cuGraphEventWaitNodeGetEvent(process, h_node, event_out)
+                    $crate::calls::graph::cuGraphEventWaitNodeGetEvent(process, h_node, event_out)
                 })
             }
 
@@ -2188,7 +2267,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 187, || unsafe {
-                    $crate::graph::cuGraphEventWaitNodeSetEvent(process, h_node, event)
+                    $crate::calls::graph::cuGraphEventWaitNodeSetEvent(process, h_node, event)
                 })
             }
 
@@ -2202,7 +2281,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 188, || unsafe {
-                    $crate::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2216,7 +2295,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 189, || unsafe {
-                    $crate::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
+                    $crate::calls::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
                 })
             }
 
@@ -2226,7 +2305,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 190, || unsafe {
-                    $crate::graph::cuGraphExecDestroy(process, h_graph_exec)
+                    $crate::calls::graph::cuGraphExecDestroy(process, h_graph_exec)
                 })
             }
 
@@ -2240,7 +2319,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 191, || unsafe {
-                    $crate::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
+                    $crate::calls::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
 
@@ -2254,7 +2333,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 192, || unsafe {
-                    $crate::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
+                    $crate::calls::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
 
@@ -2289,7 +2368,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 195, || unsafe {
-                    $crate::graph::cuGraphExecGetFlags(process, h_graph_exec, flags)
+                    $crate::calls::graph::cuGraphExecGetFlags(process, h_graph_exec, flags)
                 })
             }
 
@@ -2303,7 +2382,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 196, || unsafe {
-                    $crate::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2317,7 +2396,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 197, || unsafe {
-                    $crate::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2331,7 +2410,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 198, || unsafe {
-                    $crate::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2346,7 +2425,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 199, || unsafe {
-                    $crate::graph::cuGraphExecMemcpyNodeSetParams(process, h_graph_exec, h_node, copy_params, ctx)
+                    $crate::calls::graph::cuGraphExecMemcpyNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        copy_params,
+                        ctx,
+                    )
                 })
             }
 
@@ -2361,7 +2446,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 200, || unsafe {
-                    $crate::graph::cuGraphExecMemsetNodeSetParams(process, h_graph_exec, h_node, memset_params, ctx)
+                    $crate::calls::graph::cuGraphExecMemsetNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        memset_params,
+                        ctx,
+                    )
                 })
             }
 
@@ -2375,7 +2466,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 201, || unsafe {
-                    $crate::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2390,7 +2481,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 202, || unsafe {
-                    $crate::graph::cuGraphExecUpdate(
+                    $crate::calls::graph::cuGraphExecUpdate(
                         process,
                         h_graph_exec,
                         h_graph,
@@ -2410,7 +2501,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 203, || unsafe {
-                    $crate::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
+                    $crate::calls::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
                 })
             }
 
@@ -2465,7 +2556,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 208, || unsafe {
-                    $crate::graph::cuGraphGetEdges(process, h_graph, from, to, num_edges)
+                    $crate::calls::graph::cuGraphGetEdges(process, h_graph, from, to, num_edges)
                 })
             }
 
@@ -2481,7 +2572,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 209, || unsafe {
-                    $crate::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
+                    $crate::calls::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
                 })
             }
 
@@ -2495,7 +2586,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 210, || unsafe {
-                    $crate::graph::cuGraphGetNodes(process, h_graph, nodes, num_nodes)
+                    $crate::calls::graph::cuGraphGetNodes(process, h_graph, nodes, num_nodes)
                 })
             }
 
@@ -2509,7 +2600,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 211, || unsafe {
-                    $crate::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
+                    $crate::calls::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
                 })
             }
 
@@ -2522,7 +2613,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 212, || unsafe {
-                    $crate::graph::cuGraphHostNodeGetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphHostNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2535,7 +2626,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 213, || unsafe {
-                    $crate::graph::cuGraphHostNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphHostNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2551,7 +2642,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 214, || unsafe {
-                    $crate::graph::cuGraphInstantiate(
+                    $crate::calls::graph::cuGraphInstantiate(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2572,7 +2663,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 215, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
+                    $crate::calls::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
                 })
             }
 
@@ -2586,7 +2677,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 216, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithParams(
+                    $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2606,7 +2697,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 217, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithParams(
+                    $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2628,7 +2719,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 218, || unsafe {
-                    $crate::graph::cuGraphInstantiate_v2(
+                    $crate::calls::graph::cuGraphInstantiate_v2(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2645,7 +2736,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 219, || unsafe {
-                    $crate::graph::cuGraphKernelNodeCopyAttributes(process, dst, src)
+                    $crate::calls::graph::cuGraphKernelNodeCopyAttributes(process, dst, src)
                 })
             }
 
@@ -2659,7 +2750,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 220, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
+                    $crate::calls::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
                 })
             }
 
@@ -2672,7 +2763,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 221, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2685,7 +2776,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 222, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
                 })
             }
 
@@ -2699,7 +2790,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 223, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
+                    $crate::calls::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
                 })
             }
 
@@ -2712,7 +2803,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 224, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2725,7 +2816,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 225, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
                 })
             }
 
@@ -2735,7 +2826,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 226, || unsafe {
-                    $crate::graph::cuGraphLaunch(process, h_graph, h_stream)
+                    $crate::calls::graph::cuGraphLaunch(process, h_graph, h_stream)
                 })
             }
 
@@ -2745,7 +2836,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 227, || unsafe {
-                    $crate::graph::cuGraphLaunch(process, h_graph, or_per_thread(h_stream))
+                    $crate::calls::graph::cuGraphLaunch(process, h_graph, or_per_thread(h_stream))
                 })
             }
 
@@ -2758,7 +2849,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 228, || unsafe {
-                    $crate::graph::cuGraphMemAllocNodeGetParams(process, h_node, params_out)
+                    $crate::calls::graph::cuGraphMemAllocNodeGetParams(process, h_node, params_out)
                 })
             }
 
@@ -2771,7 +2862,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 229, || unsafe {
-                    $crate::graph::cuGraphMemFreeNodeGetParams(process, h_node, dptr_out)
+                    $crate::calls::graph::cuGraphMemFreeNodeGetParams(process, h_node, dptr_out)
                 })
             }
 
@@ -2784,7 +2875,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 230, || unsafe {
-                    $crate::graph::cuGraphMemcpyNodeGetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphMemcpyNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2797,7 +2888,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 231, || unsafe {
-                    $crate::graph::cuGraphMemcpyNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphMemcpyNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2810,7 +2901,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 232, || unsafe {
-                    $crate::graph::cuGraphMemsetNodeGetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphMemsetNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2823,7 +2914,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 233, || unsafe {
-                    $crate::graph::cuGraphMemsetNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphMemsetNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2837,7 +2928,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 234, || unsafe {
-                    $crate::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
+                    $crate::calls::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
                 })
             }
 
@@ -2851,7 +2942,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 235, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
+                    $crate::calls::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
                 })
             }
 
@@ -2866,7 +2957,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 236, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependencies_v2(
+                    $crate::calls::graph::cuGraphNodeGetDependencies_v2(
                         process,
                         h_node,
                         dependencies,
@@ -2886,7 +2977,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 237, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependentNodes(process, h_node, dependent_nodes, num_dependent_nodes)
+                    $crate::calls::graph::cuGraphNodeGetDependentNodes(
+                        process,
+                        h_node,
+                        dependent_nodes,
+                        num_dependent_nodes,
+                    )
                 })
             }
 
@@ -2901,7 +2997,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 238, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependentNodes_v2(
+                    $crate::calls::graph::cuGraphNodeGetDependentNodes_v2(
                         process,
                         h_node,
                         dependent_nodes,
@@ -2921,7 +3017,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 239, || unsafe {
-                    $crate::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
+                    $crate::calls::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
 
@@ -2931,7 +3027,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 240, || unsafe {
-                    $crate::graph::cuGraphNodeGetType(process, h_node, r#type)
+                    $crate::calls::graph::cuGraphNodeGetType(process, h_node, r#type)
                 })
             }
 
@@ -2945,7 +3041,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 241, || unsafe {
-                    $crate::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
+                    $crate::calls::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
 
@@ -2958,7 +3054,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 242, || unsafe {
-                    $crate::graph::cuGraphNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2972,7 +3068,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 243, || unsafe {
-                    $crate::graph::cuGraphReleaseUserObject(process, graph, object, count)
+                    $crate::calls::graph::cuGraphReleaseUserObject(process, graph, object, count)
                 })
             }
 
@@ -2987,7 +3083,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 244, || unsafe {
-                    $crate::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
+                    $crate::calls::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
 
@@ -3003,7 +3099,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 245, || unsafe {
-                    $crate::graph::cuGraphRemoveDependencies_v2(process, h_graph, from, to, edge_data, num_dependencies)
+                    $crate::calls::graph::cuGraphRemoveDependencies_v2(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        edge_data,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -3018,7 +3121,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 246, || unsafe {
-                    $crate::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
+                    $crate::calls::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
                 })
             }
 
@@ -3028,7 +3131,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 247, || unsafe {
-                    $crate::graph::cuGraphUpload(process, h_graph, h_stream)
+                    $crate::calls::graph::cuGraphUpload(process, h_graph, h_stream)
                 })
             }
 
@@ -3038,7 +3141,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 248, || unsafe {
-                    $crate::graph::cuGraphUpload(process, h_graph, or_per_thread(h_stream))
+                    $crate::calls::graph::cuGraphUpload(process, h_graph, or_per_thread(h_stream))
                 })
             }
 
@@ -3210,7 +3313,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 266, || unsafe {
-                    $crate::green::cuGreenCtxCreate(process, ph_ctx, desc, dev, flags)
+                    $crate::calls::green::cuGreenCtxCreate(process, ph_ctx, desc, dev, flags)
                 })
             }
 
@@ -3219,7 +3322,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 267, || unsafe { $crate::green::cuGreenCtxDestroy(process, h_ctx) })
+                $crate::border::enter(process, 267, || unsafe {
+                    $crate::calls::green::cuGreenCtxDestroy(process, h_ctx)
+                })
             }
 
             /// `cuGreenCtxGetDevResource` of cuda.h.
@@ -3232,7 +3337,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 268, || unsafe {
-                    $crate::green::cuGreenCtxGetDevResource(process, h_ctx, resource, r#type)
+                    $crate::calls::green::cuGreenCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
 
@@ -3245,7 +3350,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 269, || unsafe {
-                    $crate::green::cuGreenCtxGetId(process, green_ctx, green_ctx_id)
+                    $crate::calls::green::cuGreenCtxGetId(process, green_ctx, green_ctx_id)
                 })
             }
 
@@ -3255,7 +3360,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 270, || unsafe {
-                    $crate::green::cuGreenCtxRecordEvent(process, h_ctx, h_event)
+                    $crate::calls::green::cuGreenCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -3270,7 +3375,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 271, || unsafe {
-                    $crate::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
+                    $crate::calls::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
                 })
             }
 
@@ -3280,7 +3385,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 272, || unsafe {
-                    $crate::green::cuGreenCtxWaitEvent(process, h_ctx, h_event)
+                    $crate::calls::green::cuGreenCtxWaitEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -3309,7 +3414,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 275, || unsafe { $crate::init::cuInit(process, flags) })
+                $crate::border::enter(process, 275, || unsafe { $crate::calls::init::cuInit(process, flags) })
             }
 
             /// `cuIpcCloseMemHandle` of cuda.h.
@@ -3317,7 +3422,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 276, || unsafe { $crate::ipc::cuIpcCloseMemHandle(process, dptr) })
+                $crate::border::enter(process, 276, || unsafe {
+                    $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr)
+                })
             }
 
             /// `cuIpcGetEventHandle` of cuda.h.
@@ -3326,7 +3433,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 277, || unsafe {
-                    $crate::ipc::cuIpcGetEventHandle(process, p_handle, event)
+                    $crate::calls::ipc::cuIpcGetEventHandle(process, p_handle, event)
                 })
             }
 
@@ -3336,7 +3443,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 278, || unsafe {
-                    $crate::ipc::cuIpcGetMemHandle(process, p_handle, dptr)
+                    $crate::calls::ipc::cuIpcGetMemHandle(process, p_handle, dptr)
                 })
             }
 
@@ -3349,7 +3456,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 279, || unsafe {
-                    $crate::ipc::cuIpcOpenEventHandle(process, ph_event, handle)
+                    $crate::calls::ipc::cuIpcOpenEventHandle(process, ph_event, handle)
                 })
             }
 
@@ -3363,7 +3470,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 280, || unsafe {
-                    $crate::ipc::cuIpcOpenMemHandle(process, pdptr, handle, flags)
+                    $crate::calls::ipc::cuIpcOpenMemHandle(process, pdptr, handle, flags)
                 })
             }
 
@@ -3377,7 +3484,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 281, || unsafe {
-                    $crate::ipc::cuIpcOpenMemHandle_v2(process, pdptr, handle, flags)
+                    $crate::calls::ipc::cuIpcOpenMemHandle_v2(process, pdptr, handle, flags)
                 })
             }
 
@@ -3392,7 +3499,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 282, || unsafe {
-                    $crate::library::cuKernelGetAttribute(process, pi, attrib, kernel, dev)
+                    $crate::calls::library::cuKernelGetAttribute(process, pi, attrib, kernel, dev)
                 })
             }
 
@@ -3402,7 +3509,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 283, || unsafe {
-                    $crate::library::cuKernelGetFunction(process, p_func, kernel)
+                    $crate::calls::library::cuKernelGetFunction(process, p_func, kernel)
                 })
             }
 
@@ -3412,7 +3519,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 284, || unsafe {
-                    $crate::library::cuKernelGetLibrary(process, p_lib, kernel)
+                    $crate::calls::library::cuKernelGetLibrary(process, p_lib, kernel)
                 })
             }
 
@@ -3422,7 +3529,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 285, || unsafe {
-                    $crate::library::cuKernelGetName(process, name, hfunc)
+                    $crate::calls::library::cuKernelGetName(process, name, hfunc)
                 })
             }
 
@@ -3437,7 +3544,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 286, || unsafe {
-                    $crate::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
+                    $crate::calls::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
                 })
             }
 
@@ -3452,7 +3559,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 287, || unsafe {
-                    $crate::library::cuKernelSetAttribute(process, attrib, val, kernel, dev)
+                    $crate::calls::library::cuKernelSetAttribute(process, attrib, val, kernel, dev)
                 })
             }
 
@@ -3466,7 +3573,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 288, || unsafe {
-                    $crate::library::cuKernelSetCacheConfig(process, kernel, config, dev)
+                    $crate::calls::library::cuKernelSetCacheConfig(process, kernel, config, dev)
                 })
             }
 
@@ -3475,7 +3582,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 289, || unsafe { $crate::launch::cuLaunch(process, f) })
+                $crate::border::enter(process, 289, || unsafe { $crate::calls::launch::cuLaunch(process, f) })
             }
 
             /// `cuLaunchCooperativeKernel` of cuda.h.
@@ -3495,7 +3602,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 290, || unsafe {
-                    $crate::launch::cuLaunchCooperativeKernel(
+                    $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3528,7 +3635,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 291, || unsafe {
-                    $crate::launch::cuLaunchCooperativeKernel(
+                    $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3561,7 +3668,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 293, || unsafe {
-                    $crate::launch::cuLaunchGrid(process, f, grid_width, grid_height)
+                    $crate::calls::launch::cuLaunchGrid(process, f, grid_width, grid_height)
                 })
             }
 
@@ -3576,7 +3683,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 294, || unsafe {
-                    $crate::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
+                    $crate::calls::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
                 })
             }
 
@@ -3590,7 +3697,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 295, || unsafe {
-                    $crate::stream::cuLaunchHostFunc(process, h_stream, r#fn, user_data)
+                    $crate::calls::stream::cuLaunchHostFunc(process, h_stream, r#fn, user_data)
                 })
             }
 
@@ -3604,7 +3711,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 296, || unsafe {
-                    $crate::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
+                    $crate::calls::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
                 })
             }
 
@@ -3626,7 +3733,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 297, || unsafe {
-                    $crate::launch::cuLaunchKernel(
+                    $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3661,7 +3768,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 298, || unsafe {
-                    $crate::launch::cuLaunchKernel(
+                    $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3689,7 +3796,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 299, || unsafe {
-                    $crate::launch::cuLaunchKernelEx(process, config, f, kernel_params, extra, DefaultStream::Legacy)
+                    $crate::calls::launch::cuLaunchKernelEx(
+                        process,
+                        config,
+                        f,
+                        kernel_params,
+                        extra,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -3704,7 +3818,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 300, || unsafe {
-                    $crate::launch::cuLaunchKernelEx(process, config, f, kernel_params, extra, DefaultStream::PerThread)
+                    $crate::calls::launch::cuLaunchKernelEx(
+                        process,
+                        config,
+                        f,
+                        kernel_params,
+                        extra,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -3718,7 +3839,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 301, || unsafe {
-                    $crate::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
+                    $crate::calls::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
                 })
             }
 
@@ -3733,7 +3854,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 302, || unsafe {
-                    $crate::library::cuLibraryGetGlobal(process, dptr, bytes, library, name)
+                    $crate::calls::library::cuLibraryGetGlobal(process, dptr, bytes, library, name)
                 })
             }
 
@@ -3747,7 +3868,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 303, || unsafe {
-                    $crate::library::cuLibraryGetKernel(process, p_kernel, library, name)
+                    $crate::calls::library::cuLibraryGetKernel(process, p_kernel, library, name)
                 })
             }
 
@@ -3757,7 +3878,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 304, || unsafe {
-                    $crate::library::cuLibraryGetKernelCount(process, count, lib)
+                    $crate::calls::library::cuLibraryGetKernelCount(process, count, lib)
                 })
             }
 
@@ -3772,7 +3893,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 305, || unsafe {
-                    $crate::library::cuLibraryGetManaged(process, dptr, bytes, library, name)
+                    $crate::calls::library::cuLibraryGetManaged(process, dptr, bytes, library, name)
                 })
             }
 
@@ -3782,7 +3903,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 306, || unsafe {
-                    $crate::library::cuLibraryGetModule(process, p_mod, library)
+                    $crate::calls::library::cuLibraryGetModule(process, p_mod, library)
                 })
             }
 
@@ -3796,7 +3917,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 307, || unsafe {
-                    $crate::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
+                    $crate::calls::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
                 })
             }
 
@@ -3815,7 +3936,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 308, || unsafe {
-                    $crate::library::cuLibraryLoadData(
+                    $crate::calls::library::cuLibraryLoadData(
                         process,
                         library,
                         code,
@@ -3844,7 +3965,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 309, || unsafe {
-                    $crate::library::cuLibraryLoadFromFile(
+                    $crate::calls::library::cuLibraryLoadFromFile(
                         process,
                         library,
                         file_name,
@@ -3863,7 +3984,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 310, || unsafe { $crate::library::cuLibraryUnload(process, library) })
+                $crate::border::enter(process, 310, || unsafe {
+                    $crate::calls::library::cuLibraryUnload(process, library)
+                })
             }
 
             /// `cuLinkAddData` of cuda.h.
@@ -3881,7 +4004,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 311, || unsafe {
-                    $crate::link::cuLinkAddData(
+                    $crate::calls::link::cuLinkAddData(
                         process,
                         state,
                         r#type,
@@ -3910,7 +4033,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 312, || unsafe {
-                    $crate::link::cuLinkAddData_v2(
+                    $crate::calls::link::cuLinkAddData_v2(
                         process,
                         state,
                         r#type,
@@ -3937,7 +4060,15 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 313, || unsafe {
-                    $crate::link::cuLinkAddFile(process, state, r#type, path, num_options, options, option_values)
+                    $crate::calls::link::cuLinkAddFile(
+                        process,
+                        state,
+                        r#type,
+                        path,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -3954,7 +4085,15 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 314, || unsafe {
-                    $crate::link::cuLinkAddFile_v2(process, state, r#type, path, num_options, options, option_values)
+                    $crate::calls::link::cuLinkAddFile_v2(
+                        process,
+                        state,
+                        r#type,
+                        path,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -3968,7 +4107,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 315, || unsafe {
-                    $crate::link::cuLinkComplete(process, state, cubin_out, size_out)
+                    $crate::calls::link::cuLinkComplete(process, state, cubin_out, size_out)
                 })
             }
 
@@ -3983,7 +4122,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 316, || unsafe {
-                    $crate::link::cuLinkCreate(process, num_options, options, option_values, state_out)
+                    $crate::calls::link::cuLinkCreate(process, num_options, options, option_values, state_out)
                 })
             }
 
@@ -3998,7 +4137,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 317, || unsafe {
-                    $crate::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
+                    $crate::calls::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
                 })
             }
 
@@ -4007,7 +4146,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 318, || unsafe { $crate::link::cuLinkDestroy(process, state) })
+                $crate::border::enter(process, 318, || unsafe { $crate::calls::link::cuLinkDestroy(process, state) })
             }
 
             /// `cuLogsCurrent` of cuda.h.
@@ -4016,7 +4155,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 319, || unsafe {
-                    $crate::logs::cuLogsCurrent(process, iterator_out, flags)
+                    $crate::calls::logs::cuLogsCurrent(process, iterator_out, flags)
                 })
             }
 
@@ -4030,7 +4169,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 320, || unsafe {
-                    $crate::logs::cuLogsDumpToFile(process, iterator, path_to_file, flags)
+                    $crate::calls::logs::cuLogsDumpToFile(process, iterator, path_to_file, flags)
                 })
             }
 
@@ -4045,7 +4184,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 321, || unsafe {
-                    $crate::logs::cuLogsDumpToMemory(process, iterator, buffer, size, flags)
+                    $crate::calls::logs::cuLogsDumpToMemory(process, iterator, buffer, size, flags)
                 })
             }
 
@@ -4059,7 +4198,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 322, || unsafe {
-                    $crate::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
+                    $crate::calls::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
                 })
             }
 
@@ -4069,7 +4208,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 323, || unsafe {
-                    $crate::logs::cuLogsUnregisterCallback(process, callback)
+                    $crate::calls::logs::cuLogsUnregisterCallback(process, callback)
                 })
             }
 
@@ -4078,7 +4217,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 324, || unsafe { $crate::vmm::cuMemAddressFree(process, ptr, size) })
+                $crate::border::enter(process, 324, || unsafe {
+                    $crate::calls::vmm::cuMemAddressFree(process, ptr, size)
+                })
             }
 
             /// `cuMemAddressReserve` of cuda.h.
@@ -4093,7 +4234,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 325, || unsafe {
-                    $crate::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
+                    $crate::calls::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
                 })
             }
 
@@ -4108,7 +4249,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 326, || unsafe {
-                    $crate::managed::cuMemAdvise(process, dev_ptr, count, advice, device)
+                    $crate::calls::managed::cuMemAdvise(process, dev_ptr, count, advice, device)
                 })
             }
 
@@ -4123,7 +4264,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 327, || unsafe {
-                    $crate::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
+                    $crate::calls::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
                 })
             }
 
@@ -4132,7 +4273,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 328, || unsafe { $crate::memory::cuMemAlloc(process, dptr, bytesize) })
+                $crate::border::enter(process, 328, || unsafe {
+                    $crate::calls::memory::cuMemAlloc(process, dptr, bytesize)
+                })
             }
 
             /// `cuMemAllocAsync` of cuda.h.
@@ -4145,7 +4288,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 329, || unsafe {
-                    $crate::memory::cuMemAllocAsync(process, dptr, bytesize, h_stream)
+                    $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, h_stream)
                 })
             }
 
@@ -4159,7 +4302,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 330, || unsafe {
-                    $crate::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
+                    $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
                 })
             }
 
@@ -4174,7 +4317,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 331, || unsafe {
-                    $crate::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
                 })
             }
 
@@ -4189,7 +4332,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 332, || unsafe {
-                    $crate::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
                 })
             }
 
@@ -4206,7 +4349,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 334, || unsafe {
-                    $crate::host::cuMemAllocHost_v2(process, pp, bytesize)
+                    $crate::calls::host::cuMemAllocHost_v2(process, pp, bytesize)
                 })
             }
 
@@ -4220,7 +4363,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 335, || unsafe {
-                    $crate::managed::cuMemAllocManaged(process, dptr, bytesize, flags)
+                    $crate::calls::managed::cuMemAllocManaged(process, dptr, bytesize, flags)
                 })
             }
 
@@ -4236,7 +4379,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 336, || unsafe {
-                    $crate::memory::cuMemAllocPitch(process, dptr, p_pitch, width_in_bytes, height, element_size_bytes)
+                    $crate::calls::memory::cuMemAllocPitch(
+                        process,
+                        dptr,
+                        p_pitch,
+                        width_in_bytes,
+                        height,
+                        element_size_bytes,
+                    )
                 })
             }
 
@@ -4252,7 +4402,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 337, || unsafe {
-                    $crate::memory::cuMemAllocPitch_v2(
+                    $crate::calls::memory::cuMemAllocPitch_v2(
                         process,
                         dptr,
                         p_pitch,
@@ -4269,7 +4419,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 338, || unsafe {
-                    $crate::memory::cuMemAlloc_v2(process, dptr, bytesize)
+                    $crate::calls::memory::cuMemAlloc_v2(process, dptr, bytesize)
                 })
             }
 
@@ -4310,7 +4460,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 341, || unsafe {
-                    $crate::vmm::cuMemCreate(process, handle, size, prop, flags)
+                    $crate::calls::vmm::cuMemCreate(process, handle, size, prop, flags)
                 })
             }
 
@@ -4329,7 +4479,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 342, || unsafe {
-                    $crate::managed::cuMemDiscardAndPrefetchBatchAsync(
+                    $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4358,7 +4508,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 343, || unsafe {
-                    $crate::managed::cuMemDiscardAndPrefetchBatchAsync(
+                    $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4384,7 +4534,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 344, || unsafe {
-                    $crate::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
+                    $crate::calls::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
                 })
             }
 
@@ -4400,7 +4550,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 345, || unsafe {
-                    $crate::managed::cuMemDiscardBatchAsync(
+                    $crate::calls::managed::cuMemDiscardBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4422,7 +4572,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 346, || unsafe {
-                    $crate::ipc::cuMemExportToShareableHandle(process, shareable_handle, handle, handle_type, flags)
+                    $crate::calls::ipc::cuMemExportToShareableHandle(
+                        process,
+                        shareable_handle,
+                        handle,
+                        handle_type,
+                        flags,
+                    )
                 })
             }
 
@@ -4431,7 +4587,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 347, || unsafe { $crate::memory::cuMemFree(process, dptr) })
+                $crate::border::enter(process, 347, || unsafe { $crate::calls::memory::cuMemFree(process, dptr) })
             }
 
             /// `cuMemFreeAsync` of cuda.h.
@@ -4440,7 +4596,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 348, || unsafe {
-                    $crate::memory::cuMemFreeAsync(process, dptr, h_stream)
+                    $crate::calls::memory::cuMemFreeAsync(process, dptr, h_stream)
                 })
             }
 
@@ -4450,7 +4606,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 349, || unsafe {
-                    $crate::memory::cuMemFreeAsync(process, dptr, or_per_thread(h_stream))
+                    $crate::calls::memory::cuMemFreeAsync(process, dptr, or_per_thread(h_stream))
                 })
             }
 
@@ -4459,7 +4615,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 350, || unsafe { $crate::host::cuMemFreeHost(process, p) })
+                $crate::border::enter(process, 350, || unsafe { $crate::calls::host::cuMemFreeHost(process, p) })
             }
 
             /// `cuMemFree_v2` of cuda.h.
@@ -4467,7 +4623,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 351, || unsafe { $crate::memory::cuMemFree_v2(process, dptr) })
+                $crate::border::enter(process, 351, || unsafe { $crate::calls::memory::cuMemFree_v2(process, dptr) })
             }
 
             /// `cuMemGetAccess` of cuda.h.
@@ -4480,7 +4636,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 352, || unsafe {
-                    $crate::vmm::cuMemGetAccess(process, flags, location, ptr)
+                    $crate::calls::vmm::cuMemGetAccess(process, flags, location, ptr)
                 })
             }
 
@@ -4494,7 +4650,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 353, || unsafe {
-                    $crate::memory::cuMemGetAddressRange(process, pbase, psize, dptr)
+                    $crate::calls::memory::cuMemGetAddressRange(process, pbase, psize, dptr)
                 })
             }
 
@@ -4508,7 +4664,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 354, || unsafe {
-                    $crate::memory::cuMemGetAddressRange_v2(process, pbase, psize, dptr)
+                    $crate::calls::memory::cuMemGetAddressRange_v2(process, pbase, psize, dptr)
                 })
             }
 
@@ -4522,7 +4678,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 355, || unsafe {
-                    $crate::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
+                    $crate::calls::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
                 })
             }
 
@@ -4535,7 +4691,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 356, || unsafe {
-                    $crate::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
+                    $crate::calls::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
                 })
             }
 
@@ -4549,7 +4705,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 357, || unsafe {
-                    $crate::pool::cuMemGetDefaultMemPool(process, pool_out, location, r#type)
+                    $crate::calls::pool::cuMemGetDefaultMemPool(process, pool_out, location, r#type)
                 })
             }
 
@@ -4571,7 +4727,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 359, || unsafe { $crate::memory::cuMemGetInfo(process, free, total) })
+                $crate::border::enter(process, 359, || unsafe {
+                    $crate::calls::memory::cuMemGetInfo(process, free, total)
+                })
             }
 
             /// `cuMemGetInfo_v2` of cuda.h.
@@ -4579,7 +4737,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 360, || unsafe { $crate::memory::cuMemGetInfo_v2(process, free, total) })
+                $crate::border::enter(process, 360, || unsafe {
+                    $crate::calls::memory::cuMemGetInfo_v2(process, free, total)
+                })
             }
 
             /// `cuMemGetMemPool` of cuda.h.
@@ -4592,7 +4752,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 361, || unsafe {
-                    $crate::pool::cuMemGetMemPool(process, pool, location, r#type)
+                    $crate::calls::pool::cuMemGetMemPool(process, pool, location, r#type)
                 })
             }
 
@@ -4602,7 +4762,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 362, || unsafe {
-                    $crate::host::cuMemHostAlloc(process, pp, bytesize, flags)
+                    $crate::calls::host::cuMemHostAlloc(process, pp, bytesize, flags)
                 })
             }
 
@@ -4627,7 +4787,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 364, || unsafe {
-                    $crate::host::cuMemHostGetDevicePointer_v2(process, pdptr, p, flags)
+                    $crate::calls::host::cuMemHostGetDevicePointer_v2(process, pdptr, p, flags)
                 })
             }
 
@@ -4636,7 +4796,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 365, || unsafe { $crate::host::cuMemHostGetFlags(process, p_flags, p) })
+                $crate::border::enter(process, 365, || unsafe {
+                    $crate::calls::host::cuMemHostGetFlags(process, p_flags, p)
+                })
             }
 
             /// `cuMemHostRegister` of cuda.h.
@@ -4645,7 +4807,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 366, || unsafe {
-                    $crate::host::cuMemHostRegister(process, p, bytesize, flags)
+                    $crate::calls::host::cuMemHostRegister(process, p, bytesize, flags)
                 })
             }
 
@@ -4655,7 +4817,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 367, || unsafe {
-                    $crate::host::cuMemHostRegister_v2(process, p, bytesize, flags)
+                    $crate::calls::host::cuMemHostRegister_v2(process, p, bytesize, flags)
                 })
             }
 
@@ -4664,7 +4826,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 368, || unsafe { $crate::host::cuMemHostUnregister(process, p) })
+                $crate::border::enter(process, 368, || unsafe { $crate::calls::host::cuMemHostUnregister(process, p) })
             }
 
             /// `cuMemImportFromShareableHandle` of cuda.h.
@@ -4677,7 +4839,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 369, || unsafe {
-                    $crate::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
+                    $crate::calls::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
                 })
             }
 
@@ -4693,7 +4855,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 370, || unsafe {
-                    $crate::vmm::cuMemMap(process, ptr, size, offset, handle, flags)
+                    $crate::calls::vmm::cuMemMap(process, ptr, size, offset, handle, flags)
                 })
             }
 
@@ -4728,7 +4890,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 373, || unsafe {
-                    $crate::pool::cuMemPoolCreate(process, pool, pool_props)
+                    $crate::calls::pool::cuMemPoolCreate(process, pool, pool_props)
                 })
             }
 
@@ -4737,7 +4899,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 374, || unsafe { $crate::pool::cuMemPoolDestroy(process, pool) })
+                $crate::border::enter(process, 374, || unsafe { $crate::calls::pool::cuMemPoolDestroy(process, pool) })
             }
 
             /// `cuMemPoolExportPointer` of cuda.h.
@@ -4749,7 +4911,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 375, || unsafe {
-                    $crate::pool::cuMemPoolExportPointer(process, share_data_out, ptr)
+                    $crate::calls::pool::cuMemPoolExportPointer(process, share_data_out, ptr)
                 })
             }
 
@@ -4764,7 +4926,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 376, || unsafe {
-                    $crate::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
+                    $crate::calls::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
                 })
             }
 
@@ -4778,7 +4940,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 377, || unsafe {
-                    $crate::pool::cuMemPoolGetAccess(process, flags, mem_pool, location)
+                    $crate::calls::pool::cuMemPoolGetAccess(process, flags, mem_pool, location)
                 })
             }
 
@@ -4792,7 +4954,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 378, || unsafe {
-                    $crate::pool::cuMemPoolGetAttribute(process, pool, attr, value)
+                    $crate::calls::pool::cuMemPoolGetAttribute(process, pool, attr, value)
                 })
             }
 
@@ -4807,7 +4969,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 379, || unsafe {
-                    $crate::pool::cuMemPoolImportFromShareableHandle(process, pool_out, handle, handle_type, flags)
+                    $crate::calls::pool::cuMemPoolImportFromShareableHandle(
+                        process,
+                        pool_out,
+                        handle,
+                        handle_type,
+                        flags,
+                    )
                 })
             }
 
@@ -4821,7 +4989,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 380, || unsafe {
-                    $crate::pool::cuMemPoolImportPointer(process, ptr_out, pool, share_data)
+                    $crate::calls::pool::cuMemPoolImportPointer(process, ptr_out, pool, share_data)
                 })
             }
 
@@ -4835,7 +5003,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 381, || unsafe {
-                    $crate::pool::cuMemPoolSetAccess(process, pool, map, count)
+                    $crate::calls::pool::cuMemPoolSetAccess(process, pool, map, count)
                 })
             }
 
@@ -4849,7 +5017,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 382, || unsafe {
-                    $crate::pool::cuMemPoolSetAttribute(process, pool, attr, value)
+                    $crate::calls::pool::cuMemPoolSetAttribute(process, pool, attr, value)
                 })
             }
 
@@ -4859,7 +5027,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 383, || unsafe {
-                    $crate::pool::cuMemPoolTrimTo(process, pool, min_bytes_to_keep)
+                    $crate::calls::pool::cuMemPoolTrimTo(process, pool, min_bytes_to_keep)
                 })
             }
 
@@ -4874,7 +5042,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 384, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
+                    $crate::calls::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
                 })
             }
 
@@ -4889,7 +5057,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 385, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, or_per_thread(h_stream))
+                    $crate::calls::managed::cuMemPrefetchAsync(
+                        process,
+                        dev_ptr,
+                        count,
+                        dst_device,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -4905,7 +5079,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 386, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
+                    $crate::calls::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
                 })
             }
 
@@ -4921,7 +5095,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 387, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync_v2(
+                    $crate::calls::managed::cuMemPrefetchAsync_v2(
                         process,
                         dev_ptr,
                         count,
@@ -4947,7 +5121,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 388, || unsafe {
-                    $crate::managed::cuMemPrefetchBatchAsync(
+                    $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4976,7 +5150,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 389, || unsafe {
-                    $crate::managed::cuMemPrefetchBatchAsync(
+                    $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -5002,7 +5176,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 390, || unsafe {
-                    $crate::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
+                    $crate::calls::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
                 })
             }
 
@@ -5019,7 +5193,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 391, || unsafe {
-                    $crate::managed::cuMemRangeGetAttributes(
+                    $crate::calls::managed::cuMemRangeGetAttributes(
                         process,
                         data,
                         data_sizes,
@@ -5036,7 +5210,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 392, || unsafe { $crate::vmm::cuMemRelease(process, handle) })
+                $crate::border::enter(process, 392, || unsafe { $crate::calls::vmm::cuMemRelease(process, handle) })
             }
 
             /// `cuMemRetainAllocationHandle` of cuda.h.
@@ -5048,7 +5222,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 393, || unsafe {
-                    $crate::vmm::cuMemRetainAllocationHandle(process, handle, addr)
+                    $crate::calls::vmm::cuMemRetainAllocationHandle(process, handle, addr)
                 })
             }
 
@@ -5063,7 +5237,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 394, || unsafe {
-                    $crate::vmm::cuMemSetAccess(process, ptr, size, desc, count)
+                    $crate::calls::vmm::cuMemSetAccess(process, ptr, size, desc, count)
                 })
             }
 
@@ -5077,7 +5251,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 395, || unsafe {
-                    $crate::pool::cuMemSetMemPool(process, location, r#type, pool)
+                    $crate::calls::pool::cuMemSetMemPool(process, location, r#type, pool)
                 })
             }
 
@@ -5086,7 +5260,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 396, || unsafe { $crate::vmm::cuMemUnmap(process, ptr, size) })
+                $crate::border::enter(process, 396, || unsafe { $crate::calls::vmm::cuMemUnmap(process, ptr, size) })
             }
 
             /// `cuMemcpy` of cuda.h.
@@ -5095,7 +5269,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 397, || unsafe {
-                    $crate::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
                 })
             }
 
@@ -5105,7 +5279,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 398, || unsafe {
-                    $crate::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
                 })
             }
 
@@ -5114,7 +5288,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 399, || unsafe { $crate::copy::cuMemcpy2D(process, p_copy) })
+                $crate::border::enter(process, 399, || unsafe { $crate::calls::copy::cuMemcpy2D(process, p_copy) })
             }
 
             /// `cuMemcpy2DAsync` of cuda.h.
@@ -5123,7 +5297,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 400, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync(process, p_copy, h_stream)
+                    $crate::calls::copy::cuMemcpy2DAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5133,7 +5307,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 401, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync_v2(process, p_copy, h_stream)
+                    $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, h_stream)
                 })
             }
 
@@ -5146,7 +5320,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 402, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5155,7 +5329,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 403, || unsafe { $crate::copy::cuMemcpy2DUnaligned(process, p_copy) })
+                $crate::border::enter(process, 403, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DUnaligned(process, p_copy)
+                })
             }
 
             /// `cuMemcpy2DUnaligned_v2` of cuda.h.
@@ -5164,7 +5340,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 404, || unsafe {
-                    $crate::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5174,7 +5350,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 405, || unsafe {
-                    $crate::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5184,7 +5360,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 406, || unsafe {
-                    $crate::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5194,7 +5370,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 407, || unsafe {
-                    $crate::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5203,7 +5379,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 408, || unsafe { $crate::copy::cuMemcpy3D(process, p_copy) })
+                $crate::border::enter(process, 408, || unsafe { $crate::calls::copy::cuMemcpy3D(process, p_copy) })
             }
 
             /// `cuMemcpy3DAsync` of cuda.h.
@@ -5212,7 +5388,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 409, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync(process, p_copy, h_stream)
+                    $crate::calls::copy::cuMemcpy3DAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5222,7 +5398,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 410, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync_v2(process, p_copy, h_stream)
+                    $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, h_stream)
                 })
             }
 
@@ -5235,7 +5411,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 411, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5251,7 +5427,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 412, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
+                    $crate::calls::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
                 })
             }
 
@@ -5267,7 +5443,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 413, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync(
+                    $crate::calls::copy::cuMemcpy3DBatchAsync(
                         process,
                         num_ops,
                         op_list,
@@ -5289,7 +5465,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 414, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
+                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
                 })
             }
 
@@ -5304,7 +5480,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 415, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(
+                        process,
+                        num_ops,
+                        op_list,
+                        flags,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -5314,7 +5496,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 416, || unsafe {
-                    $crate::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5324,7 +5506,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 417, || unsafe {
-                    $crate::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5337,7 +5519,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 418, || unsafe {
-                    $crate::copy::cuMemcpy3DPeerAsync(process, p_copy, h_stream)
+                    $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5350,7 +5532,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 419, || unsafe {
-                    $crate::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5360,7 +5542,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 420, || unsafe {
-                    $crate::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5370,7 +5552,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 421, || unsafe {
-                    $crate::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5385,7 +5567,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 422, || unsafe {
-                    $crate::copy::cuMemcpyAsync(process, dst, src, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, h_stream)
                 })
             }
 
@@ -5400,7 +5582,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 423, || unsafe {
-                    $crate::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
                 })
             }
 
@@ -5416,7 +5598,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 424, || unsafe {
-                    $crate::array::cuMemcpyAtoA(process, dst_array, dst_offset, src_array, src_offset, byte_count)
+                    $crate::calls::array::cuMemcpyAtoA(
+                        process, dst_array, dst_offset, src_array, src_offset, byte_count,
+                    )
                 })
             }
 
@@ -5432,7 +5616,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 425, || unsafe {
-                    $crate::array::cuMemcpyAtoA_v2(
+                    $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5456,7 +5640,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 426, || unsafe {
-                    $crate::array::cuMemcpyAtoA_v2(
+                    $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5479,7 +5663,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 427, || unsafe {
-                    $crate::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
+                    $crate::calls::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
                 })
             }
 
@@ -5494,7 +5678,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 428, || unsafe {
-                    $crate::array::cuMemcpyAtoD_v2(
+                    $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
                         src_array,
@@ -5516,7 +5700,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 429, || unsafe {
-                    $crate::array::cuMemcpyAtoD_v2(
+                    $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
                         src_array,
@@ -5538,7 +5722,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 430, || unsafe {
-                    $crate::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
+                    $crate::calls::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
                 })
             }
 
@@ -5554,7 +5738,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 431, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync(process, dst_host, src_array, src_offset, byte_count, h_stream)
+                    $crate::calls::array::cuMemcpyAtoHAsync(
+                        process, dst_host, src_array, src_offset, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -5570,7 +5756,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 432, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync_v2(process, dst_host, src_array, src_offset, byte_count, h_stream)
+                    $crate::calls::array::cuMemcpyAtoHAsync_v2(
+                        process, dst_host, src_array, src_offset, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -5586,7 +5774,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 433, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync_v2(
+                    $crate::calls::array::cuMemcpyAtoHAsync_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5608,7 +5796,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 434, || unsafe {
-                    $crate::array::cuMemcpyAtoH_v2(
+                    $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5630,7 +5818,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 435, || unsafe {
-                    $crate::array::cuMemcpyAtoH_v2(
+                    $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5657,7 +5845,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 436, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync(
+                    $crate::calls::copy::cuMemcpyBatchAsync(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
                     )
                 })
@@ -5679,7 +5867,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 437, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync(
+                    $crate::calls::copy::cuMemcpyBatchAsync(
                         process,
                         dsts,
                         srcs,
@@ -5709,7 +5897,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 438, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync_v2(
+                    $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, h_stream,
                     )
                 })
@@ -5730,7 +5918,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 439, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync_v2(
+                    $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process,
                         dsts,
                         srcs,
@@ -5755,7 +5943,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 440, || unsafe {
-                    $crate::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
+                    $crate::calls::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
                 })
             }
 
@@ -5770,7 +5958,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 441, || unsafe {
-                    $crate::array::cuMemcpyDtoA_v2(
+                    $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5792,7 +5980,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 442, || unsafe {
-                    $crate::array::cuMemcpyDtoA_v2(
+                    $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5813,7 +6001,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 443, || unsafe {
-                    $crate::copy::cuMemcpyDtoD(process, dst_device, src_device, byte_count)
+                    $crate::calls::copy::cuMemcpyDtoD(process, dst_device, src_device, byte_count)
                 })
             }
 
@@ -5828,7 +6016,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 444, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5843,7 +6031,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 445, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5858,7 +6046,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 446, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync_v2(
+                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(
                         process,
                         dst_device,
                         src_device,
@@ -5878,7 +6066,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 447, || unsafe {
-                    $crate::copy::cuMemcpyDtoD_v2(process, dst_device, src_device, byte_count, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpyDtoD_v2(
+                        process,
+                        dst_device,
+                        src_device,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -5892,7 +6086,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 448, || unsafe {
-                    $crate::copy::cuMemcpyDtoD_v2(process, dst_device, src_device, byte_count, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpyDtoD_v2(
+                        process,
+                        dst_device,
+                        src_device,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -5906,7 +6106,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 449, || unsafe {
-                    $crate::copy::cuMemcpyDtoH(process, dst_host, src_device, byte_count)
+                    $crate::calls::copy::cuMemcpyDtoH(process, dst_host, src_device, byte_count)
                 })
             }
 
@@ -5921,7 +6121,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 450, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5936,7 +6136,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 451, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5951,7 +6151,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 452, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync_v2(
+                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(
                         process,
                         dst_host,
                         src_device,
@@ -5971,7 +6171,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 453, || unsafe {
-                    $crate::copy::cuMemcpyDtoH_v2(process, dst_host, src_device, byte_count, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpyDtoH_v2(
+                        process,
+                        dst_host,
+                        src_device,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -5985,7 +6191,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 454, || unsafe {
-                    $crate::copy::cuMemcpyDtoH_v2(process, dst_host, src_device, byte_count, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpyDtoH_v2(
+                        process,
+                        dst_host,
+                        src_device,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -6000,7 +6212,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 455, || unsafe {
-                    $crate::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
+                    $crate::calls::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
                 })
             }
 
@@ -6016,7 +6228,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 456, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync(process, dst_array, dst_offset, src_host, byte_count, h_stream)
+                    $crate::calls::array::cuMemcpyHtoAAsync(
+                        process, dst_array, dst_offset, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6032,7 +6246,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 457, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync_v2(process, dst_array, dst_offset, src_host, byte_count, h_stream)
+                    $crate::calls::array::cuMemcpyHtoAAsync_v2(
+                        process, dst_array, dst_offset, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6048,7 +6264,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 458, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync_v2(
+                    $crate::calls::array::cuMemcpyHtoAAsync_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6070,7 +6286,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 459, || unsafe {
-                    $crate::array::cuMemcpyHtoA_v2(
+                    $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6092,7 +6308,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 460, || unsafe {
-                    $crate::array::cuMemcpyHtoA_v2(
+                    $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6113,7 +6329,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 461, || unsafe {
-                    $crate::copy::cuMemcpyHtoD(process, dst_device, src_host, byte_count)
+                    $crate::calls::copy::cuMemcpyHtoD(process, dst_device, src_host, byte_count)
                 })
             }
 
@@ -6128,7 +6344,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 462, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
 
@@ -6143,7 +6359,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 463, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
 
@@ -6158,7 +6374,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 464, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync_v2(
+                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(
                         process,
                         dst_device,
                         src_host,
@@ -6178,7 +6394,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 465, || unsafe {
-                    $crate::copy::cuMemcpyHtoD_v2(process, dst_device, src_host, byte_count, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpyHtoD_v2(
+                        process,
+                        dst_device,
+                        src_host,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -6192,7 +6414,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 466, || unsafe {
-                    $crate::copy::cuMemcpyHtoD_v2(process, dst_device, src_host, byte_count, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpyHtoD_v2(
+                        process,
+                        dst_device,
+                        src_host,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -6208,7 +6436,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 467, || unsafe {
-                    $crate::copy::cuMemcpyPeer(
+                    $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
                         dst_context,
@@ -6232,7 +6460,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 468, || unsafe {
-                    $crate::copy::cuMemcpyPeer(
+                    $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
                         dst_context,
@@ -6257,7 +6485,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 469, || unsafe {
-                    $crate::copy::cuMemcpyPeerAsync(
+                    $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
                         dst_context,
@@ -6282,7 +6510,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 470, || unsafe {
-                    $crate::copy::cuMemcpyPeerAsync(
+                    $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
                         dst_context,
@@ -6300,7 +6528,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 471, || unsafe {
-                    $crate::memset::cuMemsetD16(process, dst_device, us, n)
+                    $crate::calls::memset::cuMemsetD16(process, dst_device, us, n)
                 })
             }
 
@@ -6315,7 +6543,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 472, || unsafe {
-                    $crate::memset::cuMemsetD16Async(process, dst_device, us, n, h_stream)
+                    $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, h_stream)
                 })
             }
 
@@ -6330,7 +6558,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 473, || unsafe {
-                    $crate::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6340,7 +6568,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 474, || unsafe {
-                    $crate::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6350,7 +6578,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 475, || unsafe {
-                    $crate::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6366,7 +6594,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 476, || unsafe {
-                    $crate::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
+                    $crate::calls::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
                 })
             }
 
@@ -6383,7 +6611,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 477, || unsafe {
-                    $crate::memset::cuMemsetD2D16Async(process, dst_device, dst_pitch, us, width, height, h_stream)
+                    $crate::calls::memset::cuMemsetD2D16Async(
+                        process, dst_device, dst_pitch, us, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6400,7 +6630,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 478, || unsafe {
-                    $crate::memset::cuMemsetD2D16Async(
+                    $crate::calls::memset::cuMemsetD2D16Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6424,7 +6654,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 479, || unsafe {
-                    $crate::memset::cuMemsetD2D16_v2(
+                    $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6448,7 +6678,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 480, || unsafe {
-                    $crate::memset::cuMemsetD2D16_v2(
+                    $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6472,7 +6702,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 481, || unsafe {
-                    $crate::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
+                    $crate::calls::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
                 })
             }
 
@@ -6489,7 +6719,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 482, || unsafe {
-                    $crate::memset::cuMemsetD2D32Async(process, dst_device, dst_pitch, ui, width, height, h_stream)
+                    $crate::calls::memset::cuMemsetD2D32Async(
+                        process, dst_device, dst_pitch, ui, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6506,7 +6738,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 483, || unsafe {
-                    $crate::memset::cuMemsetD2D32Async(
+                    $crate::calls::memset::cuMemsetD2D32Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6530,7 +6762,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 484, || unsafe {
-                    $crate::memset::cuMemsetD2D32_v2(
+                    $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6554,7 +6786,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 485, || unsafe {
-                    $crate::memset::cuMemsetD2D32_v2(
+                    $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6578,7 +6810,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 486, || unsafe {
-                    $crate::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
+                    $crate::calls::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
                 })
             }
 
@@ -6595,7 +6827,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 487, || unsafe {
-                    $crate::memset::cuMemsetD2D8Async(process, dst_device, dst_pitch, uc, width, height, h_stream)
+                    $crate::calls::memset::cuMemsetD2D8Async(
+                        process, dst_device, dst_pitch, uc, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6612,7 +6846,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 488, || unsafe {
-                    $crate::memset::cuMemsetD2D8Async(
+                    $crate::calls::memset::cuMemsetD2D8Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6636,7 +6870,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 489, || unsafe {
-                    $crate::memset::cuMemsetD2D8_v2(
+                    $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6660,7 +6894,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 490, || unsafe {
-                    $crate::memset::cuMemsetD2D8_v2(
+                    $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6678,7 +6912,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 491, || unsafe {
-                    $crate::memset::cuMemsetD32(process, dst_device, ui, n)
+                    $crate::calls::memset::cuMemsetD32(process, dst_device, ui, n)
                 })
             }
 
@@ -6693,7 +6927,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 492, || unsafe {
-                    $crate::memset::cuMemsetD32Async(process, dst_device, ui, n, h_stream)
+                    $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, h_stream)
                 })
             }
 
@@ -6708,7 +6942,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 493, || unsafe {
-                    $crate::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6718,7 +6952,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 494, || unsafe {
-                    $crate::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6728,7 +6962,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 495, || unsafe {
-                    $crate::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6738,7 +6972,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 496, || unsafe {
-                    $crate::memset::cuMemsetD8(process, dst_device, uc, n)
+                    $crate::calls::memset::cuMemsetD8(process, dst_device, uc, n)
                 })
             }
 
@@ -6753,7 +6987,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 497, || unsafe {
-                    $crate::memset::cuMemsetD8Async(process, dst_device, uc, n, h_stream)
+                    $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, h_stream)
                 })
             }
 
@@ -6768,7 +7002,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 498, || unsafe {
-                    $crate::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6778,7 +7012,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 499, || unsafe {
-                    $crate::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6788,7 +7022,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 500, || unsafe {
-                    $crate::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6802,7 +7036,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 501, || unsafe {
-                    $crate::array::cuMipmappedArrayCreate(process, p_handle, p_mipmapped_array_desc, num_mipmap_levels)
+                    $crate::calls::array::cuMipmappedArrayCreate(
+                        process,
+                        p_handle,
+                        p_mipmapped_array_desc,
+                        num_mipmap_levels,
+                    )
                 })
             }
 
@@ -6812,7 +7051,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 502, || unsafe {
-                    $crate::array::cuMipmappedArrayDestroy(process, h_mipmapped_array)
+                    $crate::calls::array::cuMipmappedArrayDestroy(process, h_mipmapped_array)
                 })
             }
 
@@ -6826,7 +7065,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 503, || unsafe {
-                    $crate::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
+                    $crate::calls::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
                 })
             }
 
@@ -6840,7 +7079,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 504, || unsafe {
-                    $crate::array::cuMipmappedArrayGetMemoryRequirements(process, memory_requirements, mipmap, device)
+                    $crate::calls::array::cuMipmappedArrayGetMemoryRequirements(
+                        process,
+                        memory_requirements,
+                        mipmap,
+                        device,
+                    )
                 })
             }
 
@@ -6853,7 +7097,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 505, || unsafe {
-                    $crate::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
+                    $crate::calls::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
                 })
             }
 
@@ -6867,7 +7111,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 506, || unsafe {
-                    $crate::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
+                    $crate::calls::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
                 })
             }
 
@@ -6881,7 +7125,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 507, || unsafe {
-                    $crate::module::cuModuleGetFunction(process, hfunc, hmod, name)
+                    $crate::calls::module::cuModuleGetFunction(process, hfunc, hmod, name)
                 })
             }
 
@@ -6891,7 +7135,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 508, || unsafe {
-                    $crate::module::cuModuleGetFunctionCount(process, count, r#mod)
+                    $crate::calls::module::cuModuleGetFunctionCount(process, count, r#mod)
                 })
             }
 
@@ -6918,7 +7162,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 510, || unsafe {
-                    $crate::module::cuModuleGetGlobal_v2(process, dptr, bytes, hmod, name)
+                    $crate::calls::module::cuModuleGetGlobal_v2(process, dptr, bytes, hmod, name)
                 })
             }
 
@@ -6927,7 +7171,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 511, || unsafe { $crate::module::cuModuleGetLoadingMode(process, mode) })
+                $crate::border::enter(process, 511, || unsafe {
+                    $crate::calls::module::cuModuleGetLoadingMode(process, mode)
+                })
             }
 
             /// `cuModuleGetSurfRef` of cuda.h.
@@ -6940,7 +7186,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 512, || unsafe {
-                    $crate::reference::cuModuleGetSurfRef(process, p_surf_ref, hmod, name)
+                    $crate::calls::reference::cuModuleGetSurfRef(process, p_surf_ref, hmod, name)
                 })
             }
 
@@ -6954,7 +7200,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 513, || unsafe {
-                    $crate::reference::cuModuleGetTexRef(process, p_tex_ref, hmod, name)
+                    $crate::calls::reference::cuModuleGetTexRef(process, p_tex_ref, hmod, name)
                 })
             }
 
@@ -6963,7 +7209,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 514, || unsafe { $crate::module::cuModuleLoad(process, module, fname) })
+                $crate::border::enter(process, 514, || unsafe {
+                    $crate::calls::module::cuModuleLoad(process, module, fname)
+                })
             }
 
             /// `cuModuleLoadData` of cuda.h.
@@ -6972,7 +7220,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 515, || unsafe {
-                    $crate::module::cuModuleLoadData(process, module, image)
+                    $crate::calls::module::cuModuleLoadData(process, module, image)
                 })
             }
 
@@ -6988,7 +7236,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 516, || unsafe {
-                    $crate::module::cuModuleLoadDataEx(process, module, image, num_options, options, option_values)
+                    $crate::calls::module::cuModuleLoadDataEx(
+                        process,
+                        module,
+                        image,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -7001,7 +7256,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 517, || unsafe {
-                    $crate::module::cuModuleLoadFatBinary(process, module, fat_cubin)
+                    $crate::calls::module::cuModuleLoadFatBinary(process, module, fat_cubin)
                 })
             }
 
@@ -7010,7 +7265,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 518, || unsafe { $crate::module::cuModuleUnload(process, hmod) })
+                $crate::border::enter(process, 518, || unsafe { $crate::calls::module::cuModuleUnload(process, hmod) })
             }
 
             /// `cuMulticastAddDevice` of cuda.h.
@@ -7094,7 +7349,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 525, || unsafe {
-                    $crate::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(
+                    $crate::calls::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(
                         process,
                         dynamic_smem_size,
                         func,
@@ -7115,7 +7370,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 526, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                         process,
                         num_blocks,
                         func,
@@ -7137,7 +7392,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 527, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                    $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                         process,
                         num_blocks,
                         func,
@@ -7158,7 +7413,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 528, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
+                    $crate::calls::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
                 })
             }
 
@@ -7175,7 +7430,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 529, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialBlockSize(
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSize(
                         process,
                         min_grid_size,
                         block_size,
@@ -7201,7 +7456,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 530, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
                         process,
                         min_grid_size,
                         block_size,
@@ -7224,7 +7479,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 531, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
                 })
             }
 
@@ -7234,7 +7489,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 532, || unsafe {
-                    $crate::function::cuParamSetSize(process, hfunc, numbytes)
+                    $crate::calls::function::cuParamSetSize(process, hfunc, numbytes)
                 })
             }
 
@@ -7248,7 +7503,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 533, || unsafe {
-                    $crate::reference::cuParamSetTexRef(process, hfunc, texunit, h_tex_ref)
+                    $crate::calls::reference::cuParamSetTexRef(process, hfunc, texunit, h_tex_ref)
                 })
             }
 
@@ -7258,7 +7513,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 534, || unsafe {
-                    $crate::function::cuParamSetf(process, hfunc, offset, value)
+                    $crate::calls::function::cuParamSetf(process, hfunc, offset, value)
                 })
             }
 
@@ -7268,7 +7523,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 535, || unsafe {
-                    $crate::function::cuParamSeti(process, hfunc, offset, value)
+                    $crate::calls::function::cuParamSeti(process, hfunc, offset, value)
                 })
             }
 
@@ -7283,7 +7538,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 536, || unsafe {
-                    $crate::function::cuParamSetv(process, hfunc, offset, ptr, numbytes)
+                    $crate::calls::function::cuParamSetv(process, hfunc, offset, ptr, numbytes)
                 })
             }
 
@@ -7297,7 +7552,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 537, || unsafe {
-                    $crate::pointer::cuPointerGetAttribute(process, data, attribute, ptr)
+                    $crate::calls::pointer::cuPointerGetAttribute(process, data, attribute, ptr)
                 })
             }
 
@@ -7312,7 +7567,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 538, || unsafe {
-                    $crate::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
+                    $crate::calls::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
                 })
             }
 
@@ -7326,7 +7581,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 539, || unsafe {
-                    $crate::pointer::cuPointerSetAttribute(process, value, attribute, ptr)
+                    $crate::calls::pointer::cuPointerSetAttribute(process, value, attribute, ptr)
                 })
             }
 
@@ -7342,7 +7597,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 541, || unsafe { $crate::profiler::cuProfilerStart(process) })
+                $crate::border::enter(process, 541, || unsafe { $crate::calls::profiler::cuProfilerStart(process) })
             }
 
             /// `cuProfilerStop` of cuda.h.
@@ -7350,7 +7605,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 542, || unsafe { $crate::profiler::cuProfilerStop(process) })
+                $crate::border::enter(process, 542, || unsafe { $crate::calls::profiler::cuProfilerStop(process) })
             }
 
             /// `cuSignalExternalSemaphoresAsync` of cuda.h.
@@ -7388,7 +7643,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 545, || unsafe {
-                    $crate::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
+                    $crate::calls::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
                 })
             }
 
@@ -7403,7 +7658,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 546, || unsafe {
-                    $crate::stream::cuStreamAddCallback(process, or_per_thread(h_stream), callback, user_data, flags)
+                    $crate::calls::stream::cuStreamAddCallback(
+                        process,
+                        or_per_thread(h_stream),
+                        callback,
+                        user_data,
+                        flags,
+                    )
                 })
             }
 
@@ -7418,7 +7679,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 547, || unsafe {
-                    $crate::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
+                    $crate::calls::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
                 })
             }
 
@@ -7433,7 +7694,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 548, || unsafe {
-                    $crate::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
+                    $crate::calls::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
                 })
             }
 
@@ -7448,7 +7709,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 549, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
                 })
             }
 
@@ -7463,7 +7724,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 550, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
                 })
             }
 
@@ -7478,7 +7739,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 551, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
                 })
             }
 
@@ -7493,7 +7754,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 552, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp_v2(process, or_per_thread(stream), count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp_v2(
+                        process,
+                        or_per_thread(stream),
+                        count,
+                        param_array,
+                        flags,
+                    )
                 })
             }
 
@@ -7503,7 +7770,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 553, || unsafe {
-                    $crate::capture::cuStreamBeginCapture(process, h_stream)
+                    $crate::calls::capture::cuStreamBeginCapture(process, h_stream)
                 })
             }
 
@@ -7513,7 +7780,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 554, || unsafe {
-                    $crate::capture::cuStreamBeginCapture(process, or_per_thread(h_stream))
+                    $crate::calls::capture::cuStreamBeginCapture(process, or_per_thread(h_stream))
                 })
             }
 
@@ -7530,7 +7797,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 555, || unsafe {
-                    $crate::capture::cuStreamBeginCaptureToGraph(
+                    $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         h_stream,
                         h_graph,
@@ -7555,7 +7822,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 556, || unsafe {
-                    $crate::capture::cuStreamBeginCaptureToGraph(
+                    $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         or_per_thread(h_stream),
                         h_graph,
@@ -7576,7 +7843,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 557, || unsafe {
-                    $crate::capture::cuStreamBeginCapture_v2(process, h_stream, mode)
+                    $crate::calls::capture::cuStreamBeginCapture_v2(process, h_stream, mode)
                 })
             }
 
@@ -7589,7 +7856,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 558, || unsafe {
-                    $crate::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
+                    $crate::calls::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
                 })
             }
 
@@ -7599,7 +7866,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 559, || unsafe {
-                    $crate::stream::cuStreamCopyAttributes(process, dst_stream, src_stream)
+                    $crate::calls::stream::cuStreamCopyAttributes(process, dst_stream, src_stream)
                 })
             }
 
@@ -7612,7 +7879,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 560, || unsafe {
-                    $crate::stream::cuStreamCopyAttributes(
+                    $crate::calls::stream::cuStreamCopyAttributes(
                         process,
                         or_per_thread(dst_stream),
                         or_per_thread(src_stream),
@@ -7626,7 +7893,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 561, || unsafe {
-                    $crate::stream::cuStreamCreate(process, ph_stream, flags)
+                    $crate::calls::stream::cuStreamCreate(process, ph_stream, flags)
                 })
             }
 
@@ -7640,7 +7907,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 562, || unsafe {
-                    $crate::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
+                    $crate::calls::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
                 })
             }
 
@@ -7649,7 +7916,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 563, || unsafe { $crate::stream::cuStreamDestroy(process, h_stream) })
+                $crate::border::enter(process, 563, || unsafe {
+                    $crate::calls::stream::cuStreamDestroy(process, h_stream)
+                })
             }
 
             /// `cuStreamDestroy_v2` of cuda.h.
@@ -7657,7 +7926,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy_v2(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 564, || unsafe { $crate::stream::cuStreamDestroy_v2(process, h_stream) })
+                $crate::border::enter(process, 564, || unsafe {
+                    $crate::calls::stream::cuStreamDestroy_v2(process, h_stream)
+                })
             }
 
             /// `cuStreamEndCapture` of cuda.h.
@@ -7666,7 +7937,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 565, || unsafe {
-                    $crate::capture::cuStreamEndCapture(process, h_stream, ph_graph)
+                    $crate::calls::capture::cuStreamEndCapture(process, h_stream, ph_graph)
                 })
             }
 
@@ -7676,7 +7947,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 566, || unsafe {
-                    $crate::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
+                    $crate::calls::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
                 })
             }
 
@@ -7690,7 +7961,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 567, || unsafe {
-                    $crate::stream::cuStreamGetAttribute(process, h_stream, attr, value)
+                    $crate::calls::stream::cuStreamGetAttribute(process, h_stream, attr, value)
                 })
             }
 
@@ -7704,7 +7975,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 568, || unsafe {
-                    $crate::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
+                    $crate::calls::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
                 })
             }
 
@@ -7718,7 +7989,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 569, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
+                    $crate::calls::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
                 })
             }
 
@@ -7732,7 +8003,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 570, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo(
+                    $crate::calls::capture::cuStreamGetCaptureInfo(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7754,7 +8025,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 571, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v2(
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         h_stream,
                         capture_status_out,
@@ -7779,7 +8050,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 572, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v2(
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7805,7 +8076,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 573, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v3(
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         h_stream,
                         capture_status_out,
@@ -7832,7 +8103,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 574, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v3(
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7851,7 +8122,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 575, || unsafe {
-                    $crate::stream::cuStreamGetCtx(process, h_stream, pctx)
+                    $crate::calls::stream::cuStreamGetCtx(process, h_stream, pctx)
                 })
             }
 
@@ -7861,7 +8132,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 576, || unsafe {
-                    $crate::stream::cuStreamGetCtx(process, or_per_thread(h_stream), pctx)
+                    $crate::calls::stream::cuStreamGetCtx(process, or_per_thread(h_stream), pctx)
                 })
             }
 
@@ -7875,7 +8146,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 577, || unsafe {
-                    $crate::stream::cuStreamGetCtx_v2(process, h_stream, p_ctx, p_green_ctx)
+                    $crate::calls::stream::cuStreamGetCtx_v2(process, h_stream, p_ctx, p_green_ctx)
                 })
             }
 
@@ -7889,7 +8160,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 578, || unsafe {
-                    $crate::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
+                    $crate::calls::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
                 })
             }
 
@@ -7899,7 +8170,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 579, || unsafe {
-                    $crate::stream::cuStreamGetDevice(process, h_stream, device)
+                    $crate::calls::stream::cuStreamGetDevice(process, h_stream, device)
                 })
             }
 
@@ -7909,7 +8180,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 580, || unsafe {
-                    $crate::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
+                    $crate::calls::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
                 })
             }
 
@@ -7919,7 +8190,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 581, || unsafe {
-                    $crate::stream::cuStreamGetFlags(process, h_stream, flags)
+                    $crate::calls::stream::cuStreamGetFlags(process, h_stream, flags)
                 })
             }
 
@@ -7929,7 +8200,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 582, || unsafe {
-                    $crate::stream::cuStreamGetFlags(process, or_per_thread(h_stream), flags)
+                    $crate::calls::stream::cuStreamGetFlags(process, or_per_thread(h_stream), flags)
                 })
             }
 
@@ -7939,7 +8210,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 583, || unsafe {
-                    $crate::green::cuStreamGetGreenCtx(process, h_stream, ph_ctx)
+                    $crate::calls::green::cuStreamGetGreenCtx(process, h_stream, ph_ctx)
                 })
             }
 
@@ -7949,7 +8220,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 584, || unsafe {
-                    $crate::stream::cuStreamGetId(process, h_stream, stream_id)
+                    $crate::calls::stream::cuStreamGetId(process, h_stream, stream_id)
                 })
             }
 
@@ -7959,7 +8230,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 585, || unsafe {
-                    $crate::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
+                    $crate::calls::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
                 })
             }
 
@@ -7969,7 +8240,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 586, || unsafe {
-                    $crate::stream::cuStreamGetPriority(process, h_stream, priority)
+                    $crate::calls::stream::cuStreamGetPriority(process, h_stream, priority)
                 })
             }
 
@@ -7979,7 +8250,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 587, || unsafe {
-                    $crate::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
+                    $crate::calls::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
                 })
             }
 
@@ -7992,7 +8263,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 588, || unsafe {
-                    $crate::capture::cuStreamIsCapturing(process, h_stream, capture_status)
+                    $crate::calls::capture::cuStreamIsCapturing(process, h_stream, capture_status)
                 })
             }
 
@@ -8005,7 +8276,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 589, || unsafe {
-                    $crate::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
+                    $crate::calls::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
                 })
             }
 
@@ -8014,7 +8285,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamQuery(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 590, || unsafe { $crate::stream::cuStreamQuery(process, h_stream) })
+                $crate::border::enter(process, 590, || unsafe {
+                    $crate::calls::stream::cuStreamQuery(process, h_stream)
+                })
             }
 
             /// `cuStreamQuery_ptsz` of cuda.h.
@@ -8023,7 +8296,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 591, || unsafe {
-                    $crate::stream::cuStreamQuery(process, or_per_thread(h_stream))
+                    $crate::calls::stream::cuStreamQuery(process, or_per_thread(h_stream))
                 })
             }
 
@@ -8037,7 +8310,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 592, || unsafe {
-                    $crate::stream::cuStreamSetAttribute(process, h_stream, attr, param)
+                    $crate::calls::stream::cuStreamSetAttribute(process, h_stream, attr, param)
                 })
             }
 
@@ -8051,7 +8324,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 593, || unsafe {
-                    $crate::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
+                    $crate::calls::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
                 })
             }
 
@@ -8061,7 +8334,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 594, || unsafe {
-                    $crate::stream::cuStreamSynchronize(process, h_stream)
+                    $crate::calls::stream::cuStreamSynchronize(process, h_stream)
                 })
             }
 
@@ -8071,7 +8344,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 595, || unsafe {
-                    $crate::stream::cuStreamSynchronize(process, or_per_thread(h_stream))
+                    $crate::calls::stream::cuStreamSynchronize(process, or_per_thread(h_stream))
                 })
             }
 
@@ -8086,7 +8359,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 596, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies(
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         h_stream,
                         dependencies,
@@ -8107,7 +8380,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 597, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies(
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         or_per_thread(h_stream),
                         dependencies,
@@ -8129,7 +8402,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 598, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies_v2(
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         h_stream,
                         dependencies,
@@ -8152,7 +8425,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 599, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies_v2(
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         or_per_thread(h_stream),
                         dependencies,
@@ -8173,7 +8446,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 600, || unsafe {
-                    $crate::stream::cuStreamWaitEvent(process, h_stream, h_event, flags)
+                    $crate::calls::stream::cuStreamWaitEvent(process, h_stream, h_event, flags)
                 })
             }
 
@@ -8187,7 +8460,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 601, || unsafe {
-                    $crate::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
+                    $crate::calls::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
                 })
             }
 
@@ -8202,7 +8475,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 602, || unsafe {
-                    $crate::stream::cuStreamWaitValue32(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32(process, stream, addr, value, flags)
                 })
             }
 
@@ -8217,7 +8490,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 603, || unsafe {
-                    $crate::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8232,7 +8505,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 604, || unsafe {
-                    $crate::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8247,7 +8520,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 605, || unsafe {
-                    $crate::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8262,7 +8535,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 606, || unsafe {
-                    $crate::stream::cuStreamWaitValue64(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64(process, stream, addr, value, flags)
                 })
             }
 
@@ -8277,7 +8550,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 607, || unsafe {
-                    $crate::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8292,7 +8565,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 608, || unsafe {
-                    $crate::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8307,7 +8580,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 609, || unsafe {
-                    $crate::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8322,7 +8595,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 610, || unsafe {
-                    $crate::stream::cuStreamWriteValue32(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32(process, stream, addr, value, flags)
                 })
             }
 
@@ -8337,7 +8610,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 611, || unsafe {
-                    $crate::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8352,7 +8625,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 612, || unsafe {
-                    $crate::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8367,7 +8640,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 613, || unsafe {
-                    $crate::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8382,7 +8655,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 614, || unsafe {
-                    $crate::stream::cuStreamWriteValue64(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64(process, stream, addr, value, flags)
                 })
             }
 
@@ -8397,7 +8670,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 615, || unsafe {
-                    $crate::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8412,7 +8685,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 616, || unsafe {
-                    $crate::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8427,7 +8700,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 617, || unsafe {
-                    $crate::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8440,7 +8713,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 618, || unsafe {
-                    $crate::texture::cuSurfObjectCreate(process, p_surf_object, p_res_desc)
+                    $crate::calls::texture::cuSurfObjectCreate(process, p_surf_object, p_res_desc)
                 })
             }
 
@@ -8450,7 +8723,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 619, || unsafe {
-                    $crate::texture::cuSurfObjectDestroy(process, surf_object)
+                    $crate::calls::texture::cuSurfObjectDestroy(process, surf_object)
                 })
             }
 
@@ -8463,7 +8736,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 620, || unsafe {
-                    $crate::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
+                    $crate::calls::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
                 })
             }
 
@@ -8473,7 +8746,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 621, || unsafe {
-                    $crate::reference::cuSurfRefGetArray(process, ph_array, h_surf_ref)
+                    $crate::calls::reference::cuSurfRefGetArray(process, ph_array, h_surf_ref)
                 })
             }
 
@@ -8487,7 +8760,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 622, || unsafe {
-                    $crate::reference::cuSurfRefSetArray(process, h_surf_ref, h_array, flags)
+                    $crate::calls::reference::cuSurfRefSetArray(process, h_surf_ref, h_array, flags)
                 })
             }
 
@@ -8513,7 +8786,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 623, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeIm2col(
+                    $crate::calls::tensormap::cuTensorMapEncodeIm2col(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8557,7 +8830,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 624, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeIm2colWide(
+                    $crate::calls::tensormap::cuTensorMapEncodeIm2colWide(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8598,7 +8871,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 625, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeTiled(
+                    $crate::calls::tensormap::cuTensorMapEncodeTiled(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8625,7 +8898,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 626, || unsafe {
-                    $crate::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
+                    $crate::calls::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
                 })
             }
 
@@ -8640,7 +8913,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 627, || unsafe {
-                    $crate::texture::cuTexObjectCreate(process, p_tex_object, p_res_desc, p_tex_desc, p_res_view_desc)
+                    $crate::calls::texture::cuTexObjectCreate(
+                        process,
+                        p_tex_object,
+                        p_res_desc,
+                        p_tex_desc,
+                        p_res_view_desc,
+                    )
                 })
             }
 
@@ -8650,7 +8929,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 628, || unsafe {
-                    $crate::texture::cuTexObjectDestroy(process, tex_object)
+                    $crate::calls::texture::cuTexObjectDestroy(process, tex_object)
                 })
             }
 
@@ -8663,7 +8942,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 629, || unsafe {
-                    $crate::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
                 })
             }
 
@@ -8676,7 +8955,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 630, || unsafe {
-                    $crate::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
                 })
             }
 
@@ -8689,7 +8968,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 631, || unsafe {
-                    $crate::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
                 })
             }
 
@@ -8698,7 +8977,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 632, || unsafe { $crate::reference::cuTexRefCreate(process, p_tex_ref) })
+                $crate::border::enter(process, 632, || unsafe {
+                    $crate::calls::reference::cuTexRefCreate(process, p_tex_ref)
+                })
             }
 
             /// `cuTexRefDestroy` of cuda.h.
@@ -8707,7 +8988,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 633, || unsafe {
-                    $crate::reference::cuTexRefDestroy(process, h_tex_ref)
+                    $crate::calls::reference::cuTexRefDestroy(process, h_tex_ref)
                 })
             }
 
@@ -8728,7 +9009,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 635, || unsafe {
-                    $crate::reference::cuTexRefGetAddressMode(process, pam, h_tex_ref, dim)
+                    $crate::calls::reference::cuTexRefGetAddressMode(process, pam, h_tex_ref, dim)
                 })
             }
 
@@ -8738,7 +9019,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 636, || unsafe {
-                    $crate::reference::cuTexRefGetAddress_v2(process, pdptr, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetAddress_v2(process, pdptr, h_tex_ref)
                 })
             }
 
@@ -8748,7 +9029,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 637, || unsafe {
-                    $crate::reference::cuTexRefGetArray(process, ph_array, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetArray(process, ph_array, h_tex_ref)
                 })
             }
 
@@ -8758,7 +9039,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 638, || unsafe {
-                    $crate::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
                 })
             }
 
@@ -8768,7 +9049,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 639, || unsafe {
-                    $crate::reference::cuTexRefGetFilterMode(process, pfm, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetFilterMode(process, pfm, h_tex_ref)
                 })
             }
 
@@ -8778,7 +9059,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 640, || unsafe {
-                    $crate::reference::cuTexRefGetFlags(process, p_flags, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetFlags(process, p_flags, h_tex_ref)
                 })
             }
 
@@ -8792,7 +9073,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 641, || unsafe {
-                    $crate::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
                 })
             }
 
@@ -8802,7 +9083,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 642, || unsafe {
-                    $crate::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
                 })
             }
 
@@ -8815,7 +9096,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 643, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapFilterMode(process, pfm, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMipmapFilterMode(process, pfm, h_tex_ref)
                 })
             }
 
@@ -8825,7 +9106,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 644, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapLevelBias(process, pbias, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMipmapLevelBias(process, pbias, h_tex_ref)
                 })
             }
 
@@ -8839,7 +9120,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 645, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapLevelClamp(
+                    $crate::calls::reference::cuTexRefGetMipmapLevelClamp(
                         process,
                         pmin_mipmap_level_clamp,
                         pmax_mipmap_level_clamp,
@@ -8857,7 +9138,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 646, || unsafe {
-                    $crate::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
                 })
             }
 
@@ -8896,7 +9177,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 649, || unsafe {
-                    $crate::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
+                    $crate::calls::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
 
@@ -8911,7 +9192,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 650, || unsafe {
-                    $crate::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
+                    $crate::calls::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
 
@@ -8925,7 +9206,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 651, || unsafe {
-                    $crate::reference::cuTexRefSetAddressMode(process, h_tex_ref, dim, am)
+                    $crate::calls::reference::cuTexRefSetAddressMode(process, h_tex_ref, dim, am)
                 })
             }
 
@@ -8940,7 +9221,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 652, || unsafe {
-                    $crate::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
+                    $crate::calls::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
                 })
             }
 
@@ -8954,7 +9235,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 653, || unsafe {
-                    $crate::reference::cuTexRefSetArray(process, h_tex_ref, h_array, flags)
+                    $crate::calls::reference::cuTexRefSetArray(process, h_tex_ref, h_array, flags)
                 })
             }
 
@@ -8964,7 +9245,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 654, || unsafe {
-                    $crate::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
+                    $crate::calls::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
                 })
             }
 
@@ -8974,7 +9255,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 655, || unsafe {
-                    $crate::reference::cuTexRefSetFilterMode(process, h_tex_ref, fm)
+                    $crate::calls::reference::cuTexRefSetFilterMode(process, h_tex_ref, fm)
                 })
             }
 
@@ -8984,7 +9265,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 656, || unsafe {
-                    $crate::reference::cuTexRefSetFlags(process, h_tex_ref, flags)
+                    $crate::calls::reference::cuTexRefSetFlags(process, h_tex_ref, flags)
                 })
             }
 
@@ -8998,7 +9279,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 657, || unsafe {
-                    $crate::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
+                    $crate::calls::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
                 })
             }
 
@@ -9008,7 +9289,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 658, || unsafe {
-                    $crate::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
+                    $crate::calls::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
                 })
             }
 
@@ -9018,7 +9299,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 659, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapFilterMode(process, h_tex_ref, fm)
+                    $crate::calls::reference::cuTexRefSetMipmapFilterMode(process, h_tex_ref, fm)
                 })
             }
 
@@ -9028,7 +9309,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 660, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapLevelBias(process, h_tex_ref, bias)
+                    $crate::calls::reference::cuTexRefSetMipmapLevelBias(process, h_tex_ref, bias)
                 })
             }
 
@@ -9042,7 +9323,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 661, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapLevelClamp(
+                    $crate::calls::reference::cuTexRefSetMipmapLevelClamp(
                         process,
                         h_tex_ref,
                         min_mipmap_level_clamp,
@@ -9061,7 +9342,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 662, || unsafe {
-                    $crate::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
+                    $crate::calls::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
                 })
             }
 
@@ -9071,7 +9352,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 663, || unsafe {
-                    $crate::capture::cuThreadExchangeStreamCaptureMode(process, mode)
+                    $crate::calls::capture::cuThreadExchangeStreamCaptureMode(process, mode)
                 })
             }
 
@@ -9087,7 +9368,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 664, || unsafe {
-                    $crate::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
+                    $crate::calls::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
                 })
             }
 
@@ -9097,7 +9378,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 665, || unsafe {
-                    $crate::graph::cuUserObjectRelease(process, object, count)
+                    $crate::calls::graph::cuUserObjectRelease(process, object, count)
                 })
             }
 
@@ -9107,7 +9388,7 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::border::enter(process, 666, || unsafe {
-                    $crate::graph::cuUserObjectRetain(process, object, count)
+                    $crate::calls::graph::cuUserObjectRetain(process, object, count)
                 })
             }
 

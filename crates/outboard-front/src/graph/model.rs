@@ -9,13 +9,12 @@ use outboard_abi::{CUDA_MEMCPY3D, CUmemAccessDesc, CUresult, CUstreamBatchMemOpP
 use outboard_wire::graph::{Edge, NodeParams};
 use parking_lot::MutexGuard;
 
+use super::memory::{Allocates, Held};
+use super::mirror::Mirror;
 use crate::backend::Result;
 use crate::border::require;
 use crate::capture::Captures;
 use crate::process::Front;
-
-use super::memory::{Allocates, Held};
-use super::mirror::Mirror;
 
 /// Handles of graphs, nodes and executables: numbers that look like addresses, above those of [`crate::handles`], and never used again.
 const FIRST_HANDLE: u64 = 0x7800_0000_0000;
@@ -218,7 +217,7 @@ impl World {
     }
 
     /// What launches of a graph allocate, those of graphs inside it too.
-    pub(super) fn allocates(&self, graph: u64) -> Allocates {
+    pub(crate) fn allocates(&self, graph: u64) -> Allocates {
         let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
         let nodes = || graph.nodes.iter().filter_map(|node| self.nodes.get(node));
         let mut all = super::memory::allocated(nodes());

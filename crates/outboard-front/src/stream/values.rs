@@ -1,10 +1,7 @@
 //! Waiting for and writing values in memory, in a stream's order.
 
-use core::ffi::c_uint;
-
 use outboard_abi::{
-    CUdevice_attribute as A, CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
-    cuuint32_t, cuuint64_t,
+    CUdevice_attribute as A, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
 };
 
 use crate::backend::{Backend, MemoryOperation, Result};
@@ -25,18 +22,18 @@ const MOST: u32 = 256;
 
 /// A value with the address that it is at or goes to.
 #[derive(Clone, Copy)]
-struct Word {
+pub(crate) struct Word {
     address: u64,
     value: u64,
     wide: bool,
 }
 
 impl Word {
-    fn narrow(address: u64, value: u32) -> Word {
+    pub(crate) fn narrow(address: u64, value: u32) -> Word {
         Word { address, value: u64::from(value), wide: false }
     }
 
-    fn wide(address: u64, value: u64) -> Word {
+    pub(crate) fn wide(address: u64, value: u64) -> Word {
         Word { address, value, wide: true }
     }
 
@@ -55,11 +52,11 @@ fn check_wait(here: &Here, flags: u32) -> Result<()> {
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED` for what is not `plain` on a device without the attribute.
-fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
+pub(crate) fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
     if plain || value(here.device()?, attribute) != 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
 }
 
-fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+pub(crate) fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     check_wait(&here, flags)?;
     let address = word.address(process)?;
@@ -70,7 +67,7 @@ fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, 
     here.note(process.backend.stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
 }
 
-fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+pub(crate) fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
     let address = word.address(process)?;
@@ -79,33 +76,6 @@ fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word,
         return outcome;
     }
     here.note(process.backend.stream_write_value(here.id, stream, address, word.value, word.wide, flags))
-}
-
-/// The first version of these functions exists only where the device says so.
-fn first_version<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
-    let (here, _) = find(process, stream)?;
-    supported(&here, false, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)
-}
-
-/// # Safety
-/// `operations` is null or has `count` elements, each with the member that its kind names.
-unsafe fn batch<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    count: u32,
-    operations: *const CUstreamBatchMemOpParams,
-    flags: u32,
-) -> Result<()> {
-    let (here, stream) = find(process, stream)?;
-    // SAFETY: by the contract above.
-    let list = unsafe { list(process, &here, operations, count, flags) }?;
-    if list.is_empty() {
-        return Ok(());
-    }
-    if let Some(outcome) = capture::memory_operations(process, &here, stream, &list) {
-        return outcome;
-    }
-    here.note(process.backend.stream_batch(here.id, stream, &list))
 }
 
 /// Reads the operations of a batch.
@@ -161,111 +131,4 @@ unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemO
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
-}
-
-pub unsafe fn cuStreamWaitValue32_v2<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    wait(process, stream, Word::narrow(address, value), flags)
-}
-
-pub unsafe fn cuStreamWaitValue32<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    first_version(process, stream)?;
-    wait(process, stream, Word::narrow(address, value), flags)
-}
-
-pub unsafe fn cuStreamWaitValue64_v2<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    wait(process, stream, Word::wide(address, value), flags)
-}
-
-pub unsafe fn cuStreamWaitValue64<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    first_version(process, stream)?;
-    wait(process, stream, Word::wide(address, value), flags)
-}
-
-pub unsafe fn cuStreamWriteValue32_v2<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    write(process, stream, Word::narrow(address, value), flags)
-}
-
-pub unsafe fn cuStreamWriteValue32<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint32_t,
-    flags: c_uint,
-) -> Result<()> {
-    first_version(process, stream)?;
-    write(process, stream, Word::narrow(address, value), flags)
-}
-
-pub unsafe fn cuStreamWriteValue64_v2<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    write(process, stream, Word::wide(address, value), flags)
-}
-
-pub unsafe fn cuStreamWriteValue64<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: cuuint64_t,
-    flags: c_uint,
-) -> Result<()> {
-    first_version(process, stream)?;
-    write(process, stream, Word::wide(address, value), flags)
-}
-
-pub unsafe fn cuStreamBatchMemOp_v2<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    count: c_uint,
-    operations: *mut CUstreamBatchMemOpParams,
-    flags: c_uint,
-) -> Result<()> {
-    // SAFETY: the program's operations.
-    unsafe { batch(process, stream, count, operations, flags) }
-}
-
-pub unsafe fn cuStreamBatchMemOp<B: Backend>(
-    process: &'static Process<B>,
-    stream: CUstream,
-    count: c_uint,
-    operations: *mut CUstreamBatchMemOpParams,
-    flags: c_uint,
-) -> Result<()> {
-    first_version(process, stream)?;
-    // SAFETY: the program's operations.
-    unsafe { batch(process, stream, count, operations, flags) }
 }

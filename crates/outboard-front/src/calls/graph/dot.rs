@@ -6,9 +6,9 @@ use std::fmt::Write;
 use outboard_abi::{CUgraph, CUgraphDebugDot_flags_enum as Flags, CUresult};
 use outboard_wire::graph::{NodeParams, Place};
 
-use super::model::{World, world};
 use crate::backend::{Backend, Result};
 use crate::border::text;
+use crate::graph::model::{World, world};
 use crate::process::{Front, Process};
 
 pub unsafe fn cuGraphDebugDotPrint<B: Backend>(

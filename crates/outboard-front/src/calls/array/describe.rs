@@ -7,7 +7,7 @@ use outboard_abi::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUarray_format, CUdevice, CUmipmappedArray,
 };
 
-use super::{resolve, resolve_mipmap};
+use crate::array::{resolve, resolve_mipmap};
 use crate::backend::{ArrayDescriptor, Backend, ObjectId, Result, SparseProperties};
 use crate::border::{put, require};
 use crate::context::Context;

@@ -7,9 +7,9 @@ use outboard_abi::{
     CUcontext, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult, CUsharedconfig,
 };
 
-use super::{FLAGS, current, named};
 use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require};
+use crate::context::{FLAGS, current, named};
 use crate::process::Process;
 
 /// The version that `cuCtxGetApiVersion` gives for contexts of today's interface.

@@ -4,7 +4,7 @@ use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUarray, CUdeviceptr, CUdeviceptr_v1, CUstream};
 
-use super::resolve;
+use crate::array::resolve;
 use crate::backend::{Backend, Extent, Layout, Result};
 use crate::copy::{Copy, End, Operand, queue, queue_default};
 use crate::process::{Front, Process};

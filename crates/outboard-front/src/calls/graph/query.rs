@@ -3,10 +3,10 @@
 use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T};
 use outboard_wire::graph::{Edge, NodeParams};
 
-use super::model::{INVALID, world};
-use super::{check_lossless, edge_data, give};
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::graph::model::{INVALID, world};
+use crate::graph::{check_lossless, edge_data, give};
 use crate::process::Process;
 
 const NO_NODE: CUgraphNode = core::ptr::null_mut();

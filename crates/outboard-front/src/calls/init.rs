@@ -6,11 +6,10 @@ use outboard_abi::{CUdriverProcAddressQueryResult, CUresult, CUuuid, cuuint64_t}
 
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::errors;
 use crate::proc_address::{self, Entry};
 use crate::process::Process;
 use crate::{refusals, state};
-
-pub(crate) mod errors;
 
 pub unsafe fn cuInit<B: Backend>(process: &'static Process<B>, flags: c_uint) -> Result<()> {
     require(flags == 0)?;
@@ -39,14 +38,6 @@ pub unsafe fn cuGetErrorString<B: Backend>(
 ) -> Result<()> {
     // SAFETY: the program's out parameter.
     unsafe { describe(out, errors::find(error).map(|(_, text)| text)) }
-}
-
-/// # Safety
-/// `out` is null or valid for a write.
-unsafe fn describe(out: *mut *const c_char, found: Option<&'static core::ffi::CStr>) -> Result<()> {
-    // SAFETY: by the contract above.
-    unsafe { put(out, found.map_or(core::ptr::null(), |text| text.as_ptr())) }?;
-    require(found.is_some())
 }
 
 pub unsafe fn cuGetProcAddress<B: Backend>(
@@ -88,4 +79,12 @@ pub unsafe fn cuGetExportTable<B: Backend>(
     };
     // SAFETY: checked for null above.
     unsafe { put(table, found) }
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn describe(out: *mut *const c_char, found: Option<&'static core::ffi::CStr>) -> Result<()> {
+    // SAFETY: by the contract above.
+    unsafe { put(out, found.map_or(core::ptr::null(), |text| text.as_ptr())) }?;
+    require(found.is_some())
 }

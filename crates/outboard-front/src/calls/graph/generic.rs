@@ -8,11 +8,11 @@ use outboard_abi::{
 };
 use outboard_wire::graph::{ConditionalNode, Edge, HostNode, NodeParams};
 
-use super::model::{Given, INVALID, Node, Role, world};
-use super::node::{copy_params, fill_params, kernel_again};
-use super::{edges_of, exec_set, memory, named_edges, params};
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::graph::model::{Given, INVALID, Node, Role, world};
+use crate::graph::node::{copy_params, fill_params, kernel_again};
+use crate::graph::{edges_of, exec_set, memory, named_edges, params};
 use crate::process::{Front, Process};
 
 /// Most bodies of a conditional node.
@@ -142,7 +142,7 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
                     Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => true,
                     _ => return Err(INVALID),
                 };
-                super::build::add_child(process, graph, nodes, data, child.graph as u64, moved)?
+                crate::graph::build::add_child(process, graph, nodes, data, child.graph as u64, moved)?
             }
             T::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 conditional(process, graph, &edges, &mut p.__bindgen_anon_1.conditional)?
@@ -215,7 +215,7 @@ pub unsafe fn cuGraphExecNodeSetParams<B: Backend>(
     if p.type_ == T::CU_GRAPH_NODE_TYPE_GRAPH {
         // SAFETY: the kind says which member is set.
         return unsafe {
-            exec_set::cuGraphExecChildGraphNodeSetParams(process, exec, node, p.__bindgen_anon_1.graph.graph)
+            super::exec_set::cuGraphExecChildGraphNodeSetParams(process, exec, node, p.__bindgen_anon_1.graph.graph)
         };
     }
     // SAFETY: the program's structure.

@@ -5,9 +5,9 @@ use outboard_abi::{
     CUstreamUpdateCaptureDependencies_flags as Flags, cuuint64_t,
 };
 
-use super::state::{active, join};
 use crate::backend::{Backend, ObjectId, Result, Stream};
 use crate::border::{put, put_if, require};
+use crate::capture::state::{active, join};
 use crate::graph::model::world;
 use crate::graph::{edge_data, edges_of};
 use crate::process::Process;
@@ -22,6 +22,15 @@ struct Out {
     edges: *mut *const CUgraphEdgeData,
     count: *mut usize,
 }
+
+const NOWHERE: Out = Out {
+    status: core::ptr::null_mut(),
+    id: core::ptr::null_mut(),
+    graph: core::ptr::null_mut(),
+    nodes: core::ptr::null_mut(),
+    edges: core::ptr::null_mut(),
+    count: core::ptr::null_mut(),
+};
 
 /// # Safety
 /// The pointers are null or the program's out parameters.
@@ -74,15 +83,6 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
     }
     Ok(())
 }
-
-const NOWHERE: Out = Out {
-    status: core::ptr::null_mut(),
-    id: core::ptr::null_mut(),
-    graph: core::ptr::null_mut(),
-    nodes: core::ptr::null_mut(),
-    edges: core::ptr::null_mut(),
-    count: core::ptr::null_mut(),
-};
 
 pub unsafe fn cuStreamIsCapturing<B: Backend>(
     process: &'static Process<B>,

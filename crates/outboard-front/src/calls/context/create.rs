@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult};
 
-use super::stack::{pop, push, top};
-use super::{FLAGS, current, named, new};
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
+use crate::context::stack::{pop, push, top};
+use crate::context::{FLAGS, current, named, new};
 use crate::process::Process;
 use crate::state;
 
