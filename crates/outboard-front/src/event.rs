@@ -7,7 +7,6 @@ use outboard_abi::{CUevent, CUresult};
 
 use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::require;
-use crate::capture;
 use crate::context::{Context, Here};
 use crate::handles::{Kind, Live, Table, not_found};
 use crate::process::Front;
@@ -36,17 +35,6 @@ impl Object {
     /// Whether there is anything that a stream could wait for.
     pub(crate) fn may_be_recorded(&self) -> bool {
         self.recorded.load(Ordering::Relaxed)
-    }
-
-    /// Refuses what an event that stands for nodes cannot answer.
-    pub(crate) fn outside_capture(&self, front: &'static Front) -> Result<()> {
-        if self.is_captured() { capture::refuse_event(front, self.handle) } else { Ok(()) }
-    }
-
-    /// As above, where asking leaves the capture as it is.
-    pub(crate) fn outside_capture_to_time(&self, front: &'static Front) -> Result<()> {
-        let marked = self.is_captured() && capture::is_marked(front, self.handle);
-        if marked { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
     }
 
     pub(crate) fn id(&self) -> ObjectId {

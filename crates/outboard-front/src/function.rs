@@ -84,7 +84,7 @@ impl Function {
     ) -> Result<()> {
         require(SETTABLE.contains(&attribute))?;
         if attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
-            let most = crate::launch::shared_limit(here.device()?) - self.static_shared();
+            let most = crate::device::shared_limit(here.device()?) - self.static_shared();
             require((0..=most).contains(&value))?;
         }
         here.note(process.backend.function_set_attribute(self.ctx, self.id(), attribute.0, value))?;

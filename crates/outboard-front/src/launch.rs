@@ -5,13 +5,12 @@ use core::ffi::c_void;
 use outboard_abi::{
     CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUresult, CUstream,
 };
-use outboard_wire::platform::Device;
 
 use crate::backend::{Backend, Launch, Result};
 use crate::border::{require, slice};
 use crate::capture;
 use crate::context::Here;
-use crate::device::value;
+use crate::device::{Limits, value};
 use crate::function::{self, Function};
 use crate::launch_attributes::Extras;
 use crate::process::{Front, Process};
@@ -29,43 +28,6 @@ pub(crate) struct Shape {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
-}
-
-/// Most bytes of shared memory that a block can have.
-pub(crate) fn shared_limit(device: &Device) -> i32 {
-    value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-        .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
-}
-
-/// What a device says of launches, at hand for each.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    grid: [u32; 3],
-    block: [u32; 3],
-    threads: i32,
-    registers: i32,
-}
-
-impl Limits {
-    pub(crate) fn of(device: &Device) -> Limits {
-        let positive = |attribute| u32::try_from(value(device, attribute)).unwrap_or(0);
-        Limits {
-            grid: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-            ]
-            .map(positive),
-            block: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-            ]
-            .map(positive),
-            threads: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            registers: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        }
-    }
 }
 
 /// Finds the mistakes that CUDA reports from the launch itself.

@@ -16,7 +16,7 @@
 mod addresses;
 pub mod array;
 pub mod backend;
-pub mod border;
+mod border;
 #[doc(hidden)]
 pub mod calls;
 pub mod capture;
@@ -25,6 +25,8 @@ pub mod context;
 pub mod copy;
 pub mod coredump;
 pub mod device;
+mod ending;
+pub mod entry;
 mod errors;
 pub mod event;
 pub mod fault;

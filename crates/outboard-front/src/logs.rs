@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 
 use crate::errors;
 use crate::generated::symbols::{SYMBOLS, why_not};
-use crate::process::Front;
 
 /// Bytes of sentences that are kept; the most that cuda.h lets a reader expect.
 const KEPT: usize = 25_600;
@@ -135,17 +134,17 @@ pub(crate) fn succeeded() {
 }
 
 /// Notes that `SYMBOLS[symbol]` failed.
-pub(crate) fn failed(front: &Front, symbol: usize, error: CUresult) {
+pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult) {
     let reason = take_reason();
     // An answer to a question, asked again and again.
     if error == CUresult::CUDA_ERROR_NOT_READY {
         return;
     }
     let message = Message { symbol, error, reason, at: SystemTime::now() };
-    if front.logs.listening.load(Ordering::Relaxed) > 0 {
-        tell(front, &message);
+    if logs.listening.load(Ordering::Relaxed) > 0 {
+        tell(logs, &message);
     }
-    let mut log = front.logs.log.lock();
+    let mut log = logs.log.lock();
     log.bytes += message.size();
     log.messages.push_back(message);
     while log.bytes > KEPT
@@ -157,7 +156,7 @@ pub(crate) fn failed(front: &Front, symbol: usize, error: CUresult) {
 }
 
 /// Calls the listeners.
-fn tell(front: &Front, message: &Message) {
+fn tell(logs: &Logs, message: &Message) {
     if TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true) {
         return;
     }
@@ -165,7 +164,7 @@ fn tell(front: &Front, message: &Message) {
     // C strings end in a zero, and no line needs its end here.
     sentence.pop();
     sentence.push('\0');
-    let listeners = front.logs.listeners.lock().clone();
+    let listeners = logs.listeners.lock().clone();
     for listener in listeners {
         let (data, len) = (listener.data as *mut c_void, sentence.len() - 1);
         // SAFETY: the program's function and its data, registered for just this.

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use crate::backend::Backend;
 use crate::{
     array, context, coredump, device, event, function, graph, green, ipc, library, link, logs, managed, memory, module,
-    peer, pool, profile, reference, state, stream, tables, texture, vmm,
+    peer, pool, reference, state, stream, texture, vmm,
 };
 
 /// A driver library. Functions that C calls without telling what for find its process by this.
@@ -65,15 +65,14 @@ pub(crate) struct Hooks {
 }
 
 impl<B: Backend> Process<B> {
-    /// The process that has loaded `L`.
-    pub const fn of_library<L: Library<Backend = B>>(backend: &'static B) -> Process<B> {
-        let hooks = Hooks { table: tables::find::<L>, at_exit: profile::at_exit::<L> };
-        Process { backend, front: Front::new(Some(hooks)) }
+    /// A process over this back end. `hooks` are those of the library that it has loaded, if any.
+    pub(crate) const fn new(backend: &'static B, hooks: Option<Hooks>) -> Process<B> {
+        Process { backend, front: Front::new(hooks) }
     }
 
     /// A process that no library has: it has no private tables and leaves no profile behind.
     pub const fn apart(backend: &'static B) -> Process<B> {
-        Process { backend, front: Front::new(None) }
+        Process::new(backend, None)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Ready {
     pub(crate) driver_version: u32,
     pub(crate) devices: Vec<Device>,
     /// Of each device.
-    pub(crate) limits: Vec<crate::launch::Limits>,
+    pub(crate) limits: Vec<crate::device::Limits>,
 }
 
 /// A fork tells its child nothing else.
@@ -88,11 +88,10 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     }
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    crate::profile::start(process);
-    let limits = devices.iter().map(crate::launch::Limits::of).collect();
+    crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
+    let limits = devices.iter().map(crate::device::Limits::of).collect();
     let _ =
         process.state.ready.set(Ready { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
-    crate::context::init(process);
     Ok(())
 }
 
@@ -105,7 +104,8 @@ fn platform<B: Backend>(process: &'static Process<B>) -> Result<Platform> {
     {
         return Ok(platform.clone());
     }
-    process.backend.attach(process);
+    let front: &'static Front = process;
+    process.backend.attach(front);
     let platform = crate::profile::waited(|| process.backend.platform())?;
     let version = platform.driver_version.min(API_VERSION);
     let _ = process.state.interface.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });

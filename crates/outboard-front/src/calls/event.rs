@@ -9,9 +9,9 @@ use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::capture;
 use crate::context;
-use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, insert, live, to_record};
+use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, Object, insert, live, to_record};
 use crate::handles::{Kind, not_found};
-use crate::process::Process;
+use crate::process::{Front, Process};
 use crate::stream;
 
 pub unsafe fn cuEventCreate<B: Backend>(process: &'static Process<B>, out: *mut CUevent, flags: c_uint) -> Result<()> {
@@ -83,7 +83,7 @@ pub unsafe fn cuEventRecordWithFlags<B: Backend>(
 
 pub unsafe fn cuEventSynchronize<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {
     let (here, event) = live(process, event)?;
-    event.outside_capture(process)?;
+    outside_capture(process, &event)?;
     capture::refuse_unsafe(process)?;
     here.pay()?;
     here.note(process.backend.event_synchronize(here.id, event.id()))
@@ -91,7 +91,7 @@ pub unsafe fn cuEventSynchronize<B: Backend>(process: &'static Process<B>, event
 
 pub unsafe fn cuEventQuery<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {
     let (here, event) = live(process, event)?;
-    event.outside_capture(process)?;
+    outside_capture(process, &event)?;
     capture::refuse_unsafe(process)?;
     here.note(process.backend.event_query(here.id, event.id()))
 }
@@ -108,8 +108,8 @@ pub unsafe fn cuEventElapsedTime_v2<B: Backend>(
     if (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    start.outside_capture_to_time(process)?;
-    end.outside_capture_to_time(process)?;
+    outside_capture_to_time(process, &start)?;
+    outside_capture_to_time(process, &end)?;
     let milliseconds = here.note(process.backend.event_elapsed(here.id, start.id(), end.id()))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, milliseconds) }
@@ -123,4 +123,15 @@ pub unsafe fn cuEventElapsedTime<B: Backend>(
 ) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuEventElapsedTime_v2(process, out, start, end) }
+}
+
+/// Refuses what an event that stands for nodes cannot answer.
+fn outside_capture(front: &'static Front, event: &Object) -> Result<()> {
+    if event.is_captured() { capture::refuse_event(front, event.handle) } else { Ok(()) }
+}
+
+/// As above, where asking leaves the capture as it is.
+fn outside_capture_to_time(front: &'static Front, event: &Object) -> Result<()> {
+    let marked = event.is_captured() && capture::is_marked(front, event.handle);
+    if marked { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
 }

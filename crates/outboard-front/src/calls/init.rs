@@ -9,11 +9,13 @@ use crate::border::{put, require};
 use crate::errors;
 use crate::proc_address::{self, Entry};
 use crate::process::Process;
-use crate::{refusals, state};
+use crate::{context, refusals, state};
 
 pub unsafe fn cuInit<B: Backend>(process: &'static Process<B>, flags: c_uint) -> Result<()> {
     require(flags == 0)?;
-    state::init(process)
+    state::init(process)?;
+    context::init(process);
+    Ok(())
 }
 
 pub unsafe fn cuDriverGetVersion<B: Backend>(process: &'static Process<B>, version: *mut c_int) -> Result<()> {

@@ -11,11 +11,11 @@ use outboard_abi::{CUcontext, CUresult};
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Result};
+use crate::backend::{Backend, ContextId, Faults, Result};
+use crate::device::Limits;
 use crate::fault::Fault;
 use crate::green::Green;
 use crate::handles::{Kind, Table, not_found};
-use crate::launch::Limits;
 use crate::process::{Front, Process};
 use crate::state::ready;
 use crate::storage::Storage;
@@ -165,22 +165,6 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a user away from a primary context, which ends with the last one.
-    pub(crate) fn release<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
-        let mut users = self.users.lock();
-        match *users {
-            0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-            1 => {
-                *users = 0;
-                self.stop(process)
-            }
-            _ => {
-                *users -= 1;
-                Ok(())
-            }
-        }
-    }
-
     pub(crate) fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = process.contexts.next_id.fetch_add(1, Ordering::Relaxed);
         let device = ready(process)?.devices[self.device].ordinal;
@@ -191,29 +175,13 @@ impl Context {
         self.id.store(id, Ordering::Release);
         Ok(())
     }
+}
 
-    /// Ends what the backend has, and all objects in it.
-    pub(crate) fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
-        let id = ContextId(self.id.load(Ordering::Acquire));
-        if id.0 == 0 {
-            return Ok(());
+impl Faults for Front {
+    fn fault(&self, ctx: ContextId, error: CUresult) {
+        if let Some(context) = by_id(self, ctx) {
+            context.fault.set(error);
         }
-        self.storage.end(self.handle);
-        self.id.store(0, Ordering::Release);
-        crate::capture::forget_context(process, id);
-        crate::stream::forget(process, id);
-        crate::event::forget(process, id);
-        crate::module::forget(process, id);
-        crate::library::forget(process, id);
-        crate::array::forget(process, id);
-        crate::texture::forget(process, id);
-        crate::reference::forget(process, id);
-        crate::memory::forget(process, id);
-        crate::ipc::forget(process);
-        crate::peer::forget(process, id);
-        let outcome = process.backend.context_close(id);
-        self.fault.clear();
-        outcome
     }
 }
 

@@ -20,7 +20,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 0, || unsafe {
+                $crate::entry::enter(process, 0, || unsafe {
                     $crate::calls::array::cuArray3DCreate(process, p_handle, p_allocate_array)
                 })
             }
@@ -33,7 +33,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 1, || unsafe {
+                $crate::entry::enter(process, 1, || unsafe {
                     $crate::calls::array::cuArray3DCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
@@ -46,7 +46,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 2, || unsafe {
+                $crate::entry::enter(process, 2, || unsafe {
                     $crate::calls::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
@@ -59,7 +59,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 3, || unsafe {
+                $crate::entry::enter(process, 3, || unsafe {
                     $crate::calls::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
@@ -72,7 +72,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 4, || unsafe {
+                $crate::entry::enter(process, 4, || unsafe {
                     $crate::calls::array::cuArrayCreate(process, p_handle, p_allocate_array)
                 })
             }
@@ -85,7 +85,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 5, || unsafe {
+                $crate::entry::enter(process, 5, || unsafe {
                     $crate::calls::array::cuArrayCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
@@ -95,7 +95,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuArrayDestroy(h_array: CUarray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 6, || unsafe { $crate::calls::array::cuArrayDestroy(process, h_array) })
+                $crate::entry::enter(process, 6, || unsafe { $crate::calls::array::cuArrayDestroy(process, h_array) })
             }
 
             /// `cuArrayGetDescriptor` of cuda.h.
@@ -106,7 +106,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 7, || unsafe {
+                $crate::entry::enter(process, 7, || unsafe {
                     $crate::calls::array::cuArrayGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
@@ -119,7 +119,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 8, || unsafe {
+                $crate::entry::enter(process, 8, || unsafe {
                     $crate::calls::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
@@ -133,7 +133,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 9, || unsafe {
+                $crate::entry::enter(process, 9, || unsafe {
                     $crate::calls::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
                 })
             }
@@ -147,7 +147,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 10, || unsafe {
+                $crate::entry::enter(process, 10, || unsafe {
                     $crate::calls::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
                 })
             }
@@ -160,7 +160,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 11, || unsafe {
+                $crate::entry::enter(process, 11, || unsafe {
                     $crate::calls::array::cuArrayGetSparseProperties(process, sparse_properties, array)
                 })
             }
@@ -173,7 +173,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 12, || unsafe {
+                $crate::entry::enter(process, 12, || unsafe {
                     $crate::calls::checkpoint::cuCheckpointProcessCheckpoint(process, pid, args)
                 })
             }
@@ -182,7 +182,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 13)
+                $crate::entry::refuse(process, 13)
             }
 
             /// `cuCheckpointProcessGetState` of cuda.h.
@@ -190,7 +190,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 14, || unsafe {
+                $crate::entry::enter(process, 14, || unsafe {
                     $crate::calls::checkpoint::cuCheckpointProcessGetState(process, pid, state)
                 })
             }
@@ -200,7 +200,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 15, || unsafe {
+                $crate::entry::enter(process, 15, || unsafe {
                     $crate::calls::checkpoint::cuCheckpointProcessLock(process, pid, args)
                 })
             }
@@ -213,7 +213,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 16, || unsafe {
+                $crate::entry::enter(process, 16, || unsafe {
                     $crate::calls::checkpoint::cuCheckpointProcessRestore(process, pid, args)
                 })
             }
@@ -226,7 +226,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 17, || unsafe {
+                $crate::entry::enter(process, 17, || unsafe {
                     $crate::calls::checkpoint::cuCheckpointProcessUnlock(process, pid, args)
                 })
             }
@@ -240,7 +240,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 18, || unsafe {
+                $crate::entry::enter(process, 18, || unsafe {
                     $crate::calls::coredump::cuCoredumpGetAttribute(process, attrib, value, size)
                 })
             }
@@ -254,7 +254,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 19, || unsafe {
+                $crate::entry::enter(process, 19, || unsafe {
                     $crate::calls::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
                 })
             }
@@ -268,7 +268,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 20, || unsafe {
+                $crate::entry::enter(process, 20, || unsafe {
                     $crate::calls::coredump::cuCoredumpSetAttribute(process, attrib, value, size)
                 })
             }
@@ -282,7 +282,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 21, || unsafe {
+                $crate::entry::enter(process, 21, || unsafe {
                     $crate::calls::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
                 })
             }
@@ -292,7 +292,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 22, || unsafe {
+                $crate::entry::enter(process, 22, || unsafe {
                     $crate::calls::context::cuCtxAttach(process, pctx, flags)
                 })
             }
@@ -302,7 +302,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 23, || unsafe {
+                $crate::entry::enter(process, 23, || unsafe {
                     $crate::calls::context::cuCtxCreate(process, pctx, flags, dev)
                 })
             }
@@ -312,7 +312,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 24, || unsafe {
+                $crate::entry::enter(process, 24, || unsafe {
                     $crate::calls::context::cuCtxCreate_v2(process, pctx, flags, dev)
                 })
             }
@@ -328,7 +328,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 25, || unsafe {
+                $crate::entry::enter(process, 25, || unsafe {
                     $crate::calls::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
                 })
             }
@@ -343,7 +343,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 26, || unsafe {
+                $crate::entry::enter(process, 26, || unsafe {
                     $crate::calls::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
                 })
             }
@@ -353,7 +353,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 27, || unsafe { $crate::calls::context::cuCtxDestroy(process, ctx) })
+                $crate::entry::enter(process, 27, || unsafe { $crate::calls::context::cuCtxDestroy(process, ctx) })
             }
 
             /// `cuCtxDestroy_v2` of cuda.h.
@@ -361,7 +361,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 28, || unsafe { $crate::calls::context::cuCtxDestroy_v2(process, ctx) })
+                $crate::entry::enter(process, 28, || unsafe { $crate::calls::context::cuCtxDestroy_v2(process, ctx) })
             }
 
             /// `cuCtxDetach` of cuda.h.
@@ -369,7 +369,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 29, || unsafe { $crate::calls::context::cuCtxDetach(process, ctx) })
+                $crate::entry::enter(process, 29, || unsafe { $crate::calls::context::cuCtxDetach(process, ctx) })
             }
 
             /// `cuCtxDisablePeerAccess` of cuda.h.
@@ -377,7 +377,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDisablePeerAccess(peer_context: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 30, || unsafe {
+                $crate::entry::enter(process, 30, || unsafe {
                     $crate::calls::peer::cuCtxDisablePeerAccess(process, peer_context)
                 })
             }
@@ -387,7 +387,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 31, || unsafe {
+                $crate::entry::enter(process, 31, || unsafe {
                     $crate::calls::peer::cuCtxEnablePeerAccess(process, peer_context, flags)
                 })
             }
@@ -397,7 +397,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 32, || unsafe {
+                $crate::entry::enter(process, 32, || unsafe {
                     $crate::calls::green::cuCtxFromGreenCtx(process, p_context, h_ctx)
                 })
             }
@@ -407,7 +407,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 33, || unsafe {
+                $crate::entry::enter(process, 33, || unsafe {
                     $crate::calls::context::cuCtxGetApiVersion(process, ctx, version)
                 })
             }
@@ -417,7 +417,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 34, || unsafe {
+                $crate::entry::enter(process, 34, || unsafe {
                     $crate::calls::context::cuCtxGetCacheConfig(process, pconfig)
                 })
             }
@@ -427,7 +427,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 35, || unsafe { $crate::calls::context::cuCtxGetCurrent(process, pctx) })
+                $crate::entry::enter(process, 35, || unsafe { $crate::calls::context::cuCtxGetCurrent(process, pctx) })
             }
 
             /// `cuCtxGetDevResource` of cuda.h.
@@ -439,7 +439,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 36, || unsafe {
+                $crate::entry::enter(process, 36, || unsafe {
                     $crate::calls::green::cuCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
@@ -449,9 +449,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 37, || unsafe {
-                    $crate::calls::context::cuCtxGetDevice(process, device)
-                })
+                $crate::entry::enter(process, 37, || unsafe { $crate::calls::context::cuCtxGetDevice(process, device) })
             }
 
             /// `cuCtxGetDevice_v2` of cuda.h.
@@ -459,7 +457,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 38, || unsafe {
+                $crate::entry::enter(process, 38, || unsafe {
                     $crate::calls::context::cuCtxGetDevice_v2(process, device, ctx)
                 })
             }
@@ -472,7 +470,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 39, || unsafe {
+                $crate::entry::enter(process, 39, || unsafe {
                     $crate::calls::context::cuCtxGetExecAffinity(process, p_exec_affinity, r#type)
                 })
             }
@@ -482,7 +480,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 40, || unsafe { $crate::calls::context::cuCtxGetFlags(process, flags) })
+                $crate::entry::enter(process, 40, || unsafe { $crate::calls::context::cuCtxGetFlags(process, flags) })
             }
 
             /// `cuCtxGetId` of cuda.h.
@@ -490,7 +488,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctx_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 41, || unsafe {
+                $crate::entry::enter(process, 41, || unsafe {
                     $crate::calls::context::cuCtxGetId(process, ctx, ctx_id)
                 })
             }
@@ -500,7 +498,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 42, || unsafe {
+                $crate::entry::enter(process, 42, || unsafe {
                     $crate::calls::context::cuCtxGetLimit(process, pvalue, limit)
                 })
             }
@@ -510,7 +508,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetSharedMemConfig(p_config: *mut CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 43, || unsafe {
+                $crate::entry::enter(process, 43, || unsafe {
                     $crate::calls::context::cuCtxGetSharedMemConfig(process, p_config)
                 })
             }
@@ -523,7 +521,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 44, || unsafe {
+                $crate::entry::enter(process, 44, || unsafe {
                     $crate::calls::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
                 })
             }
@@ -533,7 +531,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 45, || unsafe { $crate::calls::context::cuCtxPopCurrent(process, pctx) })
+                $crate::entry::enter(process, 45, || unsafe { $crate::calls::context::cuCtxPopCurrent(process, pctx) })
             }
 
             /// `cuCtxPopCurrent_v2` of cuda.h.
@@ -541,7 +539,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 46, || unsafe {
+                $crate::entry::enter(process, 46, || unsafe {
                     $crate::calls::context::cuCtxPopCurrent_v2(process, pctx)
                 })
             }
@@ -551,7 +549,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 47, || unsafe { $crate::calls::context::cuCtxPushCurrent(process, ctx) })
+                $crate::entry::enter(process, 47, || unsafe { $crate::calls::context::cuCtxPushCurrent(process, ctx) })
             }
 
             /// `cuCtxPushCurrent_v2` of cuda.h.
@@ -559,7 +557,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 48, || unsafe {
+                $crate::entry::enter(process, 48, || unsafe {
                     $crate::calls::context::cuCtxPushCurrent_v2(process, ctx)
                 })
             }
@@ -569,7 +567,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 49, || unsafe {
+                $crate::entry::enter(process, 49, || unsafe {
                     $crate::calls::green::cuCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
@@ -579,7 +577,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 50, || unsafe {
+                $crate::entry::enter(process, 50, || unsafe {
                     $crate::calls::context::cuCtxResetPersistingL2Cache(process)
                 })
             }
@@ -589,7 +587,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 51, || unsafe {
+                $crate::entry::enter(process, 51, || unsafe {
                     $crate::calls::context::cuCtxSetCacheConfig(process, config)
                 })
             }
@@ -599,7 +597,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 52, || unsafe { $crate::calls::context::cuCtxSetCurrent(process, ctx) })
+                $crate::entry::enter(process, 52, || unsafe { $crate::calls::context::cuCtxSetCurrent(process, ctx) })
             }
 
             /// `cuCtxSetFlags` of cuda.h.
@@ -607,7 +605,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 53, || unsafe { $crate::calls::context::cuCtxSetFlags(process, flags) })
+                $crate::entry::enter(process, 53, || unsafe { $crate::calls::context::cuCtxSetFlags(process, flags) })
             }
 
             /// `cuCtxSetLimit` of cuda.h.
@@ -615,7 +613,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 54, || unsafe {
+                $crate::entry::enter(process, 54, || unsafe {
                     $crate::calls::context::cuCtxSetLimit(process, limit, value)
                 })
             }
@@ -625,7 +623,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 55, || unsafe {
+                $crate::entry::enter(process, 55, || unsafe {
                     $crate::calls::context::cuCtxSetSharedMemConfig(process, config)
                 })
             }
@@ -635,7 +633,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 56, || unsafe { $crate::calls::context::cuCtxSynchronize(process) })
+                $crate::entry::enter(process, 56, || unsafe { $crate::calls::context::cuCtxSynchronize(process) })
             }
 
             /// `cuCtxSynchronize_v2` of cuda.h.
@@ -643,7 +641,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 57, || unsafe {
+                $crate::entry::enter(process, 57, || unsafe {
                     $crate::calls::context::cuCtxSynchronize_v2(process, ctx)
                 })
             }
@@ -653,7 +651,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 58, || unsafe {
+                $crate::entry::enter(process, 58, || unsafe {
                     $crate::calls::green::cuCtxWaitEvent(process, h_ctx, h_event)
                 })
             }
@@ -662,14 +660,14 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 59)
+                $crate::entry::refuse(process, 59)
             }
 
             /// `cuDestroyExternalSemaphore` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalSemaphore(ext_sem: CUexternalSemaphore) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 60)
+                $crate::entry::refuse(process, 60)
             }
 
             /// `cuDevResourceGenerateDesc` of cuda.h.
@@ -681,7 +679,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 61, || unsafe {
+                $crate::entry::enter(process, 61, || unsafe {
                     $crate::calls::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
                 })
             }
@@ -698,7 +696,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 62, || unsafe {
+                $crate::entry::enter(process, 62, || unsafe {
                     $crate::calls::green::cuDevSmResourceSplitByCount(
                         process, result, nb_groups, input, remaining, use_flags, min_count,
                     )
@@ -714,7 +712,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 63, || unsafe {
+                $crate::entry::enter(process, 63, || unsafe {
                     $crate::calls::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
                 })
             }
@@ -728,7 +726,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 64, || unsafe {
+                $crate::entry::enter(process, 64, || unsafe {
                     $crate::calls::device::cuDeviceComputeCapability(process, major, minor, dev)
                 })
             }
@@ -738,7 +736,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 65, || unsafe {
+                $crate::entry::enter(process, 65, || unsafe {
                     $crate::calls::device::cuDeviceGet(process, device, ordinal)
                 })
             }
@@ -752,7 +750,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 66, || unsafe {
+                $crate::entry::enter(process, 66, || unsafe {
                     $crate::calls::device::cuDeviceGetAttribute(process, pi, attrib, dev)
                 })
             }
@@ -762,7 +760,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pci_bus_id: *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 67, || unsafe {
+                $crate::entry::enter(process, 67, || unsafe {
                     $crate::calls::device::cuDeviceGetByPCIBusId(process, dev, pci_bus_id)
                 })
             }
@@ -772,9 +770,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 68, || unsafe {
-                    $crate::calls::device::cuDeviceGetCount(process, count)
-                })
+                $crate::entry::enter(process, 68, || unsafe { $crate::calls::device::cuDeviceGetCount(process, count) })
             }
 
             /// `cuDeviceGetDefaultMemPool` of cuda.h.
@@ -782,7 +778,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 69, || unsafe {
+                $crate::entry::enter(process, 69, || unsafe {
                     $crate::calls::pool::cuDeviceGetDefaultMemPool(process, pool_out, dev)
                 })
             }
@@ -796,7 +792,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 70, || unsafe {
+                $crate::entry::enter(process, 70, || unsafe {
                     $crate::calls::green::cuDeviceGetDevResource(process, device, resource, r#type)
                 })
             }
@@ -810,7 +806,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 71, || unsafe {
+                $crate::entry::enter(process, 71, || unsafe {
                     $crate::calls::device::cuDeviceGetExecAffinitySupport(process, pi, r#type, dev)
                 })
             }
@@ -824,7 +820,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 72, || unsafe {
+                $crate::entry::enter(process, 72, || unsafe {
                     $crate::calls::graph::cuDeviceGetGraphMemAttribute(process, device, attr, value)
                 })
             }
@@ -839,7 +835,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 73, || unsafe {
+                $crate::entry::enter(process, 73, || unsafe {
                     $crate::calls::device::cuDeviceGetHostAtomicCapabilities(
                         process,
                         capabilities,
@@ -859,7 +855,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 74, || unsafe {
+                $crate::entry::enter(process, 74, || unsafe {
                     $crate::calls::device::cuDeviceGetLuid(process, luid, device_node_mask, dev)
                 })
             }
@@ -869,7 +865,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 75, || unsafe {
+                $crate::entry::enter(process, 75, || unsafe {
                     $crate::calls::pool::cuDeviceGetMemPool(process, pool, dev)
                 })
             }
@@ -879,7 +875,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 76, || unsafe {
+                $crate::entry::enter(process, 76, || unsafe {
                     $crate::calls::device::cuDeviceGetName(process, name, len, dev)
                 })
             }
@@ -892,7 +888,7 @@ macro_rules! driver_exports {
                 flags: c_int,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 77)
+                $crate::entry::refuse(process, 77)
             }
 
             /// `cuDeviceGetP2PAtomicCapabilities` of cuda.h.
@@ -906,7 +902,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 78, || unsafe {
+                $crate::entry::enter(process, 78, || unsafe {
                     $crate::calls::peer::cuDeviceGetP2PAtomicCapabilities(
                         process,
                         capabilities,
@@ -928,7 +924,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 79, || unsafe {
+                $crate::entry::enter(process, 79, || unsafe {
                     $crate::calls::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
                 })
             }
@@ -942,7 +938,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 80, || unsafe {
+                $crate::entry::enter(process, 80, || unsafe {
                     $crate::calls::device::cuDeviceGetPCIBusId(process, pci_bus_id, len, dev)
                 })
             }
@@ -952,7 +948,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 81, || unsafe {
+                $crate::entry::enter(process, 81, || unsafe {
                     $crate::calls::device::cuDeviceGetProperties(process, prop, dev)
                 })
             }
@@ -967,7 +963,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 82, || unsafe {
+                $crate::entry::enter(process, 82, || unsafe {
                     $crate::calls::device::cuDeviceGetTexture1DLinearMaxWidth(
                         process,
                         max_width_in_elements,
@@ -983,7 +979,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 83, || unsafe {
+                $crate::entry::enter(process, 83, || unsafe {
                     $crate::calls::device::cuDeviceGetUuid(process, uuid, dev)
                 })
             }
@@ -993,7 +989,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 84, || unsafe {
+                $crate::entry::enter(process, 84, || unsafe {
                     $crate::calls::device::cuDeviceGetUuid_v2(process, uuid, dev)
                 })
             }
@@ -1003,7 +999,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 85, || unsafe {
+                $crate::entry::enter(process, 85, || unsafe {
                     $crate::calls::graph::cuDeviceGraphMemTrim(process, device)
                 })
             }
@@ -1017,7 +1013,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 86, || unsafe {
+                $crate::entry::enter(process, 86, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxGetState(process, dev, flags, active)
                 })
             }
@@ -1027,7 +1023,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 87, || unsafe {
+                $crate::entry::enter(process, 87, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxRelease(process, dev)
                 })
             }
@@ -1037,7 +1033,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 88, || unsafe {
+                $crate::entry::enter(process, 88, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxRelease_v2(process, dev)
                 })
             }
@@ -1047,7 +1043,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 89, || unsafe {
+                $crate::entry::enter(process, 89, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxReset(process, dev)
                 })
             }
@@ -1057,7 +1053,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 90, || unsafe {
+                $crate::entry::enter(process, 90, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxReset_v2(process, dev)
                 })
             }
@@ -1067,7 +1063,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 91, || unsafe {
+                $crate::entry::enter(process, 91, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxRetain(process, pctx, dev)
                 })
             }
@@ -1077,7 +1073,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 92, || unsafe {
+                $crate::entry::enter(process, 92, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxSetFlags(process, dev, flags)
                 })
             }
@@ -1087,7 +1083,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 93, || unsafe {
+                $crate::entry::enter(process, 93, || unsafe {
                     $crate::calls::context::cuDevicePrimaryCtxSetFlags_v2(process, dev, flags)
                 })
             }
@@ -1102,7 +1098,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 94, || unsafe {
+                $crate::entry::enter(process, 94, || unsafe {
                     $crate::calls::device::cuDeviceRegisterAsyncNotification(
                         process,
                         device,
@@ -1122,7 +1118,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 95, || unsafe {
+                $crate::entry::enter(process, 95, || unsafe {
                     $crate::calls::graph::cuDeviceSetGraphMemAttribute(process, device, attr, value)
                 })
             }
@@ -1132,7 +1128,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 96, || unsafe {
+                $crate::entry::enter(process, 96, || unsafe {
                     $crate::calls::pool::cuDeviceSetMemPool(process, dev, pool)
                 })
             }
@@ -1142,7 +1138,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 97, || unsafe {
+                $crate::entry::enter(process, 97, || unsafe {
                     $crate::calls::device::cuDeviceTotalMem(process, bytes, dev)
                 })
             }
@@ -1152,7 +1148,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 98, || unsafe {
+                $crate::entry::enter(process, 98, || unsafe {
                     $crate::calls::device::cuDeviceTotalMem_v2(process, bytes, dev)
                 })
             }
@@ -1165,7 +1161,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 99, || unsafe {
+                $crate::entry::enter(process, 99, || unsafe {
                     $crate::calls::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
                 })
             }
@@ -1175,7 +1171,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDriverGetVersion(driver_version: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 100, || unsafe {
+                $crate::entry::enter(process, 100, || unsafe {
                     $crate::calls::init::cuDriverGetVersion(process, driver_version)
                 })
             }
@@ -1184,63 +1180,63 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 101)
+                $crate::entry::refuse(process, 101)
             }
 
             /// `cuEGLStreamConsumerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 102)
+                $crate::entry::refuse(process, 102)
             }
 
             /// `cuEGLStreamConsumerConnectWithFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 103)
+                $crate::entry::refuse(process, 103)
             }
 
             /// `cuEGLStreamConsumerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 104)
+                $crate::entry::refuse(process, 104)
             }
 
             /// `cuEGLStreamConsumerReleaseFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 105)
+                $crate::entry::refuse(process, 105)
             }
 
             /// `cuEGLStreamProducerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 106)
+                $crate::entry::refuse(process, 106)
             }
 
             /// `cuEGLStreamProducerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 107)
+                $crate::entry::refuse(process, 107)
             }
 
             /// `cuEGLStreamProducerPresentFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 108)
+                $crate::entry::refuse(process, 108)
             }
 
             /// `cuEGLStreamProducerReturnFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 109)
+                $crate::entry::refuse(process, 109)
             }
 
             /// `cuEventCreate` of cuda.h.
@@ -1248,7 +1244,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 110, || unsafe {
+                $crate::entry::enter(process, 110, || unsafe {
                     $crate::calls::event::cuEventCreate(process, ph_event, flags)
                 })
             }
@@ -1257,7 +1253,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventCreateFromEGLSync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 111)
+                $crate::entry::refuse(process, 111)
             }
 
             /// `cuEventDestroy` of cuda.h.
@@ -1265,9 +1261,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 112, || unsafe {
-                    $crate::calls::event::cuEventDestroy(process, h_event)
-                })
+                $crate::entry::enter(process, 112, || unsafe { $crate::calls::event::cuEventDestroy(process, h_event) })
             }
 
             /// `cuEventDestroy_v2` of cuda.h.
@@ -1275,7 +1269,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy_v2(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 113, || unsafe {
+                $crate::entry::enter(process, 113, || unsafe {
                     $crate::calls::event::cuEventDestroy_v2(process, h_event)
                 })
             }
@@ -1289,7 +1283,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 114, || unsafe {
+                $crate::entry::enter(process, 114, || unsafe {
                     $crate::calls::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
                 })
             }
@@ -1303,7 +1297,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 115, || unsafe {
+                $crate::entry::enter(process, 115, || unsafe {
                     $crate::calls::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
                 })
             }
@@ -1313,7 +1307,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventQuery(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 116, || unsafe { $crate::calls::event::cuEventQuery(process, h_event) })
+                $crate::entry::enter(process, 116, || unsafe { $crate::calls::event::cuEventQuery(process, h_event) })
             }
 
             /// `cuEventRecord` of cuda.h.
@@ -1321,7 +1315,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventRecord(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 117, || unsafe {
+                $crate::entry::enter(process, 117, || unsafe {
                     $crate::calls::event::cuEventRecord(process, h_event, h_stream)
                 })
             }
@@ -1331,7 +1325,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventRecord_ptsz(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 118, || unsafe {
+                $crate::entry::enter(process, 118, || unsafe {
                     $crate::calls::event::cuEventRecord(process, h_event, or_per_thread(h_stream))
                 })
             }
@@ -1345,7 +1339,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 119, || unsafe {
+                $crate::entry::enter(process, 119, || unsafe {
                     $crate::calls::event::cuEventRecordWithFlags(process, h_event, h_stream, flags)
                 })
             }
@@ -1359,7 +1353,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 120, || unsafe {
+                $crate::entry::enter(process, 120, || unsafe {
                     $crate::calls::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
                 })
             }
@@ -1369,7 +1363,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventSynchronize(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 121, || unsafe {
+                $crate::entry::enter(process, 121, || unsafe {
                     $crate::calls::event::cuEventSynchronize(process, h_event)
                 })
             }
@@ -1382,7 +1376,7 @@ macro_rules! driver_exports {
                 buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 122)
+                $crate::entry::refuse(process, 122)
             }
 
             /// `cuExternalMemoryGetMappedMipmappedArray` of cuda.h.
@@ -1393,7 +1387,7 @@ macro_rules! driver_exports {
                 mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 123)
+                $crate::entry::refuse(process, 123)
             }
 
             /// `cuFlushGPUDirectRDMAWrites` of cuda.h.
@@ -1404,7 +1398,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 124, || unsafe {
+                $crate::entry::enter(process, 124, || unsafe {
                     $crate::calls::device::cuFlushGPUDirectRDMAWrites(process, target, scope)
                 })
             }
@@ -1418,7 +1412,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 125, || unsafe {
+                $crate::entry::enter(process, 125, || unsafe {
                     $crate::calls::function::cuFuncGetAttribute(process, pi, attrib, hfunc)
                 })
             }
@@ -1428,7 +1422,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 126, || unsafe {
+                $crate::entry::enter(process, 126, || unsafe {
                     $crate::calls::function::cuFuncGetModule(process, hmod, hfunc)
                 })
             }
@@ -1438,7 +1432,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 127, || unsafe {
+                $crate::entry::enter(process, 127, || unsafe {
                     $crate::calls::function::cuFuncGetName(process, name, hfunc)
                 })
             }
@@ -1453,7 +1447,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 128, || unsafe {
+                $crate::entry::enter(process, 128, || unsafe {
                     $crate::calls::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
                 })
             }
@@ -1466,7 +1460,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 129, || unsafe {
+                $crate::entry::enter(process, 129, || unsafe {
                     $crate::calls::function::cuFuncIsLoaded(process, state, function)
                 })
             }
@@ -1476,9 +1470,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 130, || unsafe {
-                    $crate::calls::function::cuFuncLoad(process, function)
-                })
+                $crate::entry::enter(process, 130, || unsafe { $crate::calls::function::cuFuncLoad(process, function) })
             }
 
             /// `cuFuncSetAttribute` of cuda.h.
@@ -1490,7 +1482,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 131, || unsafe {
+                $crate::entry::enter(process, 131, || unsafe {
                     $crate::calls::function::cuFuncSetAttribute(process, hfunc, attrib, value)
                 })
             }
@@ -1500,7 +1492,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 132, || unsafe {
+                $crate::entry::enter(process, 132, || unsafe {
                     $crate::calls::function::cuFuncSetBlockShape(process, hfunc, x, y, z)
                 })
             }
@@ -1510,7 +1502,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 133, || unsafe {
+                $crate::entry::enter(process, 133, || unsafe {
                     $crate::calls::function::cuFuncSetCacheConfig(process, hfunc, config)
                 })
             }
@@ -1520,7 +1512,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 134, || unsafe {
+                $crate::entry::enter(process, 134, || unsafe {
                     $crate::calls::function::cuFuncSetSharedMemConfig(process, hfunc, config)
                 })
             }
@@ -1530,7 +1522,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 135, || unsafe {
+                $crate::entry::enter(process, 135, || unsafe {
                     $crate::calls::function::cuFuncSetSharedSize(process, hfunc, bytes)
                 })
             }
@@ -1539,112 +1531,112 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 136)
+                $crate::entry::refuse(process, 136)
             }
 
             /// `cuGLCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 137)
+                $crate::entry::refuse(process, 137)
             }
 
             /// `cuGLGetDevices` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 138)
+                $crate::entry::refuse(process, 138)
             }
 
             /// `cuGLGetDevices_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 139)
+                $crate::entry::refuse(process, 139)
             }
 
             /// `cuGLInit` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLInit() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 140)
+                $crate::entry::refuse(process, 140)
             }
 
             /// `cuGLMapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 141)
+                $crate::entry::refuse(process, 141)
             }
 
             /// `cuGLMapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 142)
+                $crate::entry::refuse(process, 142)
             }
 
             /// `cuGLMapBufferObjectAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 143)
+                $crate::entry::refuse(process, 143)
             }
 
             /// `cuGLMapBufferObjectAsync_v2_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 144)
+                $crate::entry::refuse(process, 144)
             }
 
             /// `cuGLMapBufferObject_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 145)
+                $crate::entry::refuse(process, 145)
             }
 
             /// `cuGLMapBufferObject_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 146)
+                $crate::entry::refuse(process, 146)
             }
 
             /// `cuGLRegisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 147)
+                $crate::entry::refuse(process, 147)
             }
 
             /// `cuGLSetBufferObjectMapFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 148)
+                $crate::entry::refuse(process, 148)
             }
 
             /// `cuGLUnmapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 149)
+                $crate::entry::refuse(process, 149)
             }
 
             /// `cuGLUnmapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 150)
+                $crate::entry::refuse(process, 150)
             }
 
             /// `cuGLUnregisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 151)
+                $crate::entry::refuse(process, 151)
             }
 
             /// `cuGetErrorName` of cuda.h.
@@ -1652,7 +1644,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 152, || unsafe {
+                $crate::entry::enter(process, 152, || unsafe {
                     $crate::calls::init::cuGetErrorName(process, error, p_str)
                 })
             }
@@ -1662,7 +1654,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 153, || unsafe {
+                $crate::entry::enter(process, 153, || unsafe {
                     $crate::calls::init::cuGetErrorString(process, error, p_str)
                 })
             }
@@ -1675,7 +1667,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 154, || unsafe {
+                $crate::entry::enter(process, 154, || unsafe {
                     $crate::calls::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
                 })
             }
@@ -1690,7 +1682,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 155, || unsafe {
+                $crate::entry::enter(process, 155, || unsafe {
                     $crate::calls::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
                 })
             }
@@ -1706,7 +1698,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 156, || unsafe {
+                $crate::entry::enter(process, 156, || unsafe {
                     $crate::calls::init::cuGetProcAddress_v2(
                         process,
                         symbol,
@@ -1730,7 +1722,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 157, || unsafe {
+                $crate::entry::enter(process, 157, || unsafe {
                     $crate::calls::graph::cuGraphAddBatchMemOpNode(
                         process,
                         ph_graph_node,
@@ -1753,7 +1745,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 158, || unsafe {
+                $crate::entry::enter(process, 158, || unsafe {
                     $crate::calls::graph::cuGraphAddChildGraphNode(
                         process,
                         ph_graph_node,
@@ -1775,7 +1767,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 159, || unsafe {
+                $crate::entry::enter(process, 159, || unsafe {
                     $crate::calls::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
@@ -1791,7 +1783,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 160, || unsafe {
+                $crate::entry::enter(process, 160, || unsafe {
                     $crate::calls::graph::cuGraphAddDependencies_v2(
                         process,
                         h_graph,
@@ -1813,7 +1805,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 161, || unsafe {
+                $crate::entry::enter(process, 161, || unsafe {
                     $crate::calls::graph::cuGraphAddEmptyNode(
                         process,
                         ph_graph_node,
@@ -1835,7 +1827,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 162, || unsafe {
+                $crate::entry::enter(process, 162, || unsafe {
                     $crate::calls::graph::cuGraphAddEventRecordNode(
                         process,
                         ph_graph_node,
@@ -1858,7 +1850,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 163, || unsafe {
+                $crate::entry::enter(process, 163, || unsafe {
                     $crate::calls::graph::cuGraphAddEventWaitNode(
                         process,
                         ph_graph_node,
@@ -1880,7 +1872,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 164)
+                $crate::entry::refuse(process, 164)
             }
 
             /// `cuGraphAddExternalSemaphoresWaitNode` of cuda.h.
@@ -1893,7 +1885,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 165)
+                $crate::entry::refuse(process, 165)
             }
 
             /// `cuGraphAddHostNode` of cuda.h.
@@ -1907,7 +1899,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 166, || unsafe {
+                $crate::entry::enter(process, 166, || unsafe {
                     $crate::calls::graph::cuGraphAddHostNode(
                         process,
                         ph_graph_node,
@@ -1930,7 +1922,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 167, || unsafe {
+                $crate::entry::enter(process, 167, || unsafe {
                     $crate::calls::graph::cuGraphAddKernelNode(
                         process,
                         ph_graph_node,
@@ -1953,7 +1945,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 168, || unsafe {
+                $crate::entry::enter(process, 168, || unsafe {
                     $crate::calls::graph::cuGraphAddKernelNode_v2(
                         process,
                         ph_graph_node,
@@ -1976,7 +1968,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 169, || unsafe {
+                $crate::entry::enter(process, 169, || unsafe {
                     $crate::calls::graph::cuGraphAddMemAllocNode(
                         process,
                         ph_graph_node,
@@ -1999,7 +1991,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 170, || unsafe {
+                $crate::entry::enter(process, 170, || unsafe {
                     $crate::calls::graph::cuGraphAddMemFreeNode(
                         process,
                         ph_graph_node,
@@ -2023,7 +2015,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 171, || unsafe {
+                $crate::entry::enter(process, 171, || unsafe {
                     $crate::calls::graph::cuGraphAddMemcpyNode(
                         process,
                         ph_graph_node,
@@ -2048,7 +2040,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 172, || unsafe {
+                $crate::entry::enter(process, 172, || unsafe {
                     $crate::calls::graph::cuGraphAddMemsetNode(
                         process,
                         ph_graph_node,
@@ -2072,7 +2064,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 173, || unsafe {
+                $crate::entry::enter(process, 173, || unsafe {
                     $crate::calls::graph::cuGraphAddNode(
                         process,
                         ph_graph_node,
@@ -2096,7 +2088,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 174, || unsafe {
+                $crate::entry::enter(process, 174, || unsafe {
                     $crate::calls::graph::cuGraphAddNode_v2(
                         process,
                         ph_graph_node,
@@ -2117,7 +2109,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 175, || unsafe {
+                $crate::entry::enter(process, 175, || unsafe {
                     $crate::calls::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
                 })
             }
@@ -2130,7 +2122,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 176, || unsafe {
+                $crate::entry::enter(process, 176, || unsafe {
                     $crate::calls::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -2143,7 +2135,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 177, || unsafe {
+                $crate::entry::enter(process, 177, || unsafe {
                     $crate::calls::graph::cuGraphChildGraphNodeGetGraph(process, h_node, ph_graph)
                 })
             }
@@ -2153,7 +2145,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 178, || unsafe {
+                $crate::entry::enter(process, 178, || unsafe {
                     $crate::calls::graph::cuGraphClone(process, ph_graph_clone, original_graph)
                 })
             }
@@ -2169,7 +2161,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 179, || unsafe {
+                $crate::entry::enter(process, 179, || unsafe {
                     $crate::calls::graph::cuGraphConditionalHandleCreate(
                         process,
                         p_handle_out,
@@ -2186,7 +2178,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 180, || unsafe {
+                $crate::entry::enter(process, 180, || unsafe {
                     $crate::calls::graph::cuGraphCreate(process, ph_graph, flags)
                 })
             }
@@ -2200,7 +2192,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 181, || unsafe {
+                $crate::entry::enter(process, 181, || unsafe {
                     $crate::calls::graph::cuGraphDebugDotPrint(process, h_graph, path, flags)
                 })
             }
@@ -2210,9 +2202,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 182, || unsafe {
-                    $crate::calls::graph::cuGraphDestroy(process, h_graph)
-                })
+                $crate::entry::enter(process, 182, || unsafe { $crate::calls::graph::cuGraphDestroy(process, h_graph) })
             }
 
             /// `cuGraphDestroyNode` of cuda.h.
@@ -2220,7 +2210,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 183, || unsafe {
+                $crate::entry::enter(process, 183, || unsafe {
                     $crate::calls::graph::cuGraphDestroyNode(process, h_node)
                 })
             }
@@ -2233,7 +2223,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 184, || unsafe {
+                $crate::entry::enter(process, 184, || unsafe {
                     $crate::calls::graph::cuGraphEventRecordNodeGetEvent(process, h_node, event_out)
                 })
             }
@@ -2243,7 +2233,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 185, || unsafe {
+                $crate::entry::enter(process, 185, || unsafe {
                     $crate::calls::graph::cuGraphEventRecordNodeSetEvent(process, h_node, event)
                 })
             }
@@ -2256,7 +2246,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 186, || unsafe {
+                $crate::entry::enter(process, 186, || unsafe {
                     $crate::calls::graph::cuGraphEventWaitNodeGetEvent(process, h_node, event_out)
                 })
             }
@@ -2266,7 +2256,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 187, || unsafe {
+                $crate::entry::enter(process, 187, || unsafe {
                     $crate::calls::graph::cuGraphEventWaitNodeSetEvent(process, h_node, event)
                 })
             }
@@ -2280,7 +2270,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 188, || unsafe {
+                $crate::entry::enter(process, 188, || unsafe {
                     $crate::calls::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
@@ -2294,7 +2284,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 189, || unsafe {
+                $crate::entry::enter(process, 189, || unsafe {
                     $crate::calls::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
                 })
             }
@@ -2304,7 +2294,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 190, || unsafe {
+                $crate::entry::enter(process, 190, || unsafe {
                     $crate::calls::graph::cuGraphExecDestroy(process, h_graph_exec)
                 })
             }
@@ -2318,7 +2308,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 191, || unsafe {
+                $crate::entry::enter(process, 191, || unsafe {
                     $crate::calls::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
@@ -2332,7 +2322,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 192, || unsafe {
+                $crate::entry::enter(process, 192, || unsafe {
                     $crate::calls::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
@@ -2345,7 +2335,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 193)
+                $crate::entry::refuse(process, 193)
             }
 
             /// `cuGraphExecExternalSemaphoresWaitNodeSetParams` of cuda.h.
@@ -2356,7 +2346,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 194)
+                $crate::entry::refuse(process, 194)
             }
 
             /// `cuGraphExecGetFlags` of cuda.h.
@@ -2367,7 +2357,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 195, || unsafe {
+                $crate::entry::enter(process, 195, || unsafe {
                     $crate::calls::graph::cuGraphExecGetFlags(process, h_graph_exec, flags)
                 })
             }
@@ -2381,7 +2371,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 196, || unsafe {
+                $crate::entry::enter(process, 196, || unsafe {
                     $crate::calls::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
@@ -2395,7 +2385,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 197, || unsafe {
+                $crate::entry::enter(process, 197, || unsafe {
                     $crate::calls::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
@@ -2409,7 +2399,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 198, || unsafe {
+                $crate::entry::enter(process, 198, || unsafe {
                     $crate::calls::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
                 })
             }
@@ -2424,7 +2414,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 199, || unsafe {
+                $crate::entry::enter(process, 199, || unsafe {
                     $crate::calls::graph::cuGraphExecMemcpyNodeSetParams(
                         process,
                         h_graph_exec,
@@ -2445,7 +2435,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 200, || unsafe {
+                $crate::entry::enter(process, 200, || unsafe {
                     $crate::calls::graph::cuGraphExecMemsetNodeSetParams(
                         process,
                         h_graph_exec,
@@ -2465,7 +2455,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 201, || unsafe {
+                $crate::entry::enter(process, 201, || unsafe {
                     $crate::calls::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
@@ -2480,7 +2470,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 202, || unsafe {
+                $crate::entry::enter(process, 202, || unsafe {
                     $crate::calls::graph::cuGraphExecUpdate(
                         process,
                         h_graph_exec,
@@ -2500,7 +2490,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 203, || unsafe {
+                $crate::entry::enter(process, 203, || unsafe {
                     $crate::calls::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
                 })
             }
@@ -2512,7 +2502,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 204)
+                $crate::entry::refuse(process, 204)
             }
 
             /// `cuGraphExternalSemaphoresSignalNodeSetParams` of cuda.h.
@@ -2522,7 +2512,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 205)
+                $crate::entry::refuse(process, 205)
             }
 
             /// `cuGraphExternalSemaphoresWaitNodeGetParams` of cuda.h.
@@ -2532,7 +2522,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 206)
+                $crate::entry::refuse(process, 206)
             }
 
             /// `cuGraphExternalSemaphoresWaitNodeSetParams` of cuda.h.
@@ -2542,7 +2532,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 207)
+                $crate::entry::refuse(process, 207)
             }
 
             /// `cuGraphGetEdges` of cuda.h.
@@ -2555,7 +2545,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 208, || unsafe {
+                $crate::entry::enter(process, 208, || unsafe {
                     $crate::calls::graph::cuGraphGetEdges(process, h_graph, from, to, num_edges)
                 })
             }
@@ -2571,7 +2561,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 209, || unsafe {
+                $crate::entry::enter(process, 209, || unsafe {
                     $crate::calls::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
                 })
             }
@@ -2585,7 +2575,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 210, || unsafe {
+                $crate::entry::enter(process, 210, || unsafe {
                     $crate::calls::graph::cuGraphGetNodes(process, h_graph, nodes, num_nodes)
                 })
             }
@@ -2599,7 +2589,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 211, || unsafe {
+                $crate::entry::enter(process, 211, || unsafe {
                     $crate::calls::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
                 })
             }
@@ -2612,7 +2602,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 212, || unsafe {
+                $crate::entry::enter(process, 212, || unsafe {
                     $crate::calls::graph::cuGraphHostNodeGetParams(process, h_node, node_params)
                 })
             }
@@ -2625,7 +2615,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 213, || unsafe {
+                $crate::entry::enter(process, 213, || unsafe {
                     $crate::calls::graph::cuGraphHostNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -2641,7 +2631,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 214, || unsafe {
+                $crate::entry::enter(process, 214, || unsafe {
                     $crate::calls::graph::cuGraphInstantiate(
                         process,
                         ph_graph_exec,
@@ -2662,7 +2652,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 215, || unsafe {
+                $crate::entry::enter(process, 215, || unsafe {
                     $crate::calls::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
                 })
             }
@@ -2676,7 +2666,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 216, || unsafe {
+                $crate::entry::enter(process, 216, || unsafe {
                     $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
@@ -2696,7 +2686,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 217, || unsafe {
+                $crate::entry::enter(process, 217, || unsafe {
                     $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
@@ -2718,7 +2708,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 218, || unsafe {
+                $crate::entry::enter(process, 218, || unsafe {
                     $crate::calls::graph::cuGraphInstantiate_v2(
                         process,
                         ph_graph_exec,
@@ -2735,7 +2725,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 219, || unsafe {
+                $crate::entry::enter(process, 219, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeCopyAttributes(process, dst, src)
                 })
             }
@@ -2749,7 +2739,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 220, || unsafe {
+                $crate::entry::enter(process, 220, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
                 })
             }
@@ -2762,7 +2752,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 221, || unsafe {
+                $crate::entry::enter(process, 221, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeGetParams(process, h_node, node_params)
                 })
             }
@@ -2775,7 +2765,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 222, || unsafe {
+                $crate::entry::enter(process, 222, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
                 })
             }
@@ -2789,7 +2779,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 223, || unsafe {
+                $crate::entry::enter(process, 223, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
                 })
             }
@@ -2802,7 +2792,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 224, || unsafe {
+                $crate::entry::enter(process, 224, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -2815,7 +2805,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 225, || unsafe {
+                $crate::entry::enter(process, 225, || unsafe {
                     $crate::calls::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
                 })
             }
@@ -2825,7 +2815,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 226, || unsafe {
+                $crate::entry::enter(process, 226, || unsafe {
                     $crate::calls::graph::cuGraphLaunch(process, h_graph, h_stream)
                 })
             }
@@ -2835,7 +2825,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphLaunch_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 227, || unsafe {
+                $crate::entry::enter(process, 227, || unsafe {
                     $crate::calls::graph::cuGraphLaunch(process, h_graph, or_per_thread(h_stream))
                 })
             }
@@ -2848,7 +2838,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 228, || unsafe {
+                $crate::entry::enter(process, 228, || unsafe {
                     $crate::calls::graph::cuGraphMemAllocNodeGetParams(process, h_node, params_out)
                 })
             }
@@ -2861,7 +2851,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 229, || unsafe {
+                $crate::entry::enter(process, 229, || unsafe {
                     $crate::calls::graph::cuGraphMemFreeNodeGetParams(process, h_node, dptr_out)
                 })
             }
@@ -2874,7 +2864,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 230, || unsafe {
+                $crate::entry::enter(process, 230, || unsafe {
                     $crate::calls::graph::cuGraphMemcpyNodeGetParams(process, h_node, node_params)
                 })
             }
@@ -2887,7 +2877,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 231, || unsafe {
+                $crate::entry::enter(process, 231, || unsafe {
                     $crate::calls::graph::cuGraphMemcpyNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -2900,7 +2890,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 232, || unsafe {
+                $crate::entry::enter(process, 232, || unsafe {
                     $crate::calls::graph::cuGraphMemsetNodeGetParams(process, h_node, node_params)
                 })
             }
@@ -2913,7 +2903,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 233, || unsafe {
+                $crate::entry::enter(process, 233, || unsafe {
                     $crate::calls::graph::cuGraphMemsetNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -2927,7 +2917,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 234, || unsafe {
+                $crate::entry::enter(process, 234, || unsafe {
                     $crate::calls::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
                 })
             }
@@ -2941,7 +2931,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 235, || unsafe {
+                $crate::entry::enter(process, 235, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
                 })
             }
@@ -2956,7 +2946,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 236, || unsafe {
+                $crate::entry::enter(process, 236, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetDependencies_v2(
                         process,
                         h_node,
@@ -2976,7 +2966,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 237, || unsafe {
+                $crate::entry::enter(process, 237, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetDependentNodes(
                         process,
                         h_node,
@@ -2996,7 +2986,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 238, || unsafe {
+                $crate::entry::enter(process, 238, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetDependentNodes_v2(
                         process,
                         h_node,
@@ -3016,7 +3006,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 239, || unsafe {
+                $crate::entry::enter(process, 239, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
@@ -3026,7 +3016,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 240, || unsafe {
+                $crate::entry::enter(process, 240, || unsafe {
                     $crate::calls::graph::cuGraphNodeGetType(process, h_node, r#type)
                 })
             }
@@ -3040,7 +3030,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 241, || unsafe {
+                $crate::entry::enter(process, 241, || unsafe {
                     $crate::calls::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
@@ -3053,7 +3043,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 242, || unsafe {
+                $crate::entry::enter(process, 242, || unsafe {
                     $crate::calls::graph::cuGraphNodeSetParams(process, h_node, node_params)
                 })
             }
@@ -3067,7 +3057,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 243, || unsafe {
+                $crate::entry::enter(process, 243, || unsafe {
                     $crate::calls::graph::cuGraphReleaseUserObject(process, graph, object, count)
                 })
             }
@@ -3082,7 +3072,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 244, || unsafe {
+                $crate::entry::enter(process, 244, || unsafe {
                     $crate::calls::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
@@ -3098,7 +3088,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 245, || unsafe {
+                $crate::entry::enter(process, 245, || unsafe {
                     $crate::calls::graph::cuGraphRemoveDependencies_v2(
                         process,
                         h_graph,
@@ -3120,7 +3110,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 246, || unsafe {
+                $crate::entry::enter(process, 246, || unsafe {
                     $crate::calls::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
                 })
             }
@@ -3130,7 +3120,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 247, || unsafe {
+                $crate::entry::enter(process, 247, || unsafe {
                     $crate::calls::graph::cuGraphUpload(process, h_graph, h_stream)
                 })
             }
@@ -3140,7 +3130,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphUpload_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 248, || unsafe {
+                $crate::entry::enter(process, 248, || unsafe {
                     $crate::calls::graph::cuGraphUpload(process, h_graph, or_per_thread(h_stream))
                 })
             }
@@ -3149,21 +3139,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 249)
+                $crate::entry::refuse(process, 249)
             }
 
             /// `cuGraphicsGLRegisterBuffer` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 250)
+                $crate::entry::refuse(process, 250)
             }
 
             /// `cuGraphicsGLRegisterImage` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 251)
+                $crate::entry::refuse(process, 251)
             }
 
             /// `cuGraphicsMapResources` of cuda.h.
@@ -3174,7 +3164,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 252)
+                $crate::entry::refuse(process, 252)
             }
 
             /// `cuGraphicsMapResources_ptsz` of cuda.h.
@@ -3185,14 +3175,14 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 253)
+                $crate::entry::refuse(process, 253)
             }
 
             /// `cuGraphicsResourceGetMappedEglFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 254)
+                $crate::entry::refuse(process, 254)
             }
 
             /// `cuGraphicsResourceGetMappedMipmappedArray` of cuda.h.
@@ -3202,7 +3192,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 255)
+                $crate::entry::refuse(process, 255)
             }
 
             /// `cuGraphicsResourceGetMappedPointer` of cuda.h.
@@ -3213,7 +3203,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 256)
+                $crate::entry::refuse(process, 256)
             }
 
             /// `cuGraphicsResourceGetMappedPointer_v2` of cuda.h.
@@ -3224,7 +3214,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 257)
+                $crate::entry::refuse(process, 257)
             }
 
             /// `cuGraphicsResourceSetMapFlags` of cuda.h.
@@ -3234,7 +3224,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 258)
+                $crate::entry::refuse(process, 258)
             }
 
             /// `cuGraphicsResourceSetMapFlags_v2` of cuda.h.
@@ -3244,7 +3234,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 259)
+                $crate::entry::refuse(process, 259)
             }
 
             /// `cuGraphicsSubResourceGetMappedArray` of cuda.h.
@@ -3256,7 +3246,7 @@ macro_rules! driver_exports {
                 mip_level: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 260)
+                $crate::entry::refuse(process, 260)
             }
 
             /// `cuGraphicsUnmapResources` of cuda.h.
@@ -3267,7 +3257,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 261)
+                $crate::entry::refuse(process, 261)
             }
 
             /// `cuGraphicsUnmapResources_ptsz` of cuda.h.
@@ -3278,28 +3268,28 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 262)
+                $crate::entry::refuse(process, 262)
             }
 
             /// `cuGraphicsUnregisterResource` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 263)
+                $crate::entry::refuse(process, 263)
             }
 
             /// `cuGraphicsVDPAURegisterOutputSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 264)
+                $crate::entry::refuse(process, 264)
             }
 
             /// `cuGraphicsVDPAURegisterVideoSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 265)
+                $crate::entry::refuse(process, 265)
             }
 
             /// `cuGreenCtxCreate` of cuda.h.
@@ -3312,7 +3302,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 266, || unsafe {
+                $crate::entry::enter(process, 266, || unsafe {
                     $crate::calls::green::cuGreenCtxCreate(process, ph_ctx, desc, dev, flags)
                 })
             }
@@ -3322,7 +3312,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 267, || unsafe {
+                $crate::entry::enter(process, 267, || unsafe {
                     $crate::calls::green::cuGreenCtxDestroy(process, h_ctx)
                 })
             }
@@ -3336,7 +3326,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 268, || unsafe {
+                $crate::entry::enter(process, 268, || unsafe {
                     $crate::calls::green::cuGreenCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
@@ -3349,7 +3339,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 269, || unsafe {
+                $crate::entry::enter(process, 269, || unsafe {
                     $crate::calls::green::cuGreenCtxGetId(process, green_ctx, green_ctx_id)
                 })
             }
@@ -3359,7 +3349,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 270, || unsafe {
+                $crate::entry::enter(process, 270, || unsafe {
                     $crate::calls::green::cuGreenCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
@@ -3374,7 +3364,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 271, || unsafe {
+                $crate::entry::enter(process, 271, || unsafe {
                     $crate::calls::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
                 })
             }
@@ -3384,7 +3374,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 272, || unsafe {
+                $crate::entry::enter(process, 272, || unsafe {
                     $crate::calls::green::cuGreenCtxWaitEvent(process, h_ctx, h_event)
                 })
             }
@@ -3396,7 +3386,7 @@ macro_rules! driver_exports {
                 mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 273)
+                $crate::entry::refuse(process, 273)
             }
 
             /// `cuImportExternalSemaphore` of cuda.h.
@@ -3406,7 +3396,7 @@ macro_rules! driver_exports {
                 sem_handle_desc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 274)
+                $crate::entry::refuse(process, 274)
             }
 
             /// `cuInit` of cuda.h.
@@ -3414,7 +3404,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 275, || unsafe { $crate::calls::init::cuInit(process, flags) })
+                $crate::entry::enter(process, 275, || unsafe { $crate::calls::init::cuInit(process, flags) })
             }
 
             /// `cuIpcCloseMemHandle` of cuda.h.
@@ -3422,9 +3412,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 276, || unsafe {
-                    $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr)
-                })
+                $crate::entry::enter(process, 276, || unsafe { $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr) })
             }
 
             /// `cuIpcGetEventHandle` of cuda.h.
@@ -3432,7 +3420,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 277, || unsafe {
+                $crate::entry::enter(process, 277, || unsafe {
                     $crate::calls::ipc::cuIpcGetEventHandle(process, p_handle, event)
                 })
             }
@@ -3442,7 +3430,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 278, || unsafe {
+                $crate::entry::enter(process, 278, || unsafe {
                     $crate::calls::ipc::cuIpcGetMemHandle(process, p_handle, dptr)
                 })
             }
@@ -3455,7 +3443,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 279, || unsafe {
+                $crate::entry::enter(process, 279, || unsafe {
                     $crate::calls::ipc::cuIpcOpenEventHandle(process, ph_event, handle)
                 })
             }
@@ -3469,7 +3457,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 280, || unsafe {
+                $crate::entry::enter(process, 280, || unsafe {
                     $crate::calls::ipc::cuIpcOpenMemHandle(process, pdptr, handle, flags)
                 })
             }
@@ -3483,7 +3471,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 281, || unsafe {
+                $crate::entry::enter(process, 281, || unsafe {
                     $crate::calls::ipc::cuIpcOpenMemHandle_v2(process, pdptr, handle, flags)
                 })
             }
@@ -3498,7 +3486,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 282, || unsafe {
+                $crate::entry::enter(process, 282, || unsafe {
                     $crate::calls::library::cuKernelGetAttribute(process, pi, attrib, kernel, dev)
                 })
             }
@@ -3508,7 +3496,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 283, || unsafe {
+                $crate::entry::enter(process, 283, || unsafe {
                     $crate::calls::library::cuKernelGetFunction(process, p_func, kernel)
                 })
             }
@@ -3518,7 +3506,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 284, || unsafe {
+                $crate::entry::enter(process, 284, || unsafe {
                     $crate::calls::library::cuKernelGetLibrary(process, p_lib, kernel)
                 })
             }
@@ -3528,7 +3516,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 285, || unsafe {
+                $crate::entry::enter(process, 285, || unsafe {
                     $crate::calls::library::cuKernelGetName(process, name, hfunc)
                 })
             }
@@ -3543,7 +3531,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 286, || unsafe {
+                $crate::entry::enter(process, 286, || unsafe {
                     $crate::calls::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
                 })
             }
@@ -3558,7 +3546,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 287, || unsafe {
+                $crate::entry::enter(process, 287, || unsafe {
                     $crate::calls::library::cuKernelSetAttribute(process, attrib, val, kernel, dev)
                 })
             }
@@ -3572,7 +3560,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 288, || unsafe {
+                $crate::entry::enter(process, 288, || unsafe {
                     $crate::calls::library::cuKernelSetCacheConfig(process, kernel, config, dev)
                 })
             }
@@ -3582,7 +3570,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 289, || unsafe { $crate::calls::launch::cuLaunch(process, f) })
+                $crate::entry::enter(process, 289, || unsafe { $crate::calls::launch::cuLaunch(process, f) })
             }
 
             /// `cuLaunchCooperativeKernel` of cuda.h.
@@ -3601,7 +3589,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 290, || unsafe {
+                $crate::entry::enter(process, 290, || unsafe {
                     $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
@@ -3634,7 +3622,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 291, || unsafe {
+                $crate::entry::enter(process, 291, || unsafe {
                     $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
@@ -3659,7 +3647,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 292)
+                $crate::entry::refuse(process, 292)
             }
 
             /// `cuLaunchGrid` of cuda.h.
@@ -3667,7 +3655,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 293, || unsafe {
+                $crate::entry::enter(process, 293, || unsafe {
                     $crate::calls::launch::cuLaunchGrid(process, f, grid_width, grid_height)
                 })
             }
@@ -3682,7 +3670,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 294, || unsafe {
+                $crate::entry::enter(process, 294, || unsafe {
                     $crate::calls::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
                 })
             }
@@ -3696,7 +3684,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 295, || unsafe {
+                $crate::entry::enter(process, 295, || unsafe {
                     $crate::calls::stream::cuLaunchHostFunc(process, h_stream, r#fn, user_data)
                 })
             }
@@ -3710,7 +3698,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 296, || unsafe {
+                $crate::entry::enter(process, 296, || unsafe {
                     $crate::calls::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
                 })
             }
@@ -3732,7 +3720,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 297, || unsafe {
+                $crate::entry::enter(process, 297, || unsafe {
                     $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
@@ -3767,7 +3755,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 298, || unsafe {
+                $crate::entry::enter(process, 298, || unsafe {
                     $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
@@ -3795,7 +3783,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 299, || unsafe {
+                $crate::entry::enter(process, 299, || unsafe {
                     $crate::calls::launch::cuLaunchKernelEx(
                         process,
                         config,
@@ -3817,7 +3805,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 300, || unsafe {
+                $crate::entry::enter(process, 300, || unsafe {
                     $crate::calls::launch::cuLaunchKernelEx(
                         process,
                         config,
@@ -3838,7 +3826,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 301, || unsafe {
+                $crate::entry::enter(process, 301, || unsafe {
                     $crate::calls::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
                 })
             }
@@ -3853,7 +3841,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 302, || unsafe {
+                $crate::entry::enter(process, 302, || unsafe {
                     $crate::calls::library::cuLibraryGetGlobal(process, dptr, bytes, library, name)
                 })
             }
@@ -3867,7 +3855,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 303, || unsafe {
+                $crate::entry::enter(process, 303, || unsafe {
                     $crate::calls::library::cuLibraryGetKernel(process, p_kernel, library, name)
                 })
             }
@@ -3877,7 +3865,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 304, || unsafe {
+                $crate::entry::enter(process, 304, || unsafe {
                     $crate::calls::library::cuLibraryGetKernelCount(process, count, lib)
                 })
             }
@@ -3892,7 +3880,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 305, || unsafe {
+                $crate::entry::enter(process, 305, || unsafe {
                     $crate::calls::library::cuLibraryGetManaged(process, dptr, bytes, library, name)
                 })
             }
@@ -3902,7 +3890,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 306, || unsafe {
+                $crate::entry::enter(process, 306, || unsafe {
                     $crate::calls::library::cuLibraryGetModule(process, p_mod, library)
                 })
             }
@@ -3916,7 +3904,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 307, || unsafe {
+                $crate::entry::enter(process, 307, || unsafe {
                     $crate::calls::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
                 })
             }
@@ -3935,7 +3923,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 308, || unsafe {
+                $crate::entry::enter(process, 308, || unsafe {
                     $crate::calls::library::cuLibraryLoadData(
                         process,
                         library,
@@ -3964,7 +3952,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 309, || unsafe {
+                $crate::entry::enter(process, 309, || unsafe {
                     $crate::calls::library::cuLibraryLoadFromFile(
                         process,
                         library,
@@ -3984,7 +3972,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 310, || unsafe {
+                $crate::entry::enter(process, 310, || unsafe {
                     $crate::calls::library::cuLibraryUnload(process, library)
                 })
             }
@@ -4003,7 +3991,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 311, || unsafe {
+                $crate::entry::enter(process, 311, || unsafe {
                     $crate::calls::link::cuLinkAddData(
                         process,
                         state,
@@ -4032,7 +4020,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 312, || unsafe {
+                $crate::entry::enter(process, 312, || unsafe {
                     $crate::calls::link::cuLinkAddData_v2(
                         process,
                         state,
@@ -4059,7 +4047,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 313, || unsafe {
+                $crate::entry::enter(process, 313, || unsafe {
                     $crate::calls::link::cuLinkAddFile(
                         process,
                         state,
@@ -4084,7 +4072,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 314, || unsafe {
+                $crate::entry::enter(process, 314, || unsafe {
                     $crate::calls::link::cuLinkAddFile_v2(
                         process,
                         state,
@@ -4106,7 +4094,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 315, || unsafe {
+                $crate::entry::enter(process, 315, || unsafe {
                     $crate::calls::link::cuLinkComplete(process, state, cubin_out, size_out)
                 })
             }
@@ -4121,7 +4109,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 316, || unsafe {
+                $crate::entry::enter(process, 316, || unsafe {
                     $crate::calls::link::cuLinkCreate(process, num_options, options, option_values, state_out)
                 })
             }
@@ -4136,7 +4124,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 317, || unsafe {
+                $crate::entry::enter(process, 317, || unsafe {
                     $crate::calls::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
                 })
             }
@@ -4146,7 +4134,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 318, || unsafe { $crate::calls::link::cuLinkDestroy(process, state) })
+                $crate::entry::enter(process, 318, || unsafe { $crate::calls::link::cuLinkDestroy(process, state) })
             }
 
             /// `cuLogsCurrent` of cuda.h.
@@ -4154,7 +4142,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 319, || unsafe {
+                $crate::entry::enter(process, 319, || unsafe {
                     $crate::calls::logs::cuLogsCurrent(process, iterator_out, flags)
                 })
             }
@@ -4168,7 +4156,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 320, || unsafe {
+                $crate::entry::enter(process, 320, || unsafe {
                     $crate::calls::logs::cuLogsDumpToFile(process, iterator, path_to_file, flags)
                 })
             }
@@ -4183,7 +4171,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 321, || unsafe {
+                $crate::entry::enter(process, 321, || unsafe {
                     $crate::calls::logs::cuLogsDumpToMemory(process, iterator, buffer, size, flags)
                 })
             }
@@ -4197,7 +4185,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 322, || unsafe {
+                $crate::entry::enter(process, 322, || unsafe {
                     $crate::calls::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
                 })
             }
@@ -4207,7 +4195,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 323, || unsafe {
+                $crate::entry::enter(process, 323, || unsafe {
                     $crate::calls::logs::cuLogsUnregisterCallback(process, callback)
                 })
             }
@@ -4217,7 +4205,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 324, || unsafe {
+                $crate::entry::enter(process, 324, || unsafe {
                     $crate::calls::vmm::cuMemAddressFree(process, ptr, size)
                 })
             }
@@ -4233,7 +4221,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 325, || unsafe {
+                $crate::entry::enter(process, 325, || unsafe {
                     $crate::calls::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
                 })
             }
@@ -4248,7 +4236,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 326, || unsafe {
+                $crate::entry::enter(process, 326, || unsafe {
                     $crate::calls::managed::cuMemAdvise(process, dev_ptr, count, advice, device)
                 })
             }
@@ -4263,7 +4251,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 327, || unsafe {
+                $crate::entry::enter(process, 327, || unsafe {
                     $crate::calls::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
                 })
             }
@@ -4273,7 +4261,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 328, || unsafe {
+                $crate::entry::enter(process, 328, || unsafe {
                     $crate::calls::memory::cuMemAlloc(process, dptr, bytesize)
                 })
             }
@@ -4287,7 +4275,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 329, || unsafe {
+                $crate::entry::enter(process, 329, || unsafe {
                     $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, h_stream)
                 })
             }
@@ -4301,7 +4289,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 330, || unsafe {
+                $crate::entry::enter(process, 330, || unsafe {
                     $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
                 })
             }
@@ -4316,7 +4304,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 331, || unsafe {
+                $crate::entry::enter(process, 331, || unsafe {
                     $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
                 })
             }
@@ -4331,7 +4319,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 332, || unsafe {
+                $crate::entry::enter(process, 332, || unsafe {
                     $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
                 })
             }
@@ -4340,7 +4328,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 333)
+                $crate::entry::refuse(process, 333)
             }
 
             /// `cuMemAllocHost_v2` of cuda.h.
@@ -4348,7 +4336,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 334, || unsafe {
+                $crate::entry::enter(process, 334, || unsafe {
                     $crate::calls::host::cuMemAllocHost_v2(process, pp, bytesize)
                 })
             }
@@ -4362,7 +4350,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 335, || unsafe {
+                $crate::entry::enter(process, 335, || unsafe {
                     $crate::calls::managed::cuMemAllocManaged(process, dptr, bytesize, flags)
                 })
             }
@@ -4378,7 +4366,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 336, || unsafe {
+                $crate::entry::enter(process, 336, || unsafe {
                     $crate::calls::memory::cuMemAllocPitch(
                         process,
                         dptr,
@@ -4401,7 +4389,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 337, || unsafe {
+                $crate::entry::enter(process, 337, || unsafe {
                     $crate::calls::memory::cuMemAllocPitch_v2(
                         process,
                         dptr,
@@ -4418,7 +4406,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 338, || unsafe {
+                $crate::entry::enter(process, 338, || unsafe {
                     $crate::calls::memory::cuMemAlloc_v2(process, dptr, bytesize)
                 })
             }
@@ -4433,7 +4421,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 339)
+                $crate::entry::refuse(process, 339)
             }
 
             /// `cuMemBatchDecompressAsync_ptsz` of cuda.h.
@@ -4446,7 +4434,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 340)
+                $crate::entry::refuse(process, 340)
             }
 
             /// `cuMemCreate` of cuda.h.
@@ -4459,7 +4447,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 341, || unsafe {
+                $crate::entry::enter(process, 341, || unsafe {
                     $crate::calls::vmm::cuMemCreate(process, handle, size, prop, flags)
                 })
             }
@@ -4478,7 +4466,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 342, || unsafe {
+                $crate::entry::enter(process, 342, || unsafe {
                     $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
@@ -4507,7 +4495,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 343, || unsafe {
+                $crate::entry::enter(process, 343, || unsafe {
                     $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
@@ -4533,7 +4521,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 344, || unsafe {
+                $crate::entry::enter(process, 344, || unsafe {
                     $crate::calls::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
                 })
             }
@@ -4549,7 +4537,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 345, || unsafe {
+                $crate::entry::enter(process, 345, || unsafe {
                     $crate::calls::managed::cuMemDiscardBatchAsync(
                         process,
                         dptrs,
@@ -4571,7 +4559,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 346, || unsafe {
+                $crate::entry::enter(process, 346, || unsafe {
                     $crate::calls::ipc::cuMemExportToShareableHandle(
                         process,
                         shareable_handle,
@@ -4587,7 +4575,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 347, || unsafe { $crate::calls::memory::cuMemFree(process, dptr) })
+                $crate::entry::enter(process, 347, || unsafe { $crate::calls::memory::cuMemFree(process, dptr) })
             }
 
             /// `cuMemFreeAsync` of cuda.h.
@@ -4595,7 +4583,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 348, || unsafe {
+                $crate::entry::enter(process, 348, || unsafe {
                     $crate::calls::memory::cuMemFreeAsync(process, dptr, h_stream)
                 })
             }
@@ -4605,7 +4593,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 349, || unsafe {
+                $crate::entry::enter(process, 349, || unsafe {
                     $crate::calls::memory::cuMemFreeAsync(process, dptr, or_per_thread(h_stream))
                 })
             }
@@ -4615,7 +4603,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 350, || unsafe { $crate::calls::host::cuMemFreeHost(process, p) })
+                $crate::entry::enter(process, 350, || unsafe { $crate::calls::host::cuMemFreeHost(process, p) })
             }
 
             /// `cuMemFree_v2` of cuda.h.
@@ -4623,7 +4611,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 351, || unsafe { $crate::calls::memory::cuMemFree_v2(process, dptr) })
+                $crate::entry::enter(process, 351, || unsafe { $crate::calls::memory::cuMemFree_v2(process, dptr) })
             }
 
             /// `cuMemGetAccess` of cuda.h.
@@ -4635,7 +4623,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 352, || unsafe {
+                $crate::entry::enter(process, 352, || unsafe {
                     $crate::calls::vmm::cuMemGetAccess(process, flags, location, ptr)
                 })
             }
@@ -4649,7 +4637,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 353, || unsafe {
+                $crate::entry::enter(process, 353, || unsafe {
                     $crate::calls::memory::cuMemGetAddressRange(process, pbase, psize, dptr)
                 })
             }
@@ -4663,7 +4651,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 354, || unsafe {
+                $crate::entry::enter(process, 354, || unsafe {
                     $crate::calls::memory::cuMemGetAddressRange_v2(process, pbase, psize, dptr)
                 })
             }
@@ -4677,7 +4665,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 355, || unsafe {
+                $crate::entry::enter(process, 355, || unsafe {
                     $crate::calls::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
                 })
             }
@@ -4690,7 +4678,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 356, || unsafe {
+                $crate::entry::enter(process, 356, || unsafe {
                     $crate::calls::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
                 })
             }
@@ -4704,7 +4692,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 357, || unsafe {
+                $crate::entry::enter(process, 357, || unsafe {
                     $crate::calls::pool::cuMemGetDefaultMemPool(process, pool_out, location, r#type)
                 })
             }
@@ -4719,7 +4707,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 358)
+                $crate::entry::refuse(process, 358)
             }
 
             /// `cuMemGetInfo` of cuda.h.
@@ -4727,7 +4715,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 359, || unsafe {
+                $crate::entry::enter(process, 359, || unsafe {
                     $crate::calls::memory::cuMemGetInfo(process, free, total)
                 })
             }
@@ -4737,7 +4725,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 360, || unsafe {
+                $crate::entry::enter(process, 360, || unsafe {
                     $crate::calls::memory::cuMemGetInfo_v2(process, free, total)
                 })
             }
@@ -4751,7 +4739,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 361, || unsafe {
+                $crate::entry::enter(process, 361, || unsafe {
                     $crate::calls::pool::cuMemGetMemPool(process, pool, location, r#type)
                 })
             }
@@ -4761,7 +4749,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 362, || unsafe {
+                $crate::entry::enter(process, 362, || unsafe {
                     $crate::calls::host::cuMemHostAlloc(process, pp, bytesize, flags)
                 })
             }
@@ -4774,7 +4762,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 363)
+                $crate::entry::refuse(process, 363)
             }
 
             /// `cuMemHostGetDevicePointer_v2` of cuda.h.
@@ -4786,7 +4774,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 364, || unsafe {
+                $crate::entry::enter(process, 364, || unsafe {
                     $crate::calls::host::cuMemHostGetDevicePointer_v2(process, pdptr, p, flags)
                 })
             }
@@ -4796,7 +4784,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 365, || unsafe {
+                $crate::entry::enter(process, 365, || unsafe {
                     $crate::calls::host::cuMemHostGetFlags(process, p_flags, p)
                 })
             }
@@ -4806,7 +4794,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 366, || unsafe {
+                $crate::entry::enter(process, 366, || unsafe {
                     $crate::calls::host::cuMemHostRegister(process, p, bytesize, flags)
                 })
             }
@@ -4816,7 +4804,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 367, || unsafe {
+                $crate::entry::enter(process, 367, || unsafe {
                     $crate::calls::host::cuMemHostRegister_v2(process, p, bytesize, flags)
                 })
             }
@@ -4826,7 +4814,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 368, || unsafe { $crate::calls::host::cuMemHostUnregister(process, p) })
+                $crate::entry::enter(process, 368, || unsafe { $crate::calls::host::cuMemHostUnregister(process, p) })
             }
 
             /// `cuMemImportFromShareableHandle` of cuda.h.
@@ -4838,7 +4826,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 369, || unsafe {
+                $crate::entry::enter(process, 369, || unsafe {
                     $crate::calls::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
                 })
             }
@@ -4854,7 +4842,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 370, || unsafe {
+                $crate::entry::enter(process, 370, || unsafe {
                     $crate::calls::vmm::cuMemMap(process, ptr, size, offset, handle, flags)
                 })
             }
@@ -4867,7 +4855,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 371)
+                $crate::entry::refuse(process, 371)
             }
 
             /// `cuMemMapArrayAsync_ptsz` of cuda.h.
@@ -4878,7 +4866,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 372)
+                $crate::entry::refuse(process, 372)
             }
 
             /// `cuMemPoolCreate` of cuda.h.
@@ -4889,7 +4877,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 373, || unsafe {
+                $crate::entry::enter(process, 373, || unsafe {
                     $crate::calls::pool::cuMemPoolCreate(process, pool, pool_props)
                 })
             }
@@ -4899,7 +4887,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 374, || unsafe { $crate::calls::pool::cuMemPoolDestroy(process, pool) })
+                $crate::entry::enter(process, 374, || unsafe { $crate::calls::pool::cuMemPoolDestroy(process, pool) })
             }
 
             /// `cuMemPoolExportPointer` of cuda.h.
@@ -4910,7 +4898,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 375, || unsafe {
+                $crate::entry::enter(process, 375, || unsafe {
                     $crate::calls::pool::cuMemPoolExportPointer(process, share_data_out, ptr)
                 })
             }
@@ -4925,7 +4913,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 376, || unsafe {
+                $crate::entry::enter(process, 376, || unsafe {
                     $crate::calls::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
                 })
             }
@@ -4939,7 +4927,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 377, || unsafe {
+                $crate::entry::enter(process, 377, || unsafe {
                     $crate::calls::pool::cuMemPoolGetAccess(process, flags, mem_pool, location)
                 })
             }
@@ -4953,7 +4941,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 378, || unsafe {
+                $crate::entry::enter(process, 378, || unsafe {
                     $crate::calls::pool::cuMemPoolGetAttribute(process, pool, attr, value)
                 })
             }
@@ -4968,7 +4956,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 379, || unsafe {
+                $crate::entry::enter(process, 379, || unsafe {
                     $crate::calls::pool::cuMemPoolImportFromShareableHandle(
                         process,
                         pool_out,
@@ -4988,7 +4976,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 380, || unsafe {
+                $crate::entry::enter(process, 380, || unsafe {
                     $crate::calls::pool::cuMemPoolImportPointer(process, ptr_out, pool, share_data)
                 })
             }
@@ -5002,7 +4990,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 381, || unsafe {
+                $crate::entry::enter(process, 381, || unsafe {
                     $crate::calls::pool::cuMemPoolSetAccess(process, pool, map, count)
                 })
             }
@@ -5016,7 +5004,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 382, || unsafe {
+                $crate::entry::enter(process, 382, || unsafe {
                     $crate::calls::pool::cuMemPoolSetAttribute(process, pool, attr, value)
                 })
             }
@@ -5026,7 +5014,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 383, || unsafe {
+                $crate::entry::enter(process, 383, || unsafe {
                     $crate::calls::pool::cuMemPoolTrimTo(process, pool, min_bytes_to_keep)
                 })
             }
@@ -5041,7 +5029,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 384, || unsafe {
+                $crate::entry::enter(process, 384, || unsafe {
                     $crate::calls::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
                 })
             }
@@ -5056,7 +5044,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 385, || unsafe {
+                $crate::entry::enter(process, 385, || unsafe {
                     $crate::calls::managed::cuMemPrefetchAsync(
                         process,
                         dev_ptr,
@@ -5078,7 +5066,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 386, || unsafe {
+                $crate::entry::enter(process, 386, || unsafe {
                     $crate::calls::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
                 })
             }
@@ -5094,7 +5082,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 387, || unsafe {
+                $crate::entry::enter(process, 387, || unsafe {
                     $crate::calls::managed::cuMemPrefetchAsync_v2(
                         process,
                         dev_ptr,
@@ -5120,7 +5108,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 388, || unsafe {
+                $crate::entry::enter(process, 388, || unsafe {
                     $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
@@ -5149,7 +5137,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 389, || unsafe {
+                $crate::entry::enter(process, 389, || unsafe {
                     $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
@@ -5175,7 +5163,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 390, || unsafe {
+                $crate::entry::enter(process, 390, || unsafe {
                     $crate::calls::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
                 })
             }
@@ -5192,7 +5180,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 391, || unsafe {
+                $crate::entry::enter(process, 391, || unsafe {
                     $crate::calls::managed::cuMemRangeGetAttributes(
                         process,
                         data,
@@ -5210,7 +5198,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 392, || unsafe { $crate::calls::vmm::cuMemRelease(process, handle) })
+                $crate::entry::enter(process, 392, || unsafe { $crate::calls::vmm::cuMemRelease(process, handle) })
             }
 
             /// `cuMemRetainAllocationHandle` of cuda.h.
@@ -5221,7 +5209,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 393, || unsafe {
+                $crate::entry::enter(process, 393, || unsafe {
                     $crate::calls::vmm::cuMemRetainAllocationHandle(process, handle, addr)
                 })
             }
@@ -5236,7 +5224,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 394, || unsafe {
+                $crate::entry::enter(process, 394, || unsafe {
                     $crate::calls::vmm::cuMemSetAccess(process, ptr, size, desc, count)
                 })
             }
@@ -5250,7 +5238,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 395, || unsafe {
+                $crate::entry::enter(process, 395, || unsafe {
                     $crate::calls::pool::cuMemSetMemPool(process, location, r#type, pool)
                 })
             }
@@ -5260,7 +5248,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 396, || unsafe { $crate::calls::vmm::cuMemUnmap(process, ptr, size) })
+                $crate::entry::enter(process, 396, || unsafe { $crate::calls::vmm::cuMemUnmap(process, ptr, size) })
             }
 
             /// `cuMemcpy` of cuda.h.
@@ -5268,7 +5256,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 397, || unsafe {
+                $crate::entry::enter(process, 397, || unsafe {
                     $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
                 })
             }
@@ -5278,7 +5266,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 398, || unsafe {
+                $crate::entry::enter(process, 398, || unsafe {
                     $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
                 })
             }
@@ -5288,7 +5276,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 399, || unsafe { $crate::calls::copy::cuMemcpy2D(process, p_copy) })
+                $crate::entry::enter(process, 399, || unsafe { $crate::calls::copy::cuMemcpy2D(process, p_copy) })
             }
 
             /// `cuMemcpy2DAsync` of cuda.h.
@@ -5296,7 +5284,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DAsync(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 400, || unsafe {
+                $crate::entry::enter(process, 400, || unsafe {
                     $crate::calls::copy::cuMemcpy2DAsync(process, p_copy, h_stream)
                 })
             }
@@ -5306,7 +5294,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DAsync_v2(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 401, || unsafe {
+                $crate::entry::enter(process, 401, || unsafe {
                     $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, h_stream)
                 })
             }
@@ -5319,7 +5307,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 402, || unsafe {
+                $crate::entry::enter(process, 402, || unsafe {
                     $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
@@ -5329,7 +5317,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 403, || unsafe {
+                $crate::entry::enter(process, 403, || unsafe {
                     $crate::calls::copy::cuMemcpy2DUnaligned(process, p_copy)
                 })
             }
@@ -5339,7 +5327,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 404, || unsafe {
+                $crate::entry::enter(process, 404, || unsafe {
                     $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
@@ -5349,7 +5337,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 405, || unsafe {
+                $crate::entry::enter(process, 405, || unsafe {
                     $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
@@ -5359,7 +5347,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 406, || unsafe {
+                $crate::entry::enter(process, 406, || unsafe {
                     $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
@@ -5369,7 +5357,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 407, || unsafe {
+                $crate::entry::enter(process, 407, || unsafe {
                     $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
@@ -5379,7 +5367,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 408, || unsafe { $crate::calls::copy::cuMemcpy3D(process, p_copy) })
+                $crate::entry::enter(process, 408, || unsafe { $crate::calls::copy::cuMemcpy3D(process, p_copy) })
             }
 
             /// `cuMemcpy3DAsync` of cuda.h.
@@ -5387,7 +5375,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DAsync(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 409, || unsafe {
+                $crate::entry::enter(process, 409, || unsafe {
                     $crate::calls::copy::cuMemcpy3DAsync(process, p_copy, h_stream)
                 })
             }
@@ -5397,7 +5385,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DAsync_v2(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 410, || unsafe {
+                $crate::entry::enter(process, 410, || unsafe {
                     $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, h_stream)
                 })
             }
@@ -5410,7 +5398,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 411, || unsafe {
+                $crate::entry::enter(process, 411, || unsafe {
                     $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
@@ -5426,7 +5414,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 412, || unsafe {
+                $crate::entry::enter(process, 412, || unsafe {
                     $crate::calls::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
                 })
             }
@@ -5442,7 +5430,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 413, || unsafe {
+                $crate::entry::enter(process, 413, || unsafe {
                     $crate::calls::copy::cuMemcpy3DBatchAsync(
                         process,
                         num_ops,
@@ -5464,7 +5452,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 414, || unsafe {
+                $crate::entry::enter(process, 414, || unsafe {
                     $crate::calls::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
                 })
             }
@@ -5479,7 +5467,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 415, || unsafe {
+                $crate::entry::enter(process, 415, || unsafe {
                     $crate::calls::copy::cuMemcpy3DBatchAsync_v2(
                         process,
                         num_ops,
@@ -5495,7 +5483,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DPeer(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 416, || unsafe {
+                $crate::entry::enter(process, 416, || unsafe {
                     $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::Legacy)
                 })
             }
@@ -5505,7 +5493,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 417, || unsafe {
+                $crate::entry::enter(process, 417, || unsafe {
                     $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::PerThread)
                 })
             }
@@ -5518,7 +5506,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 418, || unsafe {
+                $crate::entry::enter(process, 418, || unsafe {
                     $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, h_stream)
                 })
             }
@@ -5531,7 +5519,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 419, || unsafe {
+                $crate::entry::enter(process, 419, || unsafe {
                     $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
                 })
             }
@@ -5541,7 +5529,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D_v2(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 420, || unsafe {
+                $crate::entry::enter(process, 420, || unsafe {
                     $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
@@ -5551,7 +5539,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 421, || unsafe {
+                $crate::entry::enter(process, 421, || unsafe {
                     $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
@@ -5566,7 +5554,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 422, || unsafe {
+                $crate::entry::enter(process, 422, || unsafe {
                     $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, h_stream)
                 })
             }
@@ -5581,7 +5569,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 423, || unsafe {
+                $crate::entry::enter(process, 423, || unsafe {
                     $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
                 })
             }
@@ -5597,7 +5585,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 424, || unsafe {
+                $crate::entry::enter(process, 424, || unsafe {
                     $crate::calls::array::cuMemcpyAtoA(
                         process, dst_array, dst_offset, src_array, src_offset, byte_count,
                     )
@@ -5615,7 +5603,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 425, || unsafe {
+                $crate::entry::enter(process, 425, || unsafe {
                     $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
@@ -5639,7 +5627,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 426, || unsafe {
+                $crate::entry::enter(process, 426, || unsafe {
                     $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
@@ -5662,7 +5650,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 427, || unsafe {
+                $crate::entry::enter(process, 427, || unsafe {
                     $crate::calls::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
                 })
             }
@@ -5677,7 +5665,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 428, || unsafe {
+                $crate::entry::enter(process, 428, || unsafe {
                     $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
@@ -5699,7 +5687,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 429, || unsafe {
+                $crate::entry::enter(process, 429, || unsafe {
                     $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
@@ -5721,7 +5709,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 430, || unsafe {
+                $crate::entry::enter(process, 430, || unsafe {
                     $crate::calls::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
                 })
             }
@@ -5737,7 +5725,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 431, || unsafe {
+                $crate::entry::enter(process, 431, || unsafe {
                     $crate::calls::array::cuMemcpyAtoHAsync(
                         process, dst_host, src_array, src_offset, byte_count, h_stream,
                     )
@@ -5755,7 +5743,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 432, || unsafe {
+                $crate::entry::enter(process, 432, || unsafe {
                     $crate::calls::array::cuMemcpyAtoHAsync_v2(
                         process, dst_host, src_array, src_offset, byte_count, h_stream,
                     )
@@ -5773,7 +5761,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 433, || unsafe {
+                $crate::entry::enter(process, 433, || unsafe {
                     $crate::calls::array::cuMemcpyAtoHAsync_v2(
                         process,
                         dst_host,
@@ -5795,7 +5783,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 434, || unsafe {
+                $crate::entry::enter(process, 434, || unsafe {
                     $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
@@ -5817,7 +5805,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 435, || unsafe {
+                $crate::entry::enter(process, 435, || unsafe {
                     $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
@@ -5844,7 +5832,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 436, || unsafe {
+                $crate::entry::enter(process, 436, || unsafe {
                     $crate::calls::copy::cuMemcpyBatchAsync(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
                     )
@@ -5866,7 +5854,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 437, || unsafe {
+                $crate::entry::enter(process, 437, || unsafe {
                     $crate::calls::copy::cuMemcpyBatchAsync(
                         process,
                         dsts,
@@ -5896,7 +5884,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 438, || unsafe {
+                $crate::entry::enter(process, 438, || unsafe {
                     $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, h_stream,
                     )
@@ -5917,7 +5905,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 439, || unsafe {
+                $crate::entry::enter(process, 439, || unsafe {
                     $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process,
                         dsts,
@@ -5942,7 +5930,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 440, || unsafe {
+                $crate::entry::enter(process, 440, || unsafe {
                     $crate::calls::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
                 })
             }
@@ -5957,7 +5945,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 441, || unsafe {
+                $crate::entry::enter(process, 441, || unsafe {
                     $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
@@ -5979,7 +5967,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 442, || unsafe {
+                $crate::entry::enter(process, 442, || unsafe {
                     $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
@@ -6000,7 +5988,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 443, || unsafe {
+                $crate::entry::enter(process, 443, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoD(process, dst_device, src_device, byte_count)
                 })
             }
@@ -6015,7 +6003,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 444, || unsafe {
+                $crate::entry::enter(process, 444, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
@@ -6030,7 +6018,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 445, || unsafe {
+                $crate::entry::enter(process, 445, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
@@ -6045,7 +6033,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 446, || unsafe {
+                $crate::entry::enter(process, 446, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoDAsync_v2(
                         process,
                         dst_device,
@@ -6065,7 +6053,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 447, || unsafe {
+                $crate::entry::enter(process, 447, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoD_v2(
                         process,
                         dst_device,
@@ -6085,7 +6073,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 448, || unsafe {
+                $crate::entry::enter(process, 448, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoD_v2(
                         process,
                         dst_device,
@@ -6105,7 +6093,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 449, || unsafe {
+                $crate::entry::enter(process, 449, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoH(process, dst_host, src_device, byte_count)
                 })
             }
@@ -6120,7 +6108,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 450, || unsafe {
+                $crate::entry::enter(process, 450, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
@@ -6135,7 +6123,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 451, || unsafe {
+                $crate::entry::enter(process, 451, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
@@ -6150,7 +6138,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 452, || unsafe {
+                $crate::entry::enter(process, 452, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoHAsync_v2(
                         process,
                         dst_host,
@@ -6170,7 +6158,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 453, || unsafe {
+                $crate::entry::enter(process, 453, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoH_v2(
                         process,
                         dst_host,
@@ -6190,7 +6178,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 454, || unsafe {
+                $crate::entry::enter(process, 454, || unsafe {
                     $crate::calls::copy::cuMemcpyDtoH_v2(
                         process,
                         dst_host,
@@ -6211,7 +6199,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 455, || unsafe {
+                $crate::entry::enter(process, 455, || unsafe {
                     $crate::calls::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
                 })
             }
@@ -6227,7 +6215,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 456, || unsafe {
+                $crate::entry::enter(process, 456, || unsafe {
                     $crate::calls::array::cuMemcpyHtoAAsync(
                         process, dst_array, dst_offset, src_host, byte_count, h_stream,
                     )
@@ -6245,7 +6233,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 457, || unsafe {
+                $crate::entry::enter(process, 457, || unsafe {
                     $crate::calls::array::cuMemcpyHtoAAsync_v2(
                         process, dst_array, dst_offset, src_host, byte_count, h_stream,
                     )
@@ -6263,7 +6251,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 458, || unsafe {
+                $crate::entry::enter(process, 458, || unsafe {
                     $crate::calls::array::cuMemcpyHtoAAsync_v2(
                         process,
                         dst_array,
@@ -6285,7 +6273,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 459, || unsafe {
+                $crate::entry::enter(process, 459, || unsafe {
                     $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
@@ -6307,7 +6295,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 460, || unsafe {
+                $crate::entry::enter(process, 460, || unsafe {
                     $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
@@ -6328,7 +6316,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 461, || unsafe {
+                $crate::entry::enter(process, 461, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoD(process, dst_device, src_host, byte_count)
                 })
             }
@@ -6343,7 +6331,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 462, || unsafe {
+                $crate::entry::enter(process, 462, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
@@ -6358,7 +6346,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 463, || unsafe {
+                $crate::entry::enter(process, 463, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
@@ -6373,7 +6361,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 464, || unsafe {
+                $crate::entry::enter(process, 464, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoDAsync_v2(
                         process,
                         dst_device,
@@ -6393,7 +6381,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 465, || unsafe {
+                $crate::entry::enter(process, 465, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoD_v2(
                         process,
                         dst_device,
@@ -6413,7 +6401,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 466, || unsafe {
+                $crate::entry::enter(process, 466, || unsafe {
                     $crate::calls::copy::cuMemcpyHtoD_v2(
                         process,
                         dst_device,
@@ -6435,7 +6423,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 467, || unsafe {
+                $crate::entry::enter(process, 467, || unsafe {
                     $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
@@ -6459,7 +6447,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 468, || unsafe {
+                $crate::entry::enter(process, 468, || unsafe {
                     $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
@@ -6484,7 +6472,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 469, || unsafe {
+                $crate::entry::enter(process, 469, || unsafe {
                     $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
@@ -6509,7 +6497,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 470, || unsafe {
+                $crate::entry::enter(process, 470, || unsafe {
                     $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
@@ -6527,7 +6515,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 471, || unsafe {
+                $crate::entry::enter(process, 471, || unsafe {
                     $crate::calls::memset::cuMemsetD16(process, dst_device, us, n)
                 })
             }
@@ -6542,7 +6530,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 472, || unsafe {
+                $crate::entry::enter(process, 472, || unsafe {
                     $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, h_stream)
                 })
             }
@@ -6557,7 +6545,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 473, || unsafe {
+                $crate::entry::enter(process, 473, || unsafe {
                     $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
                 })
             }
@@ -6567,7 +6555,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16_v2(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 474, || unsafe {
+                $crate::entry::enter(process, 474, || unsafe {
                     $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
                 })
             }
@@ -6577,7 +6565,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 475, || unsafe {
+                $crate::entry::enter(process, 475, || unsafe {
                     $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
                 })
             }
@@ -6593,7 +6581,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 476, || unsafe {
+                $crate::entry::enter(process, 476, || unsafe {
                     $crate::calls::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
                 })
             }
@@ -6610,7 +6598,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 477, || unsafe {
+                $crate::entry::enter(process, 477, || unsafe {
                     $crate::calls::memset::cuMemsetD2D16Async(
                         process, dst_device, dst_pitch, us, width, height, h_stream,
                     )
@@ -6629,7 +6617,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 478, || unsafe {
+                $crate::entry::enter(process, 478, || unsafe {
                     $crate::calls::memset::cuMemsetD2D16Async(
                         process,
                         dst_device,
@@ -6653,7 +6641,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 479, || unsafe {
+                $crate::entry::enter(process, 479, || unsafe {
                     $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
@@ -6677,7 +6665,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 480, || unsafe {
+                $crate::entry::enter(process, 480, || unsafe {
                     $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
@@ -6701,7 +6689,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 481, || unsafe {
+                $crate::entry::enter(process, 481, || unsafe {
                     $crate::calls::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
                 })
             }
@@ -6718,7 +6706,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 482, || unsafe {
+                $crate::entry::enter(process, 482, || unsafe {
                     $crate::calls::memset::cuMemsetD2D32Async(
                         process, dst_device, dst_pitch, ui, width, height, h_stream,
                     )
@@ -6737,7 +6725,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 483, || unsafe {
+                $crate::entry::enter(process, 483, || unsafe {
                     $crate::calls::memset::cuMemsetD2D32Async(
                         process,
                         dst_device,
@@ -6761,7 +6749,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 484, || unsafe {
+                $crate::entry::enter(process, 484, || unsafe {
                     $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
@@ -6785,7 +6773,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 485, || unsafe {
+                $crate::entry::enter(process, 485, || unsafe {
                     $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
@@ -6809,7 +6797,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 486, || unsafe {
+                $crate::entry::enter(process, 486, || unsafe {
                     $crate::calls::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
                 })
             }
@@ -6826,7 +6814,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 487, || unsafe {
+                $crate::entry::enter(process, 487, || unsafe {
                     $crate::calls::memset::cuMemsetD2D8Async(
                         process, dst_device, dst_pitch, uc, width, height, h_stream,
                     )
@@ -6845,7 +6833,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 488, || unsafe {
+                $crate::entry::enter(process, 488, || unsafe {
                     $crate::calls::memset::cuMemsetD2D8Async(
                         process,
                         dst_device,
@@ -6869,7 +6857,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 489, || unsafe {
+                $crate::entry::enter(process, 489, || unsafe {
                     $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
@@ -6893,7 +6881,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 490, || unsafe {
+                $crate::entry::enter(process, 490, || unsafe {
                     $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
@@ -6911,7 +6899,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 491, || unsafe {
+                $crate::entry::enter(process, 491, || unsafe {
                     $crate::calls::memset::cuMemsetD32(process, dst_device, ui, n)
                 })
             }
@@ -6926,7 +6914,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 492, || unsafe {
+                $crate::entry::enter(process, 492, || unsafe {
                     $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, h_stream)
                 })
             }
@@ -6941,7 +6929,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 493, || unsafe {
+                $crate::entry::enter(process, 493, || unsafe {
                     $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
                 })
             }
@@ -6951,7 +6939,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32_v2(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 494, || unsafe {
+                $crate::entry::enter(process, 494, || unsafe {
                     $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
                 })
             }
@@ -6961,7 +6949,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 495, || unsafe {
+                $crate::entry::enter(process, 495, || unsafe {
                     $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
                 })
             }
@@ -6971,7 +6959,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 496, || unsafe {
+                $crate::entry::enter(process, 496, || unsafe {
                     $crate::calls::memset::cuMemsetD8(process, dst_device, uc, n)
                 })
             }
@@ -6986,7 +6974,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 497, || unsafe {
+                $crate::entry::enter(process, 497, || unsafe {
                     $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, h_stream)
                 })
             }
@@ -7001,7 +6989,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 498, || unsafe {
+                $crate::entry::enter(process, 498, || unsafe {
                     $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
                 })
             }
@@ -7011,7 +6999,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8_v2(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 499, || unsafe {
+                $crate::entry::enter(process, 499, || unsafe {
                     $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
                 })
             }
@@ -7021,7 +7009,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 500, || unsafe {
+                $crate::entry::enter(process, 500, || unsafe {
                     $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
                 })
             }
@@ -7035,7 +7023,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 501, || unsafe {
+                $crate::entry::enter(process, 501, || unsafe {
                     $crate::calls::array::cuMipmappedArrayCreate(
                         process,
                         p_handle,
@@ -7050,7 +7038,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 502, || unsafe {
+                $crate::entry::enter(process, 502, || unsafe {
                     $crate::calls::array::cuMipmappedArrayDestroy(process, h_mipmapped_array)
                 })
             }
@@ -7064,7 +7052,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 503, || unsafe {
+                $crate::entry::enter(process, 503, || unsafe {
                     $crate::calls::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
                 })
             }
@@ -7078,7 +7066,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 504, || unsafe {
+                $crate::entry::enter(process, 504, || unsafe {
                     $crate::calls::array::cuMipmappedArrayGetMemoryRequirements(
                         process,
                         memory_requirements,
@@ -7096,7 +7084,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 505, || unsafe {
+                $crate::entry::enter(process, 505, || unsafe {
                     $crate::calls::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
                 })
             }
@@ -7110,7 +7098,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 506, || unsafe {
+                $crate::entry::enter(process, 506, || unsafe {
                     $crate::calls::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
                 })
             }
@@ -7124,7 +7112,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 507, || unsafe {
+                $crate::entry::enter(process, 507, || unsafe {
                     $crate::calls::module::cuModuleGetFunction(process, hfunc, hmod, name)
                 })
             }
@@ -7134,7 +7122,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, r#mod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 508, || unsafe {
+                $crate::entry::enter(process, 508, || unsafe {
                     $crate::calls::module::cuModuleGetFunctionCount(process, count, r#mod)
                 })
             }
@@ -7148,7 +7136,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 509)
+                $crate::entry::refuse(process, 509)
             }
 
             /// `cuModuleGetGlobal_v2` of cuda.h.
@@ -7161,7 +7149,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 510, || unsafe {
+                $crate::entry::enter(process, 510, || unsafe {
                     $crate::calls::module::cuModuleGetGlobal_v2(process, dptr, bytes, hmod, name)
                 })
             }
@@ -7171,7 +7159,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 511, || unsafe {
+                $crate::entry::enter(process, 511, || unsafe {
                     $crate::calls::module::cuModuleGetLoadingMode(process, mode)
                 })
             }
@@ -7185,7 +7173,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 512, || unsafe {
+                $crate::entry::enter(process, 512, || unsafe {
                     $crate::calls::reference::cuModuleGetSurfRef(process, p_surf_ref, hmod, name)
                 })
             }
@@ -7199,7 +7187,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 513, || unsafe {
+                $crate::entry::enter(process, 513, || unsafe {
                     $crate::calls::reference::cuModuleGetTexRef(process, p_tex_ref, hmod, name)
                 })
             }
@@ -7209,7 +7197,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 514, || unsafe {
+                $crate::entry::enter(process, 514, || unsafe {
                     $crate::calls::module::cuModuleLoad(process, module, fname)
                 })
             }
@@ -7219,7 +7207,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 515, || unsafe {
+                $crate::entry::enter(process, 515, || unsafe {
                     $crate::calls::module::cuModuleLoadData(process, module, image)
                 })
             }
@@ -7235,7 +7223,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 516, || unsafe {
+                $crate::entry::enter(process, 516, || unsafe {
                     $crate::calls::module::cuModuleLoadDataEx(
                         process,
                         module,
@@ -7255,7 +7243,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 517, || unsafe {
+                $crate::entry::enter(process, 517, || unsafe {
                     $crate::calls::module::cuModuleLoadFatBinary(process, module, fat_cubin)
                 })
             }
@@ -7265,7 +7253,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 518, || unsafe { $crate::calls::module::cuModuleUnload(process, hmod) })
+                $crate::entry::enter(process, 518, || unsafe { $crate::calls::module::cuModuleUnload(process, hmod) })
             }
 
             /// `cuMulticastAddDevice` of cuda.h.
@@ -7275,7 +7263,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 519)
+                $crate::entry::refuse(process, 519)
             }
 
             /// `cuMulticastBindAddr` of cuda.h.
@@ -7288,7 +7276,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 520)
+                $crate::entry::refuse(process, 520)
             }
 
             /// `cuMulticastBindMem` of cuda.h.
@@ -7302,7 +7290,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 521)
+                $crate::entry::refuse(process, 521)
             }
 
             /// `cuMulticastCreate` of cuda.h.
@@ -7312,7 +7300,7 @@ macro_rules! driver_exports {
                 prop: *const CUmulticastObjectProp,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 522)
+                $crate::entry::refuse(process, 522)
             }
 
             /// `cuMulticastGetGranularity` of cuda.h.
@@ -7323,7 +7311,7 @@ macro_rules! driver_exports {
                 option: CUmulticastGranularity_flags,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 523)
+                $crate::entry::refuse(process, 523)
             }
 
             /// `cuMulticastUnbind` of cuda.h.
@@ -7335,7 +7323,7 @@ macro_rules! driver_exports {
                 size: usize,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 524)
+                $crate::entry::refuse(process, 524)
             }
 
             /// `cuOccupancyAvailableDynamicSMemPerBlock` of cuda.h.
@@ -7348,7 +7336,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 525, || unsafe {
+                $crate::entry::enter(process, 525, || unsafe {
                     $crate::calls::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(
                         process,
                         dynamic_smem_size,
@@ -7369,7 +7357,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 526, || unsafe {
+                $crate::entry::enter(process, 526, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                         process,
                         num_blocks,
@@ -7391,7 +7379,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 527, || unsafe {
+                $crate::entry::enter(process, 527, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                         process,
                         num_blocks,
@@ -7412,7 +7400,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 528, || unsafe {
+                $crate::entry::enter(process, 528, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
                 })
             }
@@ -7429,7 +7417,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 529, || unsafe {
+                $crate::entry::enter(process, 529, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSize(
                         process,
                         min_grid_size,
@@ -7455,7 +7443,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 530, || unsafe {
+                $crate::entry::enter(process, 530, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
                         process,
                         min_grid_size,
@@ -7478,7 +7466,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 531, || unsafe {
+                $crate::entry::enter(process, 531, || unsafe {
                     $crate::calls::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
                 })
             }
@@ -7488,7 +7476,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 532, || unsafe {
+                $crate::entry::enter(process, 532, || unsafe {
                     $crate::calls::function::cuParamSetSize(process, hfunc, numbytes)
                 })
             }
@@ -7502,7 +7490,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 533, || unsafe {
+                $crate::entry::enter(process, 533, || unsafe {
                     $crate::calls::reference::cuParamSetTexRef(process, hfunc, texunit, h_tex_ref)
                 })
             }
@@ -7512,7 +7500,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 534, || unsafe {
+                $crate::entry::enter(process, 534, || unsafe {
                     $crate::calls::function::cuParamSetf(process, hfunc, offset, value)
                 })
             }
@@ -7522,7 +7510,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 535, || unsafe {
+                $crate::entry::enter(process, 535, || unsafe {
                     $crate::calls::function::cuParamSeti(process, hfunc, offset, value)
                 })
             }
@@ -7537,7 +7525,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 536, || unsafe {
+                $crate::entry::enter(process, 536, || unsafe {
                     $crate::calls::function::cuParamSetv(process, hfunc, offset, ptr, numbytes)
                 })
             }
@@ -7551,7 +7539,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 537, || unsafe {
+                $crate::entry::enter(process, 537, || unsafe {
                     $crate::calls::pointer::cuPointerGetAttribute(process, data, attribute, ptr)
                 })
             }
@@ -7566,7 +7554,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 538, || unsafe {
+                $crate::entry::enter(process, 538, || unsafe {
                     $crate::calls::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
                 })
             }
@@ -7580,7 +7568,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 539, || unsafe {
+                $crate::entry::enter(process, 539, || unsafe {
                     $crate::calls::pointer::cuPointerSetAttribute(process, value, attribute, ptr)
                 })
             }
@@ -7589,7 +7577,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuProfilerInitialize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 540)
+                $crate::entry::refuse(process, 540)
             }
 
             /// `cuProfilerStart` of cuda.h.
@@ -7597,7 +7585,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 541, || unsafe { $crate::calls::profiler::cuProfilerStart(process) })
+                $crate::entry::enter(process, 541, || unsafe { $crate::calls::profiler::cuProfilerStart(process) })
             }
 
             /// `cuProfilerStop` of cuda.h.
@@ -7605,7 +7593,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 542, || unsafe { $crate::calls::profiler::cuProfilerStop(process) })
+                $crate::entry::enter(process, 542, || unsafe { $crate::calls::profiler::cuProfilerStop(process) })
             }
 
             /// `cuSignalExternalSemaphoresAsync` of cuda.h.
@@ -7617,7 +7605,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 543)
+                $crate::entry::refuse(process, 543)
             }
 
             /// `cuSignalExternalSemaphoresAsync_ptsz` of cuda.h.
@@ -7629,7 +7617,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 544)
+                $crate::entry::refuse(process, 544)
             }
 
             /// `cuStreamAddCallback` of cuda.h.
@@ -7642,7 +7630,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 545, || unsafe {
+                $crate::entry::enter(process, 545, || unsafe {
                     $crate::calls::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
                 })
             }
@@ -7657,7 +7645,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 546, || unsafe {
+                $crate::entry::enter(process, 546, || unsafe {
                     $crate::calls::stream::cuStreamAddCallback(
                         process,
                         or_per_thread(h_stream),
@@ -7678,7 +7666,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 547, || unsafe {
+                $crate::entry::enter(process, 547, || unsafe {
                     $crate::calls::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
                 })
             }
@@ -7693,7 +7681,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 548, || unsafe {
+                $crate::entry::enter(process, 548, || unsafe {
                     $crate::calls::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
                 })
             }
@@ -7708,7 +7696,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 549, || unsafe {
+                $crate::entry::enter(process, 549, || unsafe {
                     $crate::calls::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
                 })
             }
@@ -7723,7 +7711,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 550, || unsafe {
+                $crate::entry::enter(process, 550, || unsafe {
                     $crate::calls::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
                 })
             }
@@ -7738,7 +7726,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 551, || unsafe {
+                $crate::entry::enter(process, 551, || unsafe {
                     $crate::calls::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
                 })
             }
@@ -7753,7 +7741,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 552, || unsafe {
+                $crate::entry::enter(process, 552, || unsafe {
                     $crate::calls::stream::cuStreamBatchMemOp_v2(
                         process,
                         or_per_thread(stream),
@@ -7769,7 +7757,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 553, || unsafe {
+                $crate::entry::enter(process, 553, || unsafe {
                     $crate::calls::capture::cuStreamBeginCapture(process, h_stream)
                 })
             }
@@ -7779,7 +7767,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 554, || unsafe {
+                $crate::entry::enter(process, 554, || unsafe {
                     $crate::calls::capture::cuStreamBeginCapture(process, or_per_thread(h_stream))
                 })
             }
@@ -7796,7 +7784,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 555, || unsafe {
+                $crate::entry::enter(process, 555, || unsafe {
                     $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         h_stream,
@@ -7821,7 +7809,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 556, || unsafe {
+                $crate::entry::enter(process, 556, || unsafe {
                     $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         or_per_thread(h_stream),
@@ -7842,7 +7830,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 557, || unsafe {
+                $crate::entry::enter(process, 557, || unsafe {
                     $crate::calls::capture::cuStreamBeginCapture_v2(process, h_stream, mode)
                 })
             }
@@ -7855,7 +7843,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 558, || unsafe {
+                $crate::entry::enter(process, 558, || unsafe {
                     $crate::calls::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
                 })
             }
@@ -7865,7 +7853,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 559, || unsafe {
+                $crate::entry::enter(process, 559, || unsafe {
                     $crate::calls::stream::cuStreamCopyAttributes(process, dst_stream, src_stream)
                 })
             }
@@ -7878,7 +7866,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 560, || unsafe {
+                $crate::entry::enter(process, 560, || unsafe {
                     $crate::calls::stream::cuStreamCopyAttributes(
                         process,
                         or_per_thread(dst_stream),
@@ -7892,7 +7880,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 561, || unsafe {
+                $crate::entry::enter(process, 561, || unsafe {
                     $crate::calls::stream::cuStreamCreate(process, ph_stream, flags)
                 })
             }
@@ -7906,7 +7894,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 562, || unsafe {
+                $crate::entry::enter(process, 562, || unsafe {
                     $crate::calls::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
                 })
             }
@@ -7916,7 +7904,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 563, || unsafe {
+                $crate::entry::enter(process, 563, || unsafe {
                     $crate::calls::stream::cuStreamDestroy(process, h_stream)
                 })
             }
@@ -7926,7 +7914,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy_v2(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 564, || unsafe {
+                $crate::entry::enter(process, 564, || unsafe {
                     $crate::calls::stream::cuStreamDestroy_v2(process, h_stream)
                 })
             }
@@ -7936,7 +7924,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 565, || unsafe {
+                $crate::entry::enter(process, 565, || unsafe {
                     $crate::calls::capture::cuStreamEndCapture(process, h_stream, ph_graph)
                 })
             }
@@ -7946,7 +7934,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamEndCapture_ptsz(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 566, || unsafe {
+                $crate::entry::enter(process, 566, || unsafe {
                     $crate::calls::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
                 })
             }
@@ -7960,7 +7948,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 567, || unsafe {
+                $crate::entry::enter(process, 567, || unsafe {
                     $crate::calls::stream::cuStreamGetAttribute(process, h_stream, attr, value)
                 })
             }
@@ -7974,7 +7962,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 568, || unsafe {
+                $crate::entry::enter(process, 568, || unsafe {
                     $crate::calls::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
                 })
             }
@@ -7988,7 +7976,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 569, || unsafe {
+                $crate::entry::enter(process, 569, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
                 })
             }
@@ -8002,7 +7990,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 570, || unsafe {
+                $crate::entry::enter(process, 570, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo(
                         process,
                         or_per_thread(h_stream),
@@ -8024,7 +8012,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 571, || unsafe {
+                $crate::entry::enter(process, 571, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         h_stream,
@@ -8049,7 +8037,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 572, || unsafe {
+                $crate::entry::enter(process, 572, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         or_per_thread(h_stream),
@@ -8075,7 +8063,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 573, || unsafe {
+                $crate::entry::enter(process, 573, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         h_stream,
@@ -8102,7 +8090,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 574, || unsafe {
+                $crate::entry::enter(process, 574, || unsafe {
                     $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         or_per_thread(h_stream),
@@ -8121,7 +8109,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetCtx(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 575, || unsafe {
+                $crate::entry::enter(process, 575, || unsafe {
                     $crate::calls::stream::cuStreamGetCtx(process, h_stream, pctx)
                 })
             }
@@ -8131,7 +8119,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetCtx_ptsz(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 576, || unsafe {
+                $crate::entry::enter(process, 576, || unsafe {
                     $crate::calls::stream::cuStreamGetCtx(process, or_per_thread(h_stream), pctx)
                 })
             }
@@ -8145,7 +8133,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 577, || unsafe {
+                $crate::entry::enter(process, 577, || unsafe {
                     $crate::calls::stream::cuStreamGetCtx_v2(process, h_stream, p_ctx, p_green_ctx)
                 })
             }
@@ -8159,7 +8147,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 578, || unsafe {
+                $crate::entry::enter(process, 578, || unsafe {
                     $crate::calls::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
                 })
             }
@@ -8169,7 +8157,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 579, || unsafe {
+                $crate::entry::enter(process, 579, || unsafe {
                     $crate::calls::stream::cuStreamGetDevice(process, h_stream, device)
                 })
             }
@@ -8179,7 +8167,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetDevice_ptsz(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 580, || unsafe {
+                $crate::entry::enter(process, 580, || unsafe {
                     $crate::calls::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
                 })
             }
@@ -8189,7 +8177,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetFlags(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 581, || unsafe {
+                $crate::entry::enter(process, 581, || unsafe {
                     $crate::calls::stream::cuStreamGetFlags(process, h_stream, flags)
                 })
             }
@@ -8199,7 +8187,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetFlags_ptsz(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 582, || unsafe {
+                $crate::entry::enter(process, 582, || unsafe {
                     $crate::calls::stream::cuStreamGetFlags(process, or_per_thread(h_stream), flags)
                 })
             }
@@ -8209,7 +8197,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 583, || unsafe {
+                $crate::entry::enter(process, 583, || unsafe {
                     $crate::calls::green::cuStreamGetGreenCtx(process, h_stream, ph_ctx)
                 })
             }
@@ -8219,7 +8207,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 584, || unsafe {
+                $crate::entry::enter(process, 584, || unsafe {
                     $crate::calls::stream::cuStreamGetId(process, h_stream, stream_id)
                 })
             }
@@ -8229,7 +8217,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetId_ptsz(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 585, || unsafe {
+                $crate::entry::enter(process, 585, || unsafe {
                     $crate::calls::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
                 })
             }
@@ -8239,7 +8227,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetPriority(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 586, || unsafe {
+                $crate::entry::enter(process, 586, || unsafe {
                     $crate::calls::stream::cuStreamGetPriority(process, h_stream, priority)
                 })
             }
@@ -8249,7 +8237,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetPriority_ptsz(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 587, || unsafe {
+                $crate::entry::enter(process, 587, || unsafe {
                     $crate::calls::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
                 })
             }
@@ -8262,7 +8250,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 588, || unsafe {
+                $crate::entry::enter(process, 588, || unsafe {
                     $crate::calls::capture::cuStreamIsCapturing(process, h_stream, capture_status)
                 })
             }
@@ -8275,7 +8263,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 589, || unsafe {
+                $crate::entry::enter(process, 589, || unsafe {
                     $crate::calls::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
                 })
             }
@@ -8285,7 +8273,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamQuery(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 590, || unsafe {
+                $crate::entry::enter(process, 590, || unsafe {
                     $crate::calls::stream::cuStreamQuery(process, h_stream)
                 })
             }
@@ -8295,7 +8283,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamQuery_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 591, || unsafe {
+                $crate::entry::enter(process, 591, || unsafe {
                     $crate::calls::stream::cuStreamQuery(process, or_per_thread(h_stream))
                 })
             }
@@ -8309,7 +8297,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 592, || unsafe {
+                $crate::entry::enter(process, 592, || unsafe {
                     $crate::calls::stream::cuStreamSetAttribute(process, h_stream, attr, param)
                 })
             }
@@ -8323,7 +8311,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 593, || unsafe {
+                $crate::entry::enter(process, 593, || unsafe {
                     $crate::calls::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
                 })
             }
@@ -8333,7 +8321,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamSynchronize(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 594, || unsafe {
+                $crate::entry::enter(process, 594, || unsafe {
                     $crate::calls::stream::cuStreamSynchronize(process, h_stream)
                 })
             }
@@ -8343,7 +8331,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamSynchronize_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 595, || unsafe {
+                $crate::entry::enter(process, 595, || unsafe {
                     $crate::calls::stream::cuStreamSynchronize(process, or_per_thread(h_stream))
                 })
             }
@@ -8358,7 +8346,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 596, || unsafe {
+                $crate::entry::enter(process, 596, || unsafe {
                     $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         h_stream,
@@ -8379,7 +8367,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 597, || unsafe {
+                $crate::entry::enter(process, 597, || unsafe {
                     $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         or_per_thread(h_stream),
@@ -8401,7 +8389,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 598, || unsafe {
+                $crate::entry::enter(process, 598, || unsafe {
                     $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         h_stream,
@@ -8424,7 +8412,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 599, || unsafe {
+                $crate::entry::enter(process, 599, || unsafe {
                     $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         or_per_thread(h_stream),
@@ -8445,7 +8433,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 600, || unsafe {
+                $crate::entry::enter(process, 600, || unsafe {
                     $crate::calls::stream::cuStreamWaitEvent(process, h_stream, h_event, flags)
                 })
             }
@@ -8459,7 +8447,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 601, || unsafe {
+                $crate::entry::enter(process, 601, || unsafe {
                     $crate::calls::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
                 })
             }
@@ -8474,7 +8462,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 602, || unsafe {
+                $crate::entry::enter(process, 602, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue32(process, stream, addr, value, flags)
                 })
             }
@@ -8489,7 +8477,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 603, || unsafe {
+                $crate::entry::enter(process, 603, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8504,7 +8492,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 604, || unsafe {
+                $crate::entry::enter(process, 604, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
                 })
             }
@@ -8519,7 +8507,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 605, || unsafe {
+                $crate::entry::enter(process, 605, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8534,7 +8522,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 606, || unsafe {
+                $crate::entry::enter(process, 606, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue64(process, stream, addr, value, flags)
                 })
             }
@@ -8549,7 +8537,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 607, || unsafe {
+                $crate::entry::enter(process, 607, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8564,7 +8552,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 608, || unsafe {
+                $crate::entry::enter(process, 608, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
                 })
             }
@@ -8579,7 +8567,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 609, || unsafe {
+                $crate::entry::enter(process, 609, || unsafe {
                     $crate::calls::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8594,7 +8582,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 610, || unsafe {
+                $crate::entry::enter(process, 610, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue32(process, stream, addr, value, flags)
                 })
             }
@@ -8609,7 +8597,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 611, || unsafe {
+                $crate::entry::enter(process, 611, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8624,7 +8612,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 612, || unsafe {
+                $crate::entry::enter(process, 612, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
                 })
             }
@@ -8639,7 +8627,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 613, || unsafe {
+                $crate::entry::enter(process, 613, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8654,7 +8642,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 614, || unsafe {
+                $crate::entry::enter(process, 614, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue64(process, stream, addr, value, flags)
                 })
             }
@@ -8669,7 +8657,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 615, || unsafe {
+                $crate::entry::enter(process, 615, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8684,7 +8672,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 616, || unsafe {
+                $crate::entry::enter(process, 616, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
                 })
             }
@@ -8699,7 +8687,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 617, || unsafe {
+                $crate::entry::enter(process, 617, || unsafe {
                     $crate::calls::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
@@ -8712,7 +8700,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 618, || unsafe {
+                $crate::entry::enter(process, 618, || unsafe {
                     $crate::calls::texture::cuSurfObjectCreate(process, p_surf_object, p_res_desc)
                 })
             }
@@ -8722,7 +8710,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuSurfObjectDestroy(surf_object: CUsurfObject) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 619, || unsafe {
+                $crate::entry::enter(process, 619, || unsafe {
                     $crate::calls::texture::cuSurfObjectDestroy(process, surf_object)
                 })
             }
@@ -8735,7 +8723,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 620, || unsafe {
+                $crate::entry::enter(process, 620, || unsafe {
                     $crate::calls::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
                 })
             }
@@ -8745,7 +8733,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 621, || unsafe {
+                $crate::entry::enter(process, 621, || unsafe {
                     $crate::calls::reference::cuSurfRefGetArray(process, ph_array, h_surf_ref)
                 })
             }
@@ -8759,7 +8747,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 622, || unsafe {
+                $crate::entry::enter(process, 622, || unsafe {
                     $crate::calls::reference::cuSurfRefSetArray(process, h_surf_ref, h_array, flags)
                 })
             }
@@ -8785,7 +8773,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 623, || unsafe {
+                $crate::entry::enter(process, 623, || unsafe {
                     $crate::calls::tensormap::cuTensorMapEncodeIm2col(
                         process,
                         tensor_map,
@@ -8829,7 +8817,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 624, || unsafe {
+                $crate::entry::enter(process, 624, || unsafe {
                     $crate::calls::tensormap::cuTensorMapEncodeIm2colWide(
                         process,
                         tensor_map,
@@ -8870,7 +8858,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 625, || unsafe {
+                $crate::entry::enter(process, 625, || unsafe {
                     $crate::calls::tensormap::cuTensorMapEncodeTiled(
                         process,
                         tensor_map,
@@ -8897,7 +8885,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 626, || unsafe {
+                $crate::entry::enter(process, 626, || unsafe {
                     $crate::calls::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
                 })
             }
@@ -8912,7 +8900,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 627, || unsafe {
+                $crate::entry::enter(process, 627, || unsafe {
                     $crate::calls::texture::cuTexObjectCreate(
                         process,
                         p_tex_object,
@@ -8928,7 +8916,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexObjectDestroy(tex_object: CUtexObject) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 628, || unsafe {
+                $crate::entry::enter(process, 628, || unsafe {
                     $crate::calls::texture::cuTexObjectDestroy(process, tex_object)
                 })
             }
@@ -8941,7 +8929,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 629, || unsafe {
+                $crate::entry::enter(process, 629, || unsafe {
                     $crate::calls::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
                 })
             }
@@ -8954,7 +8942,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 630, || unsafe {
+                $crate::entry::enter(process, 630, || unsafe {
                     $crate::calls::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
                 })
             }
@@ -8967,7 +8955,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 631, || unsafe {
+                $crate::entry::enter(process, 631, || unsafe {
                     $crate::calls::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
                 })
             }
@@ -8977,7 +8965,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 632, || unsafe {
+                $crate::entry::enter(process, 632, || unsafe {
                     $crate::calls::reference::cuTexRefCreate(process, p_tex_ref)
                 })
             }
@@ -8987,7 +8975,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 633, || unsafe {
+                $crate::entry::enter(process, 633, || unsafe {
                     $crate::calls::reference::cuTexRefDestroy(process, h_tex_ref)
                 })
             }
@@ -8996,7 +8984,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 634)
+                $crate::entry::refuse(process, 634)
             }
 
             /// `cuTexRefGetAddressMode` of cuda.h.
@@ -9008,7 +8996,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 635, || unsafe {
+                $crate::entry::enter(process, 635, || unsafe {
                     $crate::calls::reference::cuTexRefGetAddressMode(process, pam, h_tex_ref, dim)
                 })
             }
@@ -9018,7 +9006,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 636, || unsafe {
+                $crate::entry::enter(process, 636, || unsafe {
                     $crate::calls::reference::cuTexRefGetAddress_v2(process, pdptr, h_tex_ref)
                 })
             }
@@ -9028,7 +9016,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 637, || unsafe {
+                $crate::entry::enter(process, 637, || unsafe {
                     $crate::calls::reference::cuTexRefGetArray(process, ph_array, h_tex_ref)
                 })
             }
@@ -9038,7 +9026,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 638, || unsafe {
+                $crate::entry::enter(process, 638, || unsafe {
                     $crate::calls::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
                 })
             }
@@ -9048,7 +9036,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 639, || unsafe {
+                $crate::entry::enter(process, 639, || unsafe {
                     $crate::calls::reference::cuTexRefGetFilterMode(process, pfm, h_tex_ref)
                 })
             }
@@ -9058,7 +9046,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 640, || unsafe {
+                $crate::entry::enter(process, 640, || unsafe {
                     $crate::calls::reference::cuTexRefGetFlags(process, p_flags, h_tex_ref)
                 })
             }
@@ -9072,7 +9060,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 641, || unsafe {
+                $crate::entry::enter(process, 641, || unsafe {
                     $crate::calls::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
                 })
             }
@@ -9082,7 +9070,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 642, || unsafe {
+                $crate::entry::enter(process, 642, || unsafe {
                     $crate::calls::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
                 })
             }
@@ -9095,7 +9083,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 643, || unsafe {
+                $crate::entry::enter(process, 643, || unsafe {
                     $crate::calls::reference::cuTexRefGetMipmapFilterMode(process, pfm, h_tex_ref)
                 })
             }
@@ -9105,7 +9093,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 644, || unsafe {
+                $crate::entry::enter(process, 644, || unsafe {
                     $crate::calls::reference::cuTexRefGetMipmapLevelBias(process, pbias, h_tex_ref)
                 })
             }
@@ -9119,7 +9107,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 645, || unsafe {
+                $crate::entry::enter(process, 645, || unsafe {
                     $crate::calls::reference::cuTexRefGetMipmapLevelClamp(
                         process,
                         pmin_mipmap_level_clamp,
@@ -9137,7 +9125,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 646, || unsafe {
+                $crate::entry::enter(process, 646, || unsafe {
                     $crate::calls::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
                 })
             }
@@ -9151,7 +9139,7 @@ macro_rules! driver_exports {
                 bytes: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 647)
+                $crate::entry::refuse(process, 647)
             }
 
             /// `cuTexRefSetAddress2D` of cuda.h.
@@ -9163,7 +9151,7 @@ macro_rules! driver_exports {
                 pitch: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 648)
+                $crate::entry::refuse(process, 648)
             }
 
             /// `cuTexRefSetAddress2D_v2` of cuda.h.
@@ -9176,7 +9164,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 649, || unsafe {
+                $crate::entry::enter(process, 649, || unsafe {
                     $crate::calls::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
@@ -9191,7 +9179,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 650, || unsafe {
+                $crate::entry::enter(process, 650, || unsafe {
                     $crate::calls::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
@@ -9205,7 +9193,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 651, || unsafe {
+                $crate::entry::enter(process, 651, || unsafe {
                     $crate::calls::reference::cuTexRefSetAddressMode(process, h_tex_ref, dim, am)
                 })
             }
@@ -9220,7 +9208,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 652, || unsafe {
+                $crate::entry::enter(process, 652, || unsafe {
                     $crate::calls::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
                 })
             }
@@ -9234,7 +9222,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 653, || unsafe {
+                $crate::entry::enter(process, 653, || unsafe {
                     $crate::calls::reference::cuTexRefSetArray(process, h_tex_ref, h_array, flags)
                 })
             }
@@ -9244,7 +9232,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 654, || unsafe {
+                $crate::entry::enter(process, 654, || unsafe {
                     $crate::calls::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
                 })
             }
@@ -9254,7 +9242,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 655, || unsafe {
+                $crate::entry::enter(process, 655, || unsafe {
                     $crate::calls::reference::cuTexRefSetFilterMode(process, h_tex_ref, fm)
                 })
             }
@@ -9264,7 +9252,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 656, || unsafe {
+                $crate::entry::enter(process, 656, || unsafe {
                     $crate::calls::reference::cuTexRefSetFlags(process, h_tex_ref, flags)
                 })
             }
@@ -9278,7 +9266,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 657, || unsafe {
+                $crate::entry::enter(process, 657, || unsafe {
                     $crate::calls::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
                 })
             }
@@ -9288,7 +9276,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 658, || unsafe {
+                $crate::entry::enter(process, 658, || unsafe {
                     $crate::calls::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
                 })
             }
@@ -9298,7 +9286,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 659, || unsafe {
+                $crate::entry::enter(process, 659, || unsafe {
                     $crate::calls::reference::cuTexRefSetMipmapFilterMode(process, h_tex_ref, fm)
                 })
             }
@@ -9308,7 +9296,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 660, || unsafe {
+                $crate::entry::enter(process, 660, || unsafe {
                     $crate::calls::reference::cuTexRefSetMipmapLevelBias(process, h_tex_ref, bias)
                 })
             }
@@ -9322,7 +9310,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 661, || unsafe {
+                $crate::entry::enter(process, 661, || unsafe {
                     $crate::calls::reference::cuTexRefSetMipmapLevelClamp(
                         process,
                         h_tex_ref,
@@ -9341,7 +9329,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 662, || unsafe {
+                $crate::entry::enter(process, 662, || unsafe {
                     $crate::calls::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
                 })
             }
@@ -9351,7 +9339,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 663, || unsafe {
+                $crate::entry::enter(process, 663, || unsafe {
                     $crate::calls::capture::cuThreadExchangeStreamCaptureMode(process, mode)
                 })
             }
@@ -9367,7 +9355,7 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 664, || unsafe {
+                $crate::entry::enter(process, 664, || unsafe {
                     $crate::calls::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
                 })
             }
@@ -9377,7 +9365,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 665, || unsafe {
+                $crate::entry::enter(process, 665, || unsafe {
                     $crate::calls::graph::cuUserObjectRelease(process, object, count)
                 })
             }
@@ -9387,7 +9375,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 666, || unsafe {
+                $crate::entry::enter(process, 666, || unsafe {
                     $crate::calls::graph::cuUserObjectRetain(process, object, count)
                 })
             }
@@ -9396,21 +9384,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 667)
+                $crate::entry::refuse(process, 667)
             }
 
             /// `cuVDPAUCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 668)
+                $crate::entry::refuse(process, 668)
             }
 
             /// `cuVDPAUGetDevice` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 669)
+                $crate::entry::refuse(process, 669)
             }
 
             /// `cuWaitExternalSemaphoresAsync` of cuda.h.
@@ -9422,7 +9410,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 670)
+                $crate::entry::refuse(process, 670)
             }
 
             /// `cuWaitExternalSemaphoresAsync_ptsz` of cuda.h.
@@ -9434,7 +9422,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 671)
+                $crate::entry::refuse(process, 671)
             }
 
             /// Sorted by base name, then version.

@@ -1,6 +1,7 @@
 //! Streams.
 
 mod attributes;
+mod host;
 mod values;
 
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -89,7 +90,7 @@ pub unsafe fn cuLaunchHostFunc<B: Backend>(
     data: *mut c_void,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { crate::host_call::launch(process, stream, function, data) }
+    unsafe { host::launch(process, stream, function, data) }
 }
 
 pub unsafe fn cuStreamAddCallback<B: Backend>(
@@ -100,7 +101,7 @@ pub unsafe fn cuStreamAddCallback<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { crate::host_call::add_callback(process, stream, function, data, flags) }
+    unsafe { host::add_callback(process, stream, function, data, flags) }
 }
 
 pub unsafe fn cuStreamGetCtx<B: Backend>(
