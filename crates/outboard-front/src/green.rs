@@ -17,6 +17,8 @@ pub(crate) struct Green {
     pub(crate) handle: u64,
     /// The primary context's name when it was made: with that context it ends.
     pub(crate) ctx: ContextId,
+    /// The context of the device to which it belongs.
+    pub(crate) primary: &'static Context,
     pub(crate) closed: AtomicBool,
     /// What stands in for the default stream, made at its first use.
     pub(crate) default_stream: Mutex<Option<u64>>,

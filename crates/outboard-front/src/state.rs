@@ -43,6 +43,14 @@ impl State {
             asked: AtomicBool::new(false),
         }
     }
+
+    /// The devices, or `CUDA_ERROR_NOT_INITIALIZED`.
+    pub(crate) fn ready(&'static self) -> Result<&'static Ready> {
+        if FORKED.load(Ordering::Relaxed) {
+            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        self.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
 }
 
 /// Which functions there are.
@@ -138,10 +146,7 @@ pub(crate) fn is_forked() -> bool {
 
 /// The state, or `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn ready(front: &'static Front) -> Result<&'static Ready> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-    }
-    front.state.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    front.state.ready()
 }
 
 /// The device of an ordinal that the program gave.

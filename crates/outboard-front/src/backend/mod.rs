@@ -92,7 +92,7 @@ pub struct Launch<'a> {
 }
 
 /// What a back end tells the process whose devices it has.
-pub trait Faults: Send + Sync {
+pub trait Faults: std::fmt::Debug + Send + Sync {
     /// Marks a context as faulted: every later call that needs it returns `error`.
     fn fault(&self, ctx: ContextId, error: CUresult);
 }

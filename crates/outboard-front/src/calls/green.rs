@@ -166,7 +166,8 @@ pub unsafe fn cuGreenCtxCreate<B: Backend>(
     let open = || {
         let here = primary.live()?;
         let handle = process.greens.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let green = Green { handle, ctx: here.id, closed: AtomicBool::new(false), default_stream: Mutex::new(None) };
+        let green =
+            Green { handle, ctx: here.id, primary, closed: AtomicBool::new(false), default_stream: Mutex::new(None) };
         let opened = here.note(process.backend.green_open(here.id, green.id(), ObjectId(desc as u64), flags));
         let context =
             opened.and_then(|()| context::of_green(process, device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY));

@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::green::Green;
 use crate::handles::{Kind, Table, not_found};
 use crate::process::{Front, Process};
-use crate::state::ready;
+use crate::state::{State, ready};
 use crate::storage::Storage;
 
 pub(crate) use primary::{current_or_first, init, primary};
@@ -25,8 +25,8 @@ pub(crate) use stack::{pop, top};
 
 /// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
 pub(crate) struct Context {
-    /// The process that it is of.
-    pub(crate) front: &'static Front,
+    /// Of the process that it is of.
+    pub(crate) state: &'static State,
     pub(crate) handle: u64,
     /// Index among the visible devices.
     pub(crate) device: usize,
@@ -107,7 +107,7 @@ fn insert(
     users: u32,
 ) -> Option<&'static Context> {
     let make = |handle| Context {
-        front,
+        state: &front.state,
         handle,
         device,
         primary,
@@ -138,7 +138,7 @@ impl Context {
     /// As [`Context::live`], faulted or not.
     pub(crate) fn open(&'static self) -> Result<Here> {
         if let Some(green) = &self.green {
-            let here = primary(self.front, self.device)?.open()?;
+            let here = green.primary.open()?;
             if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
                 return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
             }
@@ -198,12 +198,12 @@ impl Here {
 
     /// The device as its snapshot describes it.
     pub(crate) fn device(&self) -> Result<&'static Device> {
-        Ok(&ready(self.context.front)?.devices[self.context.device])
+        Ok(&self.context.state.ready()?.devices[self.context.device])
     }
 
     /// What the device says of launches.
     pub(crate) fn limits(&self) -> Result<&'static Limits> {
-        Ok(&ready(self.context.front)?.limits[self.context.device])
+        Ok(&self.context.state.ready()?.limits[self.context.device])
     }
 
     /// Keeps a sticky error that a call came back with.
