@@ -7,51 +7,16 @@ use outboard_abi::{CUevent, CUresult};
 
 use crate::backend::{ContextId, ObjectId, Result};
 use crate::border::require;
-use crate::context::{Context, Here};
-use crate::handles::{Kind, Live, Table, not_found};
+use crate::context::Here;
+use crate::handles::{Kind, Live, not_found};
 use crate::process::Front;
+
+pub(crate) use crate::parts::event::Object;
 
 /// `CU_EVENT_BLOCKING_SYNC`, `_DISABLE_TIMING`, `_INTERPROCESS`.
 pub(crate) const FLAGS: u32 = 7;
 pub(crate) const DISABLE_TIMING: u32 = 2;
 pub(crate) const INTERPROCESS: u32 = 4;
-
-pub(crate) struct Object {
-    pub(crate) handle: u64,
-    pub(crate) context: &'static Context,
-    pub(crate) ctx: ContextId,
-    pub(crate) flags: u32,
-    /// Last recorded in a stream that captured: it stands for nodes.
-    pub(crate) captured: AtomicBool,
-    /// Recorded at any time, or given to what may record it.
-    recorded: AtomicBool,
-}
-
-impl Object {
-    pub(crate) fn is_captured(&self) -> bool {
-        self.captured.load(Ordering::Relaxed)
-    }
-
-    /// Whether there is anything that a stream could wait for.
-    pub(crate) fn may_be_recorded(&self) -> bool {
-        self.recorded.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-}
-
-/// The events of a process.
-pub(crate) struct Events {
-    pub(crate) table: Table<Object>,
-}
-
-impl Events {
-    pub(crate) const fn new() -> Events {
-        Events { table: Table::new(Kind::Event) }
-    }
-}
 
 /// The event of a handle.
 pub(crate) fn resolve(front: &'static Front, event: CUevent) -> Result<Live<Object>> {

@@ -1,51 +1,21 @@
 //! Functions: kernels in a context.
 
-pub(crate) mod configured;
-
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use outboard_abi::{CUfunction, CUfunction_attribute, CUresult};
-use outboard_wire::platform::KernelInfo;
+use outboard_abi::{CUfunction_attribute, CUresult};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, ContextId, ObjectId, Result};
 use crate::border::{put_if, require};
-use crate::context::{Context, Here};
-use crate::handles::{self, Kind, Live, Table};
-use crate::module::Module;
+use crate::context::Here;
+use crate::handles::Live;
+use crate::parts::module::Module;
 use crate::process::{Front, Process};
 use crate::recent::Sign;
 
-pub(crate) use configured::Configured;
-
-/// A kernel in a context.
-pub(crate) struct Function {
-    pub(crate) handle: u64,
-    pub(crate) context: &'static Context,
-    pub(crate) ctx: ContextId,
-    pub(crate) module: u64,
-    pub(crate) name: CString,
-    pub(crate) info: KernelInfo,
-    pub(crate) param_bytes: usize,
-    /// Current value of each attribute; programs may set some.
-    attributes: Vec<AtomicI32>,
-    pub(crate) answers: crate::occupancy::Answers,
-    /// For the launch interface of before CUDA 4.
-    pub(crate) next: Mutex<Configured>,
-}
-
-/// The functions of a process.
-pub(crate) struct Functions {
-    table: Table<Function>,
-}
-
-impl Functions {
-    pub(crate) const fn new() -> Functions {
-        Functions { table: Table::new(Kind::Function) }
-    }
-}
+pub(crate) use crate::parts::function::Function;
 
 /// The attributes that `cuFuncSetAttribute` may change.
 const SETTABLE: [CUfunction_attribute; 7] = [
@@ -59,21 +29,6 @@ const SETTABLE: [CUfunction_attribute; 7] = [
 ];
 
 impl Function {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-
-    /// Its name in the image.
-    pub(crate) fn name(&self) -> &std::ffi::CStr {
-        &self.name
-    }
-
-    /// The current value of an attribute.
-    pub(crate) fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        let value = self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        Ok(value.load(Ordering::Relaxed))
-    }
-
     /// Sets an attribute, as `cuFuncSetAttribute` does.
     pub(crate) fn set_attribute<B: Backend>(
         &self,
@@ -93,15 +48,6 @@ impl Function {
         }
         self.answers.forget();
         Ok(())
-    }
-
-    /// Bytes of shared memory that a block needs whatever the launch says.
-    pub(crate) fn static_shared(&self) -> i32 {
-        self.info.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.0)
-    }
-
-    pub(crate) fn live(&self) -> Result<Here> {
-        self.context.live()
     }
 }
 
@@ -131,7 +77,7 @@ pub(crate) fn find<B: Backend>(
         name: c_name,
         param_bytes: info.param_bytes(),
         attributes: info.attributes.iter().map(|value| AtomicI32::new(*value)).collect(),
-        answers: crate::occupancy::Answers::default(),
+        answers: crate::parts::occupancy::Answers::default(),
         info,
         next: Mutex::default(),
     });
@@ -157,29 +103,6 @@ pub(crate) fn by_id(front: &'static Front, id: u64) -> Result<Live<Function>> {
 /// What shows that the function of a backend's name has ended.
 pub(crate) fn sign(front: &'static Front, id: u64) -> Option<Sign> {
     front.functions.table.sign(id)
-}
-
-/// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
-pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<Live<Function>> {
-    crate::state::ready(process)?;
-    let handle = function as u64;
-    if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_current_context(process, handle);
-    }
-    by_id(process, handle)
-}
-
-/// As [`resolve`], but a `CUkernel` means that kernel in the context given.
-pub(crate) fn resolve_in<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    here: &Here,
-) -> Result<Live<Function>> {
-    let handle = function as u64;
-    if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_context(process, handle, here);
-    }
-    by_id(process, handle)
 }
 
 /// # Safety

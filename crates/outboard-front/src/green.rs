@@ -1,48 +1,15 @@
 //! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it. They belong to the primary context of their
 //! device, whose memory, modules and events are theirs too.
 
-use std::sync::atomic::AtomicBool;
-
 use outboard_abi::{CUgreenCtx, CUresult};
-use parking_lot::Mutex;
 
-use crate::backend::{ContextId, ObjectId, Result};
+use crate::backend::Result;
 use crate::context::Context;
-use crate::handles::{Kind, Table};
+use crate::handles::Kind;
 use crate::process::Front;
 use crate::state;
 
-/// A green context. The [`Context`] that `cuCtxFromGreenCtx` gives holds it.
-pub(crate) struct Green {
-    pub(crate) handle: u64,
-    /// The primary context's name when it was made: with that context it ends.
-    pub(crate) ctx: ContextId,
-    /// The context of the device to which it belongs.
-    pub(crate) primary: &'static Context,
-    pub(crate) closed: AtomicBool,
-    /// What stands in for the default stream, made at its first use.
-    pub(crate) default_stream: Mutex<Option<u64>>,
-}
-
-impl Green {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-}
-
-/// The green contexts of a process.
-pub(crate) struct Greens {
-    /// By their own handles; each is a context too.
-    pub(crate) table: Table<&'static Context>,
-    /// Descriptors. CUDA has no call that ends one.
-    pub(crate) descriptors: Table<()>,
-}
-
-impl Greens {
-    pub(crate) const fn new() -> Greens {
-        Greens { table: Table::new(Kind::GreenContext), descriptors: Table::new(Kind::Descriptor) }
-    }
-}
+pub(crate) use crate::parts::green::Green;
 
 /// The context that a green one is.
 pub(crate) fn named(front: &'static Front, green: CUgreenCtx) -> Result<&'static Context> {

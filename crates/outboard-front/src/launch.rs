@@ -11,7 +11,7 @@ use crate::border::{require, slice};
 use crate::capture;
 use crate::context::Here;
 use crate::device::{Limits, value};
-use crate::function::{self, Function};
+use crate::function::Function;
 use crate::launch_attributes::Extras;
 use crate::process::{Front, Process};
 use crate::stream;
@@ -161,7 +161,7 @@ pub(crate) unsafe fn launch<B: Backend>(
     }
     let (here, stream) = stream::find(process, stream)?;
     // A kernel that is named without a context is launched in the stream's.
-    let function = function::resolve_in(process, f, &here)?;
+    let function = crate::library::function_in(process, f, &here)?;
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -200,7 +200,7 @@ pub(crate) unsafe fn ask<B: Backend, T>(
 ) -> Result<T> {
     // SAFETY: by the contract above.
     let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let function = function::resolve(process, f)?;
+    let function = crate::library::function(process, f)?;
     let here = function.live()?;
     // SAFETY: by the contract above.
     let extras = unsafe { extras(process, config) }?;

@@ -48,6 +48,7 @@ pub mod managed;
 pub mod memory;
 pub mod module;
 pub mod occupancy;
+mod parts;
 pub mod peer;
 pub mod pool;
 pub mod proc_address;

@@ -3,46 +3,19 @@
 use std::sync::Arc;
 
 use outboard_abi::{CUlinkState, CUresult};
-use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, JitLog, LinkInput, ObjectId, Result};
+use crate::backend::{Backend, JitLog, LinkInput, Result};
 use crate::border::require;
-use crate::context::{Context, Here};
-use crate::handles::{Kind, Table};
-use crate::jit::Places;
+use crate::context::Here;
 use crate::logs;
 use crate::process::{Front, Process};
 
-/// A link on its way.
-pub(crate) struct Link {
-    pub(crate) handle: u64,
-    pub(crate) context: &'static Context,
-    pub(crate) ctx: ContextId,
-    /// Where logs go: the program keeps these places until the link is destroyed.
-    pub(crate) places: Places,
-    /// What has been linked: the program may read it until the link is destroyed.
-    pub(crate) output: Mutex<Option<Box<[u8]>>>,
-}
-
-/// The links of a process that are on their way.
-pub(crate) struct Links {
-    pub(crate) table: Table<Link>,
-}
-
-impl Links {
-    pub(crate) const fn new() -> Links {
-        Links { table: Table::new(Kind::Link) }
-    }
-}
+pub(crate) use crate::parts::link::Link;
 
 /// The kinds of input, `CU_JIT_INPUT_CUBIN` to `CU_JIT_INPUT_NVVM`.
 const KINDS: u32 = 6;
 
 impl Link {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-
     pub(crate) fn add<B: Backend>(
         &self,
         process: &'static Process<B>,

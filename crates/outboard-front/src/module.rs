@@ -7,43 +7,16 @@ use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUmodule, CUresult};
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, ObjectId, Result};
+use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, Result};
 use crate::border::put_if;
-use crate::context::{Context, Here};
+use crate::context::Here;
 use crate::function::{self, Function};
-use crate::handles::{Kind, Table};
 use crate::image::Parts;
 use crate::process::{Front, Process};
 
-/// An image loaded into a context.
-pub(crate) struct Module {
-    pub(crate) handle: u64,
-    context: &'static Context,
-    pub(crate) ctx: ContextId,
-    functions: Mutex<HashMap<String, Arc<Function>>>,
-    names: Mutex<Option<Arc<[String]>>>,
-}
-
-/// The modules of a process.
-pub(crate) struct Modules {
-    table: Table<Module>,
-}
-
-impl Modules {
-    pub(crate) const fn new() -> Modules {
-        Modules { table: Table::new(Kind::Module) }
-    }
-}
+pub(crate) use crate::parts::module::Module;
 
 impl Module {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-
-    fn live(self: &Arc<Module>) -> Result<Here> {
-        self.context.live()
-    }
-
     /// The kernel of that name, looked up once.
     pub(crate) fn function<B: Backend>(
         self: &Arc<Module>,

@@ -5,60 +5,15 @@ pub(crate) mod sharing;
 use std::sync::Arc;
 
 use outboard_abi::{CUmemoryPool, CUresult};
-use parking_lot::RwLock;
 
 use crate::backend::{Backend, ObjectId, Result};
 use crate::border::put;
 use crate::context::Here;
-use crate::handles::{Kind, Table};
 use crate::memory::{self, Kind as Memory};
 use crate::process::{Front, Process};
 use crate::state::ready;
 
-/// A pool.
-pub(crate) struct Pool {
-    pub(crate) handle: u64,
-    /// The visible device's index.
-    pub(crate) device: usize,
-    pub(crate) origin: Origin,
-    pub(crate) handle_types: u32,
-}
-
-/// Where a pool comes from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Default,
-    Created,
-    /// Another process's: memory of it can be mapped, but not allocated here.
-    Imported,
-}
-
-/// The pools of a device.
-#[derive(Default, Clone)]
-pub(crate) struct OfDevice {
-    default: Option<Arc<Pool>>,
-    /// What `cuMemAllocAsync` takes from; none for the default one.
-    pub(crate) current: Option<Arc<Pool>>,
-}
-
-/// The pools of a process.
-pub(crate) struct Pools {
-    pub(crate) table: Table<Pool>,
-    /// By the visible devices' indices.
-    devices: RwLock<Vec<OfDevice>>,
-}
-
-impl Pools {
-    pub(crate) const fn new() -> Pools {
-        Pools { table: Table::new(Kind::Pool), devices: RwLock::new(Vec::new()) }
-    }
-}
-
-impl Pool {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-}
+pub(crate) use crate::parts::pool::{OfDevice, Origin, Pool};
 
 pub(crate) fn resolve(front: &'static Front, pool: CUmemoryPool) -> Result<Arc<Pool>> {
     ready(front)?;

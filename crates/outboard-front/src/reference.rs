@@ -5,49 +5,13 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use parking_lot::Mutex;
 
 use crate::backend::{ContextId, Result};
-use crate::context::{Context, Here};
-use crate::handles::{Kind, Table};
+use crate::context::Here;
+use crate::handles::Table;
 use crate::process::Front;
 
-/// What a reference reads or writes.
-#[derive(Clone, Copy)]
-pub(crate) enum Bound {
-    Nothing,
-    Array(u64),
-    Mipmap(u64),
-    Memory,
-}
-
-/// A texture or surface reference.
-pub(crate) struct Reference {
-    pub(crate) handle: u64,
-    pub(crate) context: &'static Context,
-    pub(crate) id: ContextId,
-    /// The module it is of, and its name there; nothing for one that the program made.
-    pub(crate) of: Option<(u64, String)>,
-    pub(crate) bound: Mutex<Bound>,
-}
-
-/// The texture and surface references of a process.
-pub(crate) struct References {
-    pub(crate) textures: Table<Reference>,
-    pub(crate) surfaces: Table<Reference>,
-    /// Held while a module's reference gets its handle, so that each has one.
-    pub(crate) naming: Mutex<()>,
-}
-
-impl References {
-    pub(crate) const fn new() -> References {
-        References {
-            textures: Table::new(Kind::TextureReference),
-            surfaces: Table::new(Kind::SurfaceReference),
-            naming: Mutex::new(()),
-        }
-    }
-}
+pub(crate) use crate::parts::reference::{Bound, Reference};
 
 /// Forgets the references of a context that has ended.
 pub(crate) fn forget(front: &'static Front, id: ContextId) {

@@ -8,7 +8,7 @@ use outboard_abi::{CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoa
 
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
-use crate::function::{param, resolve};
+use crate::function::param;
 use crate::process::Process;
 
 pub use configured::*;
@@ -19,7 +19,7 @@ pub unsafe fn cuFuncGetAttribute<B: Backend>(
     attribute: CUfunction_attribute,
     function: CUfunction,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.attribute(attribute)?) }
 }
@@ -30,7 +30,7 @@ pub unsafe fn cuFuncSetAttribute<B: Backend>(
     attribute: CUfunction_attribute,
     value: c_int,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     let here = function.live()?;
     function.set_attribute(process, &here, attribute, value)
 }
@@ -40,7 +40,7 @@ pub unsafe fn cuFuncSetCacheConfig<B: Backend>(
     function: CUfunction,
     config: CUfunc_cache,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     let here = function.live()?;
     require(config.0 <= 3)?;
     here.note(process.backend.function_set_cache_config(here.id, function.id(), config.0))?;
@@ -53,7 +53,7 @@ pub unsafe fn cuFuncSetSharedMemConfig<B: Backend>(
     function: CUfunction,
     config: CUsharedconfig,
 ) -> Result<()> {
-    resolve(process, function)?;
+    crate::library::function(process, function)?;
     // Without effect since Maxwell: banks are four bytes wide.
     require(config.0 <= 2)
 }
@@ -63,7 +63,7 @@ pub unsafe fn cuFuncGetModule<B: Backend>(
     out: *mut CUmodule,
     function: CUfunction,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.module as CUmodule) }
 }
@@ -73,7 +73,7 @@ pub unsafe fn cuFuncGetName<B: Backend>(
     out: *mut *const c_char,
     function: CUfunction,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     // The name lives as long as the function's handle: the table keeps it.
     // SAFETY: the program's out parameter.
     unsafe { put(out, function.name.as_ptr()) }
@@ -86,7 +86,7 @@ pub unsafe fn cuFuncGetParamInfo<B: Backend>(
     offset: *mut usize,
     size: *mut usize,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     // SAFETY: as this function's.
     unsafe { param(&function, index, offset, size) }
 }
@@ -96,11 +96,11 @@ pub unsafe fn cuFuncIsLoaded<B: Backend>(
     out: *mut CUfunctionLoadingState,
     function: CUfunction,
 ) -> Result<()> {
-    resolve(process, function)?;
+    crate::library::function(process, function)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
 }
 
 pub unsafe fn cuFuncLoad<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
-    resolve(process, function).map(|_| ())
+    crate::library::function(process, function).map(|_| ())
 }

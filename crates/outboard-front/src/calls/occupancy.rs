@@ -9,8 +9,8 @@ use outboard_abi::{
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::device::value;
-use crate::function;
-use crate::occupancy::{Question, blocks};
+use crate::occupancy::blocks;
+use crate::parts::occupancy::Question;
 use crate::process::Process;
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<B: Backend>(
@@ -32,7 +32,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags<B: Backend>(
     shared: usize,
     flags: c_uint,
 ) -> Result<()> {
-    let function = function::resolve(process, f)?;
+    let function = crate::library::function(process, f)?;
     require(!out.is_null())?;
     let block = u32::try_from(block).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
@@ -62,7 +62,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<B: Backend>(
     limit: c_int,
     flags: c_uint,
 ) -> Result<()> {
-    let function = function::resolve(process, f)?;
+    let function = crate::library::function(process, f)?;
     require(!grid.is_null() && !block.is_null())?;
     let device = function.live()?.device()?;
     let warp = value(device, A::CU_DEVICE_ATTRIBUTE_WARP_SIZE).max(1);
@@ -147,7 +147,7 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<B: Backend>(
     wanted: c_int,
     block: c_int,
 ) -> Result<()> {
-    let function = function::resolve(process, f)?;
+    let function = crate::library::function(process, f)?;
     require(!out.is_null() && wanted > 0 && block > 0)?;
     let here = function.live()?;
     // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.

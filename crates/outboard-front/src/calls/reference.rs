@@ -436,7 +436,7 @@ pub unsafe fn cuParamSetTexRef<B: Backend>(
     unit: c_int,
     reference: CUtexref,
 ) -> Result<()> {
-    crate::function::resolve(process, function)?;
+    crate::library::function(process, function)?;
     let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
     require(unit == DEFAULT_UNIT && reference.of.is_some())
 }

@@ -12,7 +12,7 @@ use crate::process::Front;
 use state::Mode;
 
 pub(crate) use node::{allocate, copy, fill, free, host, kernel, memory_operation, memory_operations, record, wait};
-pub(crate) use state::{Captures, active};
+pub(crate) use state::active;
 
 thread_local! {
     pub(crate) static MODE: Cell<u32> = const { Cell::new(0) };

@@ -1,7 +1,5 @@
 //! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
 
-use std::collections::HashMap;
-
 use outboard_abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType_enum as Allocation, CUmemLocationType_enum as Location,
 };
@@ -14,6 +12,8 @@ use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
+
+pub(crate) use crate::parts::graph::memory::{Allocates, Held};
 
 /// Adds a node that allocates, and gives the node and its address.
 pub(crate) fn allocate<B: Backend>(
@@ -50,19 +50,7 @@ pub(crate) fn allocate<B: Backend>(
     Ok((node, address))
 }
 
-/// How many graphs and executables allocate each address: while there is one, freeing it ends only what a launch has allocated.
-#[derive(Debug, Default)]
-pub(crate) struct Held(HashMap<u64, u32>);
-
-/// What a graph or an executable allocates: addresses, and whether it also frees them. Two nodes may have one address, the second after
-/// the first was freed.
-pub(crate) type Allocates = Vec<(u64, bool)>;
-
 impl Held {
-    pub(crate) fn hold(&mut self, allocates: &Allocates) {
-        allocates.iter().for_each(|(address, _)| *self.0.entry(*address).or_default() += 1);
-    }
-
     /// A graph or an executable is gone. When it was the last, memory that it also freed goes with it; other memory stays the program's to
     /// free.
     pub(crate) fn let_go(&mut self, front: &'static Front, allocates: &Allocates) {
@@ -82,20 +70,6 @@ impl Held {
 /// Whether memory is of a graph or an executable that is still there: freeing it ends only what a launch has allocated.
 pub(crate) fn is_owned(front: &'static Front, address: u64) -> bool {
     world(front).memory.0.contains_key(&address)
-}
-
-/// What nodes allocate.
-pub(super) fn allocated<'a>(nodes: impl Iterator<Item = &'a Node>) -> Allocates {
-    let (mut addresses, mut frees) = (Vec::new(), HashMap::<u64, usize>::new());
-    for node in nodes {
-        match (&node.params, &node.given) {
-            (NodeParams::Free { address }, _) => *frees.entry(*address).or_default() += 1,
-            (_, Given::Address(address, _)) => addresses.push(*address),
-            _ => {}
-        }
-    }
-    let allocations = |address| addresses.iter().filter(|other| **other == address).count();
-    addresses.iter().map(|at| (*at, frees.get(at).is_some_and(|frees| *frees >= allocations(*at)))).collect()
 }
 
 /// Whether memory can be freed by a node: it must be a graph's.

@@ -13,36 +13,11 @@ pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod params;
 
-use std::sync::LazyLock;
-use std::sync::atomic::AtomicUsize;
-
 use outboard_abi::{CUgraphEdgeData, CUgraphNode, CUresult};
 use outboard_wire::graph::Edge;
-use parking_lot::{Mutex, RwLock};
 
 use crate::backend::Result;
 use crate::border::{require, slice};
-
-/// Graphs, captures and executables of a process.
-pub(crate) struct Graphs {
-    world: LazyLock<Mutex<model::World>>,
-    pub(crate) execs: exec::Execs,
-    /// User objects.
-    pub(crate) objects: LazyLock<Mutex<object::Objects>>,
-    /// How many captures are under way. Whoever queues work looks here first: nearly always there is none.
-    pub(crate) captures: AtomicUsize,
-}
-
-impl Graphs {
-    pub(crate) const fn new() -> Graphs {
-        Graphs {
-            world: LazyLock::new(Mutex::default),
-            execs: LazyLock::new(RwLock::default),
-            objects: LazyLock::new(Mutex::default),
-            captures: AtomicUsize::new(0),
-        }
-    }
-}
 
 /// The nodes that a call names, and the data of the edges to them if it gives any.
 ///

@@ -1,26 +1,12 @@
 //! User objects: something of the program's that graphs keep alive, counted.
 
 use core::ffi::c_void;
-use std::collections::HashMap;
 
 use super::model::INVALID;
 use crate::backend::Result;
 use crate::process::Front;
 
-pub(crate) struct Object {
-    pub(crate) destroy: unsafe extern "C" fn(*mut c_void),
-    pub(crate) data: usize,
-    /// References of the program and of graphs together.
-    pub(crate) count: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Objects {
-    pub(crate) all: HashMap<u64, Object>,
-    pub(crate) next: u64,
-    /// Destructors to be called when no lock is held.
-    doomed: Vec<(unsafe extern "C" fn(*mut c_void), usize)>,
-}
+pub(crate) use crate::parts::graph::object::{Object, Objects};
 
 /// Adds references.
 pub(crate) fn retain_all(front: &'static Front, references: &[(u64, u32)]) {

@@ -137,7 +137,7 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
     let function = if p.func.is_null() && !p.ctx.is_null() {
         crate::library::in_context(process, p.kern as u64, &context(process, p.ctx)?)?
     } else {
-        crate::function::resolve(process, named)?
+        crate::library::function(process, named)?
     };
     let here = function.live()?;
     let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);

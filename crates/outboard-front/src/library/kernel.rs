@@ -4,36 +4,18 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use outboard_abi::{CUfunction_attribute, CUkernel, CUresult};
+use outboard_abi::{CUfunction, CUkernel, CUresult};
 use parking_lot::Mutex;
 
 use super::Library;
 use crate::backend::{Backend, ContextId, Result};
 use crate::context::{self, Here};
 use crate::function::{self, Function};
-use crate::handles::Live;
+use crate::handles::{self, Kind, Live};
 use crate::process::{Front, Process};
 use crate::recent;
 
-/// A kernel of a library.
-pub(crate) struct Kernel {
-    handle: u64,
-    pub(crate) library: Arc<Library>,
-    pub(crate) name: CString,
-    /// Its functions by context, each by its handle. Changed by whoever holds `settings`.
-    pub(crate) functions: ArcSwap<Vec<(ContextId, u64)>>,
-    /// The function that was asked for last: mostly there is one context.
-    recent: ArcSwapOption<Function>,
-    /// Attributes set for a device, for the contexts that will load the kernel later, in the order in which they were set first.
-    pub(crate) settings: Mutex<Vec<Setting>>,
-}
-
-/// An attribute that was set.
-pub(crate) struct Setting {
-    pub(crate) device: usize,
-    pub(crate) attribute: CUfunction_attribute,
-    pub(crate) value: i32,
-}
+pub(crate) use crate::parts::library::kernel::{Kernel, Setting};
 
 impl Kernel {
     /// The kernel as a function of a context.
@@ -61,16 +43,6 @@ impl Kernel {
             outcome?;
         }
         function::by_id(process, function.handle)
-    }
-
-    /// Forgets the function of a context that has ended.
-    fn forget(&self, id: ContextId) {
-        let _settings = self.settings.lock();
-        self.recent.store(None);
-        let known = self.functions.load_full();
-        if known.iter().any(|(ctx, _)| *ctx == id) {
-            self.functions.store(Arc::new(known.iter().filter(|(ctx, _)| *ctx != id).copied().collect()));
-        }
     }
 
     /// The kernel as a function of some context on a device: what attributes are asked of.
@@ -143,9 +115,33 @@ pub(crate) fn kernel(front: &'static Front, kernel: CUkernel) -> Result<Live<Ker
     front.libraries.kernels.look(kernel as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
+/// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
+pub(crate) fn function<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<Live<Function>> {
+    crate::state::ready(process)?;
+    let handle = function as u64;
+    if handles::is(Kind::Kernel, handle) {
+        return in_current_context(process, handle);
+    }
+    function::by_id(process, handle)
+}
+
+/// As [`function`], but a `CUkernel` means that kernel in the context given.
+pub(crate) fn function_in<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    here: &Here,
+) -> Result<Live<Function>> {
+    let handle = function as u64;
+    if handles::is(Kind::Kernel, handle) {
+        return in_context(process, handle, here);
+    }
+    function::by_id(process, handle)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outboard_abi::CUfunction_attribute;
 
     #[test]
     fn a_setting_takes_the_place_of_an_earlier_one() {

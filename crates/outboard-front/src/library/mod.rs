@@ -2,7 +2,6 @@
 
 pub(crate) mod kernel;
 
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,40 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outboard_abi::{CUlibrary, CUresult};
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, JitLog, JitOptions, Result};
+use crate::backend::{Backend, ContextId, JitLog, Result};
 use crate::context::{self, Here};
-use crate::handles::{Kind, Table};
 use crate::image::Parts;
 use crate::jit;
 use crate::module::{self, Module};
 use crate::process::{Front, Process};
 
-pub(crate) use kernel::{Kernel, in_context, in_current_context};
-
-/// An image and the contexts it is loaded into.
-pub(crate) struct Library {
-    pub(crate) handle: u64,
-    parts: Parts,
-    options: JitOptions,
-    pub(crate) unloaded: AtomicBool,
-    /// Held over a load: two threads that launch from a library at once must not load it twice.
-    pub(crate) modules: Mutex<HashMap<ContextId, Arc<Module>>>,
-    pub(crate) kernels: Mutex<HashMap<String, u64>>,
-}
-
-/// The libraries of a process and their kernels.
-pub(crate) struct Libraries {
-    pub(crate) table: Table<Library>,
-    kernels: Table<Kernel>,
-    /// What a library lacks has been said.
-    said: AtomicBool,
-}
-
-impl Libraries {
-    pub(crate) const fn new() -> Libraries {
-        Libraries { table: Table::new(Kind::Library), kernels: Table::new(Kind::Kernel), said: AtomicBool::new(false) }
-    }
-}
+pub(crate) use crate::parts::library::Library;
+pub(crate) use kernel::{function, function_in, in_context};
 
 impl Library {
     /// The library loaded into a context, now if it was not.

@@ -6,13 +6,13 @@ pub(crate) mod values;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use outboard_abi::{CUresult, CUstream};
-use parking_lot::Mutex;
 
 use crate::backend::{Backend, ContextId, ObjectId, Result, Stream};
 use crate::context::{self, Context, Here};
-use crate::handles::{Kind, Table, not_found};
+use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
 
+pub(crate) use crate::parts::stream::Object;
 pub(crate) use default::resolve_default;
 pub use default::{DefaultStream, or_per_thread};
 
@@ -22,27 +22,6 @@ pub(crate) const LEGACY: u64 = 1;
 pub(crate) const PER_THREAD: u64 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
-
-struct Object {
-    handle: u64,
-    context: &'static Context,
-    id: ContextId,
-    flags: u32,
-    priority: AtomicI32,
-}
-
-/// The streams of a process.
-pub(crate) struct Streams {
-    table: Table<Object>,
-    /// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
-    orphans: Mutex<Vec<u64>>,
-}
-
-impl Streams {
-    pub(crate) const fn new() -> Streams {
-        Streams { table: Table::new(Kind::Stream), orphans: Mutex::new(Vec::new()) }
-    }
-}
 
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
 pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, Stream)> {

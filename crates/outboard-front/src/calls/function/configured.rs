@@ -6,7 +6,6 @@ use outboard_abi::{CUfunction, CUstream};
 
 use crate::backend::{Backend, Result};
 use crate::border::{require, slice};
-use crate::function::resolve;
 use crate::process::Process;
 
 /// Kernels have no more parameters than this, in bytes.
@@ -14,7 +13,7 @@ const MOST_PARAMS: usize = 32 << 10;
 
 /// Writes `bytes` into the parameters of the next launch.
 fn set<B: Backend>(process: &'static Process<B>, function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(bytes.len());
     require(end <= MOST_PARAMS)?;
@@ -33,7 +32,7 @@ pub unsafe fn cuFuncSetBlockShape<B: Backend>(
     y: c_int,
     z: c_int,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     require(x > 0 && y > 0 && z > 0)?;
     function.next.lock().block = [x as u32, y as u32, z as u32];
     Ok(())
@@ -44,7 +43,7 @@ pub unsafe fn cuFuncSetSharedSize<B: Backend>(
     function: CUfunction,
     bytes: c_uint,
 ) -> Result<()> {
-    resolve(process, function)?.next.lock().shared = bytes;
+    crate::library::function(process, function)?.next.lock().shared = bytes;
     Ok(())
 }
 
@@ -53,7 +52,7 @@ pub unsafe fn cuParamSetSize<B: Backend>(
     function: CUfunction,
     bytes: c_uint,
 ) -> Result<()> {
-    let function = resolve(process, function)?;
+    let function = crate::library::function(process, function)?;
     require(bytes as usize <= MOST_PARAMS)?;
     function.next.lock().params.resize(bytes as usize, 0);
     Ok(())
@@ -97,7 +96,7 @@ fn launch<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     require(width > 0 && height > 0)?;
-    let mut next = resolve(process, function)?.next.lock().clone();
+    let mut next = crate::library::function(process, function)?.next.lock().clone();
     let mut bytes = next.params.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END.
     let mut extra: [*mut c_void; 5] = [

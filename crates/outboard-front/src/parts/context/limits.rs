@@ -16,7 +16,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     values: Vec<(u32, u64)>,
     /// How often something was forgotten.
     changes: u64,

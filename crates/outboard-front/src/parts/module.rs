@@ -1,0 +1,45 @@
+//! Modules: images loaded into a context.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::backend::ContextId;
+use crate::backend::ObjectId;
+use crate::backend::Result;
+use crate::handles::Kind;
+use crate::handles::Table;
+use crate::parts::context::Context;
+use crate::parts::context::Here;
+use crate::parts::function::Function;
+
+/// An image loaded into a context.
+pub(crate) struct Module {
+    pub(crate) handle: u64,
+    pub(crate) context: &'static Context,
+    pub(crate) ctx: ContextId,
+    pub(crate) functions: Mutex<HashMap<String, Arc<Function>>>,
+    pub(crate) names: Mutex<Option<Arc<[String]>>>,
+}
+
+/// The modules of a process.
+pub(crate) struct Modules {
+    pub(crate) table: Table<Module>,
+}
+
+impl Modules {
+    pub(crate) const fn new() -> Modules {
+        Modules { table: Table::new(Kind::Module) }
+    }
+}
+
+impl Module {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+
+    pub(crate) fn live(self: &Arc<Module>) -> Result<Here> {
+        self.context.live()
+    }
+}
