@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use outboard_abi::{CUarray, CUmipmappedArray, CUresult};
 
-use crate::backend::{ArrayDescriptor, Backend, ContextId, ObjectId, Result};
-use crate::border::{put, require};
-use crate::context::{self, Here};
-use crate::process::{Front, Process};
+use crate::backend::{ArrayDescriptor, ContextId, ObjectId, Result};
+use crate::context::Here;
+use crate::process::Front;
 
 pub(crate) use crate::parts::array::{Array, Mipmap};
 
@@ -48,17 +47,4 @@ pub(crate) fn insert(
             Err(error)
         }
     }
-}
-
-pub(crate) fn create<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUarray,
-    descriptor: &ArrayDescriptor,
-) -> Result<()> {
-    let here = context::current(process)?;
-    require(!out.is_null() && descriptor.width > 0)?;
-    crate::capture::refuse_unsafe(process)?;
-    let handle = insert(process, &here, None, |id| process.backend.array_create(here.id, id, descriptor))?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, handle as CUarray) }
 }

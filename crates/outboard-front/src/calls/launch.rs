@@ -5,8 +5,9 @@ use core::ffi::{c_uint, c_void};
 use outboard_abi::{CUfunction, CUlaunchConfig, CUresult, CUstream};
 
 use crate::backend::{Backend, Result};
-use crate::launch::{Shape, extras, launch};
+use crate::launch::{extras, launch};
 use crate::launch_attributes::Extras;
+use crate::launch_check::Shape;
 use crate::process::Process;
 use crate::stream::{self, DefaultStream};
 

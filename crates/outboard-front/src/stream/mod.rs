@@ -12,7 +12,7 @@ use crate::context::{self, Context, Here};
 use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
 
-pub(crate) use crate::parts::stream::Object;
+pub(crate) use crate::parts::stream::{NON_BLOCKING, Object};
 pub(crate) use default::resolve_default;
 pub use default::{DefaultStream, or_per_thread};
 
@@ -20,19 +20,12 @@ pub use default::{DefaultStream, or_per_thread};
 pub(crate) const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const PER_THREAD: u64 = 2;
-/// `CU_STREAM_NON_BLOCKING`.
-pub(crate) const NON_BLOCKING: u32 = 1;
 
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
 pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, Stream)> {
     let (here, stream) = find(process, stream)?;
     crate::capture::refuse(process, &here, stream)?;
     Ok((here, stream))
-}
-
-/// Whether the legacy default stream and this one wait for each other.
-pub(crate) fn is_blocking(front: &'static Front, handle: u64) -> bool {
-    front.streams.table.look(handle).is_some_and(|object| object.flags & NON_BLOCKING == 0)
 }
 
 /// The context to work in and the stream there that a handle means.
@@ -107,17 +100,5 @@ pub(crate) fn facts(front: &'static Front, stream: CUstream) -> Result<(&'static
             let object = front.streams.table.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             Ok((object.context, object.flags, object.priority.load(Ordering::Relaxed)))
         }
-    }
-}
-
-/// The priority of a stream that the program made.
-pub(crate) fn priority(front: &'static Front, stream: CUstream) -> Option<i32> {
-    front.streams.table.look(stream as u64).map(|object| object.priority.load(Ordering::Relaxed))
-}
-
-/// Keeps a priority that was set as an attribute.
-pub(crate) fn set_priority(front: &'static Front, stream: CUstream, priority: i32) {
-    if let Some(object) = front.streams.table.look(stream as u64) {
-        object.priority.store(priority, Ordering::Relaxed);
     }
 }

@@ -6,7 +6,8 @@ use outboard_abi::{CUarray, CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 use crate::array::resolve;
 use crate::backend::{Backend, Extent, Layout, Result};
-use crate::copy::{Copy, End, Operand, queue, queue_default};
+use crate::copy::{Copy, End, Operand};
+use crate::copy_queue::{queue, queue_default};
 use crate::process::{Front, Process};
 use crate::stream::DefaultStream;
 

@@ -11,7 +11,7 @@ use outboard_abi::{
     CUmipmappedArray, CUresult,
 };
 
-use crate::array::{Array, Mipmap, create, insert, resolve, resolve_mipmap};
+use crate::array::{Array, Mipmap, insert, resolve, resolve_mipmap};
 use crate::backend::{ArrayDescriptor, Backend, ObjectId, Result};
 use crate::border::{put, require};
 use crate::context::{self, Here};
@@ -20,6 +20,15 @@ use describe::of_three;
 
 pub use copy::*;
 pub use describe::*;
+
+fn create<B: Backend>(process: &'static Process<B>, out: *mut CUarray, descriptor: &ArrayDescriptor) -> Result<()> {
+    let here = context::current(process)?;
+    require(!out.is_null() && descriptor.width > 0)?;
+    crate::capture::refuse_unsafe(process)?;
+    let handle = insert(process, &here, None, |id| process.backend.array_create(here.id, id, descriptor))?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle as CUarray) }
+}
 
 /// The name of a part, the same whenever it is asked for.
 fn part(

@@ -29,7 +29,7 @@ fn begin<B: Backend>(
         refuse(process, &here, found)?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     };
-    let blocking = stream::is_blocking(process, name);
+    let blocking = process.streams.is_blocking(name);
     let mut world = world(process);
     if world.captures.of(name).is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);

@@ -10,11 +10,14 @@ use outboard_abi::{
 use crate::array;
 use crate::backend::{Backend, Extent, Result, Stream};
 use crate::border::{put_if, require, slice};
-use crate::copy::batch::FLAGS;
 use crate::copy::describe::{in_array, in_memory};
-use crate::copy::path::{Copy, End, Operand, Queue, Wait};
+use crate::copy::path::{Copy, End, Operand};
+use crate::copy_queue::{Queue, Wait};
 use crate::process::{Front, Process};
 use crate::stream::find;
+
+/// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`: a hint.
+const FLAGS: u32 = 1;
 
 /// When the source of a copy may be read.
 fn wait(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Wait> {

@@ -6,7 +6,7 @@ use outboard_wire::launch::STREAM_ATTRIBUTES;
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::process::Process;
-use crate::stream::{self, find};
+use crate::stream::find;
 
 /// Whether streams have this attribute.
 fn check(attribute: CUstreamAttrID) -> Result<()> {
@@ -28,7 +28,7 @@ pub unsafe fn cuStreamSetAttribute<B: Backend>(
     here.note(process.backend.stream_set_attribute(here.id, stream, attribute.0, bytes))?;
     if attribute == L::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         // SAFETY: the member that belongs to this attribute.
-        stream::set_priority(process, named, unsafe { value.priority });
+        process.streams.set_priority(named, unsafe { value.priority });
     }
     Ok(())
 }
@@ -57,8 +57,8 @@ pub unsafe fn cuStreamCopyAttributes<B: Backend>(
     let (there, src) = find(process, from)?;
     require(here.id == there.id)?;
     here.note(process.backend.stream_copy_attributes(here.id, dst, src))?;
-    if let Some(priority) = stream::priority(process, from) {
-        stream::set_priority(process, to, priority);
+    if let Some(priority) = process.streams.priority(from) {
+        process.streams.set_priority(to, priority);
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUstream, CUstreamBatch
 
 use crate::backend::{Backend, Result};
 use crate::capture;
+use crate::memory_operations::{Word, list, supported};
 use crate::process::Process;
 use crate::stream::find;
-use crate::stream::values::{Word, list, supported, wait, write};
+use crate::stream::values::{wait, write};
 
 /// The first version of these functions exists only where the device says so.
 fn first_version<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
