@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backend::ContextId;
-use crate::backend::ObjectId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{ContextId, ObjectId};
+use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
 pub(crate) struct Object {

@@ -4,10 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
-use crate::backend::ObjectId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{ContextId, ObjectId};
+use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
 /// A green context. The [`Context`] that `cuCtxFromGreenCtx` gives holds it.

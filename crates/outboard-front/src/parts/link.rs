@@ -2,10 +2,8 @@
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
-use crate::backend::ObjectId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{ContextId, ObjectId};
+use crate::handles::{Kind, Table};
 use crate::jit::Places;
 use crate::parts::context::Context;
 

@@ -5,13 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
-use crate::backend::ObjectId;
-use crate::backend::Result;
-use crate::handles::Kind;
-use crate::handles::Table;
-use crate::parts::context::Context;
-use crate::parts::context::Here;
+use crate::backend::{ContextId, ObjectId, Result};
+use crate::handles::{Kind, Table};
+use crate::parts::context::{Context, Here};
 use crate::parts::function::Function;
 
 /// An image loaded into a context.

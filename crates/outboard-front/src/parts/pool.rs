@@ -5,8 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::backend::ObjectId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::handles::{Kind, Table};
 
 /// A pool.
 pub(crate) struct Pool {

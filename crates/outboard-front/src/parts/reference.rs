@@ -3,8 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::backend::ContextId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
 /// What a reference reads or writes.

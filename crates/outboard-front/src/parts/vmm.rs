@@ -5,10 +5,8 @@ use std::sync::Arc;
 use outboard_abi::CUmemAllocationProp;
 use parking_lot::Mutex;
 
-use crate::backend::MemoryKind;
-use crate::backend::ObjectId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{MemoryKind, ObjectId};
+use crate::handles::{Kind, Table};
 use crate::ranges::Ranges;
 
 /// Physical memory.

@@ -4,8 +4,7 @@ use core::ffi::c_void;
 
 use outboard_abi::{CUhostFn, CUstream, CUstreamCallback};
 
-use crate::backend::Result;
-use crate::backend::{Backend, HostCall};
+use crate::backend::{Backend, HostCall, Result};
 use crate::border::require;
 use crate::process::Process;
 use crate::stream;

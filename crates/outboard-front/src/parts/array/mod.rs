@@ -2,10 +2,8 @@
 
 use parking_lot::Mutex;
 
-use crate::backend::ArrayDescriptor;
-use crate::backend::ContextId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{ArrayDescriptor, ContextId};
+use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
 /// An array: one of its own, a level of a mipmapped one, or a plane of another.

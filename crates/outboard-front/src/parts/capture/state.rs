@@ -6,8 +6,7 @@ use std::thread::ThreadId;
 use outboard_abi::CUresult;
 use outboard_wire::graph::Edge;
 
-use crate::backend::ContextId;
-use crate::backend::Result;
+use crate::backend::{ContextId, Result};
 use crate::parts::graph::model::World;
 
 /// How strict a capture is about other calls: `CUstreamCaptureMode`.

@@ -9,12 +9,10 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
-use crate::backend::Result;
+use crate::backend::{ContextId, Result};
 use crate::device::Limits;
 use crate::fault::Fault;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::handles::{Kind, Table};
 use crate::parts::green::Green;
 use crate::parts::state::State;
 use crate::storage::Storage;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use outboard_wire::graph::NodeParams;
 
-use crate::parts::graph::model::Given;
-use crate::parts::graph::model::Node;
+use crate::parts::graph::model::{Given, Node};
 
 /// How many graphs and executables allocate each address: while there is one, freeing it ends only what a launch has allocated.
 #[derive(Debug, Default)]

@@ -8,8 +8,7 @@ use outboard_wire::graph::{Edge, NodeParams};
 use crate::backend::Result;
 use crate::border::require;
 use crate::parts::capture::state::Captures;
-use crate::parts::graph::memory::Allocates;
-use crate::parts::graph::memory::Held;
+use crate::parts::graph::memory::{Allocates, Held};
 use crate::parts::graph::mirror::Mirror;
 
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

@@ -8,10 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
-use crate::backend::JitOptions;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::backend::{ContextId, JitOptions};
+use crate::handles::{Kind, Table};
 use crate::image::Parts;
 use crate::parts::library::kernel::Kernel;
 use crate::parts::module::Module;

@@ -6,8 +6,7 @@ use outboard_abi::CUstream;
 use parking_lot::Mutex;
 
 use crate::backend::ContextId;
-use crate::handles::Kind;
-use crate::handles::Table;
+use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
 /// `CU_STREAM_NON_BLOCKING`.
