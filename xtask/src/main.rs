@@ -11,6 +11,8 @@ mod facts;
 mod fuzz;
 mod latency;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod packaging;
 mod programs;
 mod python;

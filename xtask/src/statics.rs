@@ -8,7 +8,7 @@ use crate::tidy::files;
 /// What is static though it changes, by file: of the operating system's process, or of one of its threads.
 const STATICS: &[(&str, &[&str])] = &[
     // Told to functions without an argument.
-    ("state.rs", &["FORKED"]),
+    ("parts/state.rs", &["FORKED"]),
     ("host_call.rs", &["EXITING", "INSIDE", "USED"]),
     // A process leaves one profile.
     ("profile/block.rs", &["BLOCKS"]),
@@ -27,8 +27,9 @@ const STATICS: &[(&str, &[&str])] = &[
 /// The names of statics whose value may change; a table of plain numbers or texts is none.
 fn changing(text: &str) -> BTreeSet<&str> {
     let code = text.split("#[cfg(test)]").next().unwrap_or(text);
-    let declared =
-        code.lines().filter_map(|line| line.trim_start().trim_start_matches("pub(super) ").strip_prefix("static "));
+    let declared = code.lines().filter_map(|line| {
+        line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ").strip_prefix("static ")
+    });
     declared
         .filter(|rest| !["&[(", "[u32;", "[u64;", "LazyLock<Interface>"].iter().any(|plain| rest.contains(plain)))
         .filter_map(|rest| rest.split(':').next())

@@ -1,36 +1,8 @@
-//! The border between C and Rust.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! What C passes: out parameters, slices, strings.
 
 use outboard_abi::CUresult;
 
 use crate::backend::Result;
-use crate::process::Front;
-use crate::profile;
-
-/// Runs an entry point, `SYMBOLS[symbol]`, and gives its result to C. A panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of
-/// ending the program.
-#[inline]
-pub fn enter(front: &Front, symbol: usize, body: impl FnOnce() -> Result<()>) -> CUresult {
-    let outer = if profile::is_off() { None } else { profile::entered(symbol) };
-    let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN));
-    let result = outcome.err().unwrap_or(CUresult::CUDA_SUCCESS);
-    if result != CUresult::CUDA_SUCCESS {
-        crate::logs::failed(front, symbol, result);
-    } else {
-        crate::logs::succeeded();
-    }
-    if let Some(outer) = outer {
-        profile::left(&outer, result);
-    }
-    result
-}
-
-/// The entry point `SYMBOLS[symbol]` is not there.
-#[cold]
-pub fn refuse(front: &Front, symbol: usize) -> CUresult {
-    enter(front, symbol, || Err(CUresult::CUDA_ERROR_NOT_SUPPORTED))
-}
 
 /// Stores through an out parameter; a null one is the program's mistake.
 ///

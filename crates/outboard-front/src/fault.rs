@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
 
-use crate::backend::{ContextId, Result};
-use crate::process::Front;
+use crate::backend::Result;
 
 /// The sticky error of one context; 0 while there is none.
 #[derive(Debug, Default)]
@@ -28,25 +27,6 @@ impl Fault {
     /// Forgets the error: the context was reset.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Release);
-    }
-}
-
-impl Front {
-    /// Marks a context as faulted: every later call that needs it returns `error`. Back ends call this when they learn of it.
-    pub fn fault(&self, ctx: ContextId, error: CUresult) {
-        if let Some(context) = crate::context::by_id(self, ctx) {
-            context.fault.set(error);
-        }
-    }
-
-    /// Keeps a sticky error that a call in a context came back with.
-    pub(crate) fn note<T>(&self, ctx: ContextId, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome
-            && is_sticky(*error)
-        {
-            self.fault(ctx, *error);
-        }
-        outcome
     }
 }
 

@@ -1,64 +1,21 @@
 //! Functions: kernels in a context.
 
-use core::ffi::{c_char, c_int};
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use outboard_abi::{
-    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUresult, CUsharedconfig,
-};
-use outboard_wire::platform::KernelInfo;
+use outboard_abi::{CUfunction_attribute, CUresult};
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, ContextId, ObjectId, Result};
-use crate::border::{put, put_if, require};
-use crate::context::{Context, Here};
-use crate::handles::{self, Kind, Live, Table};
-use crate::module::Module;
+use crate::border::{put_if, require};
+use crate::context::Here;
+use crate::handles::Live;
+use crate::parts::module::Module;
 use crate::process::{Front, Process};
 use crate::recent::Sign;
 
-mod configured;
-
-pub(crate) use configured::Configured;
-pub use configured::{
-    cuFuncSetBlockShape, cuFuncSetSharedSize, cuLaunch, cuLaunchGrid, cuLaunchGridAsync, cuParamSetSize, cuParamSetf,
-    cuParamSeti, cuParamSetv,
-};
-
-/// A kernel in a context.
-pub(crate) struct Function {
-    pub(crate) handle: u64,
-    pub(crate) context: &'static Context,
-    pub(crate) ctx: ContextId,
-    module: u64,
-    name: CString,
-    pub(crate) info: KernelInfo,
-    pub(crate) param_bytes: usize,
-    /// Current value of each attribute; programs may set some.
-    attributes: Vec<AtomicI32>,
-    pub(crate) answers: crate::occupancy::Answers,
-    /// For the launch interface of before CUDA 4.
-    pub(crate) next: Mutex<Configured>,
-}
-
-/// The functions of a process.
-pub(crate) struct Functions {
-    table: Table<Function>,
-}
-
-impl Functions {
-    pub(crate) const fn new() -> Functions {
-        Functions { table: Table::new(Kind::Function) }
-    }
-
-    /// For tests: how many there are.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.table.count()
-    }
-}
+pub(crate) use crate::parts::function::Function;
 
 /// The attributes that `cuFuncSetAttribute` may change.
 const SETTABLE: [CUfunction_attribute; 7] = [
@@ -72,21 +29,6 @@ const SETTABLE: [CUfunction_attribute; 7] = [
 ];
 
 impl Function {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-
-    /// Its name in the image.
-    pub(crate) fn name(&self) -> &std::ffi::CStr {
-        &self.name
-    }
-
-    /// The current value of an attribute.
-    pub(crate) fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        let value = self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        Ok(value.load(Ordering::Relaxed))
-    }
-
     /// Sets an attribute, as `cuFuncSetAttribute` does.
     pub(crate) fn set_attribute<B: Backend>(
         &self,
@@ -97,7 +39,7 @@ impl Function {
     ) -> Result<()> {
         require(SETTABLE.contains(&attribute))?;
         if attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
-            let most = crate::launch::shared_limit(here.device()?) - self.static_shared();
+            let most = crate::device::shared_limit(here.device()?) - self.static_shared();
             require((0..=most).contains(&value))?;
         }
         here.note(process.backend.function_set_attribute(self.ctx, self.id(), attribute.0, value))?;
@@ -106,15 +48,6 @@ impl Function {
         }
         self.answers.forget();
         Ok(())
-    }
-
-    /// Bytes of shared memory that a block needs whatever the launch says.
-    pub(crate) fn static_shared(&self) -> i32 {
-        self.info.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.0)
-    }
-
-    pub(crate) fn live(&self) -> Result<Here> {
-        self.context.live()
     }
 }
 
@@ -144,7 +77,7 @@ pub(crate) fn find<B: Backend>(
         name: c_name,
         param_bytes: info.param_bytes(),
         attributes: info.attributes.iter().map(|value| AtomicI32::new(*value)).collect(),
-        answers: crate::occupancy::Answers::default(),
+        answers: crate::parts::occupancy::Answers::default(),
         info,
         next: Mutex::default(),
     });
@@ -172,107 +105,6 @@ pub(crate) fn sign(front: &'static Front, id: u64) -> Option<Sign> {
     front.functions.table.sign(id)
 }
 
-/// The function that a program names: a `CUfunction`, or a `CUkernel` in its place, which means that kernel in the current context.
-pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<Live<Function>> {
-    crate::state::ready(process)?;
-    let handle = function as u64;
-    if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_current_context(process, handle);
-    }
-    by_id(process, handle)
-}
-
-/// As [`resolve`], but a `CUkernel` means that kernel in the context given.
-pub(crate) fn resolve_in<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    here: &Here,
-) -> Result<Live<Function>> {
-    let handle = function as u64;
-    if handles::is(Kind::Kernel, handle) {
-        return crate::library::in_context(process, handle, here);
-    }
-    by_id(process, handle)
-}
-
-pub unsafe fn cuFuncGetAttribute<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut c_int,
-    attribute: CUfunction_attribute,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.attribute(attribute)?) }
-}
-
-pub unsafe fn cuFuncSetAttribute<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    attribute: CUfunction_attribute,
-    value: c_int,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    let here = function.live()?;
-    function.set_attribute(process, &here, attribute, value)
-}
-
-pub unsafe fn cuFuncSetCacheConfig<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    config: CUfunc_cache,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    let here = function.live()?;
-    require(config.0 <= 3)?;
-    here.note(process.backend.function_set_cache_config(here.id, function.id(), config.0))?;
-    function.answers.forget();
-    Ok(())
-}
-
-pub unsafe fn cuFuncSetSharedMemConfig<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    config: CUsharedconfig,
-) -> Result<()> {
-    resolve(process, function)?;
-    // Without effect since Maxwell: banks are four bytes wide.
-    require(config.0 <= 2)
-}
-
-pub unsafe fn cuFuncGetModule<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.module as CUmodule) }
-}
-
-pub unsafe fn cuFuncGetName<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut *const c_char,
-    function: CUfunction,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // The name lives as long as the function's handle: the table keeps it.
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.name.as_ptr()) }
-}
-
-pub unsafe fn cuFuncGetParamInfo<B: Backend>(
-    process: &'static Process<B>,
-    function: CUfunction,
-    index: usize,
-    offset: *mut usize,
-    size: *mut usize,
-) -> Result<()> {
-    let function = resolve(process, function)?;
-    // SAFETY: as this function's.
-    unsafe { param(&function, index, offset, size) }
-}
-
 /// # Safety
 /// `offset` and `size` are null or valid for a write.
 pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize, size: *mut usize) -> Result<()> {
@@ -284,18 +116,4 @@ pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize
         put_if(size, bytes as usize);
     }
     Ok(())
-}
-
-pub unsafe fn cuFuncIsLoaded<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfunctionLoadingState,
-    function: CUfunction,
-) -> Result<()> {
-    resolve(process, function)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
-}
-
-pub unsafe fn cuFuncLoad<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
-    resolve(process, function).map(|_| ())
 }

@@ -1,94 +1,19 @@
-//! Launches: what CUDA checks before it queues one, and the parameter buffer.
+//! Launches.
 
-use core::ffi::{c_uint, c_void};
+use core::ffi::c_void;
 
-use outboard_abi::{
-    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUresult, CUstream,
-};
-use outboard_wire::platform::Device;
+use outboard_abi::{CUdevice_attribute as A, CUfunction, CUlaunchConfig, CUresult, CUstream};
 
 use crate::backend::{Backend, Launch, Result};
-use crate::border::{require, slice};
+use crate::border::slice;
 use crate::capture;
 use crate::context::Here;
 use crate::device::value;
-use crate::function::{self, Function};
+use crate::function::Function;
 use crate::launch_attributes::Extras;
+use crate::launch_check::{Shape, check, with_params};
 use crate::process::{Front, Process};
-use crate::stream::{self, DefaultStream};
-
-pub use crate::function::{cuLaunch, cuLaunchGrid, cuLaunchGridAsync};
-
-/// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
-const EXTRA_END: usize = 0;
-const EXTRA_POINTER: usize = 1;
-const EXTRA_SIZE: usize = 2;
-/// Kernels have 4 KiB of parameters, or 32,764 bytes from Volta on.
-const MAX_PARAM_BYTES: usize = 32_764;
-
-/// The shape of a launch.
-pub(crate) struct Shape {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-}
-
-/// Most bytes of shared memory that a block can have.
-pub(crate) fn shared_limit(device: &Device) -> i32 {
-    value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-        .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
-}
-
-/// What a device says of launches, at hand for each.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    grid: [u32; 3],
-    block: [u32; 3],
-    threads: i32,
-    registers: i32,
-}
-
-impl Limits {
-    pub(crate) fn of(device: &Device) -> Limits {
-        let positive = |attribute| u32::try_from(value(device, attribute)).unwrap_or(0);
-        Limits {
-            grid: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-            ]
-            .map(positive),
-            block: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-            ]
-            .map(positive),
-            threads: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            registers: value(device, A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        }
-    }
-}
-
-/// Finds the mistakes that CUDA reports from the launch itself.
-pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Result<()> {
-    let within =
-        |dims: [u32; 3], limits: [u32; 3]| dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && *dim <= limit);
-    require(within(shape.grid, limits.grid))?;
-    require(within(shape.block, limits.block))?;
-    let threads: i64 = shape.block.iter().map(|dim| i64::from(*dim)).product();
-    require(threads <= i64::from(limits.threads))?;
-    if threads > i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?) {
-        // Too many for the register file, or more than the kernel was declared for.
-        let registers = threads * i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_NUM_REGS)?);
-        let enough = registers <= i64::from(limits.registers);
-        let error =
-            if enough { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES };
-        return Err(error);
-    }
-    let opted_in = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
-    require(i64::from(shape.shared) <= i64::from(opted_in))
-}
+use crate::stream;
 
 /// All blocks of a cooperative launch must be resident at once.
 fn check_resident<B: Backend>(
@@ -107,87 +32,9 @@ fn check_resident<B: Backend>(
     Ok(())
 }
 
-/// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has laid out, and passes them on.
-///
-/// # Safety
-/// `params` is null or has a pointer for each parameter of the kernel; `extra` is null or a list as cuda.h describes it.
-pub(crate) unsafe fn with_params<R>(
-    function: &Function,
-    params: *const *mut c_void,
-    extra: *const *mut c_void,
-    run: impl FnOnce(&[u8]) -> Result<R>,
-) -> Result<R> {
-    // SAFETY: by the contract above, a list has its end at least.
-    if !extra.is_null() && (params.is_null() || unsafe { extra.read() } as usize != EXTRA_END) {
-        require(params.is_null())?;
-        // SAFETY: by the contract above.
-        return run(unsafe { buffer_of(extra) }?);
-    }
-    if function.info.params.is_empty() {
-        return run(&[]);
-    }
-    require(!params.is_null())?;
-    const INLINE: usize = 256;
-    let mut small = [0u8; INLINE];
-    let mut large = Vec::new();
-    let buffer: &mut [u8] = if function.param_bytes <= INLINE {
-        &mut small[..function.param_bytes]
-    } else {
-        require(function.param_bytes <= MAX_PARAM_BYTES)?;
-        large.resize(function.param_bytes, 0);
-        &mut large
-    };
-    for (index, (offset, size)) in function.info.params.iter().enumerate() {
-        // SAFETY: the program gives one pointer for each parameter.
-        let param = unsafe { params.add(index).read() }.cast_const().cast::<u8>();
-        let (at, len) = (*offset as usize, *size as usize);
-        // `param_bytes` is where the last one ends.
-        require(!param.is_null() && at + len <= buffer.len())?;
-        // SAFETY: the program points to a value of the parameter's type, whose size the image gives, and the buffer has room for it. Most are of two
-        // sizes, for which a copy of any size takes much longer than a number that is read and written.
-        unsafe {
-            let target = buffer.as_mut_ptr().add(at);
-            match len {
-                8 => target.cast::<u64>().write_unaligned(param.cast::<u64>().read_unaligned()),
-                4 => target.cast::<u32>().write_unaligned(param.cast::<u32>().read_unaligned()),
-                len => core::ptr::copy_nonoverlapping(param, target, len),
-            }
-        }
-    }
-    run(buffer)
-}
-
-/// The buffer that an `extra` list names.
-///
-/// # Safety
-/// `extra` is a list as cuda.h describes it.
-unsafe fn buffer_of<'a>(extra: *const *mut c_void) -> Result<&'a [u8]> {
-    let (mut data, mut bytes) = (core::ptr::null::<u8>(), 0usize);
-    let mut at = extra;
-    for _ in 0..4 {
-        // SAFETY: the list ends in `CU_LAUNCH_PARAM_END`, which has not been met yet.
-        unsafe {
-            match at.read() as usize {
-                EXTRA_END => break,
-                EXTRA_POINTER => data = at.add(1).read().cast_const().cast(),
-                EXTRA_SIZE => {
-                    let size = at.add(1).read().cast_const().cast::<usize>();
-                    require(!size.is_null())?;
-                    bytes = size.read();
-                }
-                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            }
-            at = at.add(2);
-        }
-    }
-    require(bytes <= MAX_PARAM_BYTES)?;
-    // SAFETY: the program's buffer.
-    unsafe { slice(data, bytes) }
-}
-
 /// # Safety
 /// As of [`with_params`].
-unsafe fn launch<B: Backend>(
+pub(crate) unsafe fn launch<B: Backend>(
     process: &'static Process<B>,
     f: CUfunction,
     shape: &Shape,
@@ -201,7 +48,7 @@ unsafe fn launch<B: Backend>(
     }
     let (here, stream) = stream::find(process, stream)?;
     // A kernel that is named without a context is launched in the stream's.
-    let function = function::resolve_in(process, f, &here)?;
+    let function = crate::library::function_in(process, f, &here)?;
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -228,67 +75,6 @@ unsafe fn launch<B: Backend>(
     unsafe { with_params(&function, params, extra, submit) }
 }
 
-pub unsafe fn cuLaunchKernel<B: Backend>(
-    process: &'static Process<B>,
-    f: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    // SAFETY: the program's parameters.
-    unsafe { launch(process, f, &shape, stream, params, extra, &Extras::default()) }
-}
-
-pub unsafe fn cuLaunchCooperativeKernel<B: Backend>(
-    process: &'static Process<B>,
-    f: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
-    params: *mut *mut c_void,
-) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    let extras = Extras { cooperative: true, ..Extras::default() };
-    // SAFETY: the program's parameters.
-    unsafe { launch(process, f, &shape, stream, params, core::ptr::null(), &extras) }
-}
-
-pub unsafe fn cuLaunchKernelEx<B: Backend>(
-    process: &'static Process<B>,
-    config: *const CUlaunchConfig,
-    f: CUfunction,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-    default: DefaultStream,
-) -> Result<()> {
-    // SAFETY: null or the program's structure.
-    let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let shape = Shape {
-        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
-        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
-        shared: config.sharedMemBytes,
-    };
-    let stream = match default {
-        DefaultStream::Legacy => config.hStream,
-        DefaultStream::PerThread => stream::or_per_thread(config.hStream),
-    };
-    // SAFETY: the program's structure and parameters.
-    unsafe { launch(process, f, &shape, stream, params, extra, &extras(process, config)?) }
-}
-
 /// Asks something of a launch that is not made: its shape and attributes count, its parameters do not.
 ///
 /// # Safety
@@ -301,7 +87,7 @@ pub(crate) unsafe fn ask<B: Backend, T>(
 ) -> Result<T> {
     // SAFETY: by the contract above.
     let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let function = function::resolve(process, f)?;
+    let function = crate::library::function(process, f)?;
     let here = function.live()?;
     // SAFETY: by the contract above.
     let extras = unsafe { extras(process, config) }?;
@@ -321,7 +107,7 @@ pub(crate) unsafe fn ask<B: Backend, T>(
 ///
 /// # Safety
 /// `config.attrs` has `config.numAttrs` elements.
-unsafe fn extras(front: &'static Front, config: &CUlaunchConfig) -> Result<Extras> {
+pub(crate) unsafe fn extras(front: &'static Front, config: &CUlaunchConfig) -> Result<Extras> {
     // SAFETY: by the contract above.
     Extras::new(front, unsafe { slice(config.attrs, config.numAttrs as usize) }?)
 }

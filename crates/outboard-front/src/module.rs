@@ -1,62 +1,23 @@
 //! Modules: images loaded into a context.
 
-use core::ffi::{c_char, c_uint, c_void};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outboard_abi::{
-    CUdevice_attribute as A, CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult,
-};
+use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUmodule, CUresult};
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, ObjectId, Result};
-use crate::border::{put, put_if, require, text};
-use crate::context::{self, Context, Here};
+use crate::backend::{Backend, ContextId, Image, JitLog, JitOptions, Result};
+use crate::border::put_if;
+use crate::context::Here;
 use crate::function::{self, Function};
-use crate::handles::{Kind, Table};
-use crate::image::{self, Parts};
-use crate::jit;
+use crate::image::Parts;
 use crate::memory;
 use crate::process::{Front, Process};
 
-/// An image loaded into a context.
-pub(crate) struct Module {
-    pub(crate) handle: u64,
-    context: &'static Context,
-    pub(crate) ctx: ContextId,
-    functions: Mutex<HashMap<String, Arc<Function>>>,
-    names: Mutex<Option<Arc<[String]>>>,
-    /// Addresses of its variables that the map of allocations has.
-    globals: Mutex<Vec<u64>>,
-}
-
-/// The modules of a process.
-pub(crate) struct Modules {
-    table: Table<Module>,
-}
-
-impl Modules {
-    pub(crate) const fn new() -> Modules {
-        Modules { table: Table::new(Kind::Module) }
-    }
-
-    /// For tests: how many there are.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.table.count()
-    }
-}
+pub(crate) use crate::parts::module::Module;
 
 impl Module {
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId(self.handle)
-    }
-
-    fn live(self: &Arc<Module>) -> Result<Here> {
-        self.context.live()
-    }
-
     /// The kernel of that name, looked up once.
     pub(crate) fn function<B: Backend>(
         self: &Arc<Module>,
@@ -150,72 +111,6 @@ pub(crate) fn resolve(front: &'static Front, module: CUmodule) -> Result<(Here, 
     Ok((module.live()?, module))
 }
 
-/// # Safety
-/// As of `cuModuleLoadDataEx`.
-unsafe fn load_image<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    parts: &Parts,
-    count: c_uint,
-    options: *const CUjit_option,
-    values: *mut *mut c_void,
-) -> Result<()> {
-    let here = context::current(process)?;
-    require(!out.is_null())?;
-    let mut log = JitLog::default();
-    // SAFETY: the program's options and image, valid during this call.
-    let (jit, slices) = unsafe { (jit::Options::read(count, options, values)?, parts.slices()) };
-    let loaded = load(process, &here, &slices, &jit.given, &mut log);
-    // SAFETY: as read above.
-    unsafe {
-        jit.places().write(&log);
-        put(out, loaded?.handle as CUmodule)
-    }
-}
-
-pub unsafe fn cuModuleLoadDataEx<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    data: *const c_void,
-    count: c_uint,
-    options: *mut CUjit_option,
-    values: *mut *mut c_void,
-) -> Result<()> {
-    // SAFETY: the program's image and options.
-    unsafe { load_image(process, out, &image::locate(data)?, count, options, values) }
-}
-
-pub unsafe fn cuModuleLoadData<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    data: *const c_void,
-) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuModuleLoadDataEx(process, out, data, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
-}
-
-pub unsafe fn cuModuleLoadFatBinary<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    data: *const c_void,
-) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuModuleLoadData(process, out, data) }
-}
-
-pub unsafe fn cuModuleLoad<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmodule,
-    name: *const c_char,
-) -> Result<()> {
-    context::current(process)?;
-    // The file is the client's: a server never opens a file by a client's name for it.
-    // SAFETY: the program's string.
-    let parts = read_file(unsafe { text(name) }?)?;
-    // SAFETY: no options are passed.
-    unsafe { load_image(process, out, &parts, 0, core::ptr::null(), core::ptr::null_mut()) }
-}
-
 /// An image from a file of the program's machine.
 pub(crate) fn read_file(name: &str) -> Result<Parts> {
     let bytes = std::fs::read(name).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
@@ -223,67 +118,6 @@ pub(crate) fn read_file(name: &str) -> Result<Parts> {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
     Ok(Parts::from_file(bytes))
-}
-
-pub unsafe fn cuModuleUnload<B: Backend>(process: &'static Process<B>, module: CUmodule) -> Result<()> {
-    crate::state::ready(process)?;
-    crate::capture::refuse_unsafe(process)?;
-    unload(process, module as u64)
-}
-
-pub unsafe fn cuModuleGetFunction<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfunction,
-    module: CUmodule,
-    name: *const c_char,
-) -> Result<()> {
-    let (here, module) = resolve(process, module)?;
-    // SAFETY: the program's string.
-    let name = unsafe { text(name) }?;
-    require(!out.is_null() && !name.is_empty())?;
-    let function = module.function(process, &here, name)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, function.handle as CUfunction) }
-}
-
-pub unsafe fn cuModuleGetFunctionCount<B: Backend>(
-    process: &'static Process<B>,
-    count: *mut c_uint,
-    module: CUmodule,
-) -> Result<()> {
-    let (here, module) = resolve(process, module)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(count, module.names(process, &here)?.len() as c_uint) }
-}
-
-pub unsafe fn cuModuleEnumerateFunctions<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUfunction,
-    count: c_uint,
-    module: CUmodule,
-) -> Result<()> {
-    let (here, module) = resolve(process, module)?;
-    require(!out.is_null())?;
-    for (index, name) in module.names(process, &here)?.iter().take(count as usize).enumerate() {
-        let function = module.function(process, &here, name)?;
-        // SAFETY: the program gives `count` elements.
-        unsafe { put(out.add(index), function.handle as CUfunction) }?;
-    }
-    Ok(())
-}
-
-pub unsafe fn cuModuleGetGlobal_v2<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUdeviceptr,
-    bytes: *mut usize,
-    module: CUmodule,
-    name: *const c_char,
-) -> Result<()> {
-    let (here, module) = resolve(process, module)?;
-    // SAFETY: the program's string.
-    let name = unsafe { text(name) }?;
-    // SAFETY: as this function's.
-    unsafe { global(process, &here, &module, name, out, bytes) }
 }
 
 /// Address and size of a global variable, which copies may then name.
@@ -310,13 +144,4 @@ pub(crate) unsafe fn global<B: Backend>(
         put_if(bytes, len as usize);
     }
     Ok(())
-}
-
-pub unsafe fn cuModuleGetLoadingMode<B: Backend>(
-    _process: &'static Process<B>,
-    mode: *mut CUmoduleLoadingMode,
-) -> Result<()> {
-    // Lazy: the runtime then loads what it launches, not all that it holds.
-    // SAFETY: the program's out parameter.
-    unsafe { put(mode, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING) }
 }

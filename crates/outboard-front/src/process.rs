@@ -8,10 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::backend::Backend;
-use crate::{
-    array, context, coredump, device, event, function, graph, green, ipc, library, link, logs, managed, memory, module,
-    peer, pool, profile, reference, state, stream, tables, texture, vmm,
-};
+use crate::{coredump, device, logs, parts};
 
 /// A driver library. Functions that C calls without telling what for find its process by this.
 pub trait Library: 'static {
@@ -31,26 +28,26 @@ pub struct Process<B: 'static> {
 /// What the front knows of a process, wherever its devices are. Each part belongs to one module, which alone changes it.
 pub struct Front {
     pub(crate) hooks: Option<Hooks>,
-    pub(crate) state: state::State,
+    pub(crate) state: parts::state::State,
     pub(crate) logs: logs::Logs,
-    pub(crate) contexts: context::Contexts,
-    pub(crate) greens: green::Greens,
-    pub(crate) peers: peer::Peers,
-    pub(crate) streams: stream::Streams,
-    pub(crate) events: event::Events,
-    pub(crate) graphs: graph::Graphs,
-    pub(crate) memory: memory::Allocations,
-    pub(crate) managed: managed::Managed,
-    pub(crate) pools: pool::Pools,
-    pub(crate) vmm: vmm::Vmm,
-    pub(crate) imports: ipc::Imports,
-    pub(crate) arrays: array::Arrays,
-    pub(crate) textures: texture::Textures,
-    pub(crate) references: reference::References,
-    pub(crate) modules: module::Modules,
-    pub(crate) functions: function::Functions,
-    pub(crate) libraries: library::Libraries,
-    pub(crate) links: link::Links,
+    pub(crate) contexts: parts::context::Contexts,
+    pub(crate) greens: parts::green::Greens,
+    pub(crate) peers: parts::peer::Peers,
+    pub(crate) streams: parts::stream::Streams,
+    pub(crate) events: parts::event::Events,
+    pub(crate) graphs: parts::graph::Graphs,
+    pub(crate) memory: parts::memory::Allocations,
+    pub(crate) managed: parts::managed::Managed,
+    pub(crate) pools: parts::pool::Pools,
+    pub(crate) vmm: parts::vmm::Vmm,
+    pub(crate) imports: parts::ipc::Imports,
+    pub(crate) arrays: parts::array::Arrays,
+    pub(crate) textures: parts::texture::Textures,
+    pub(crate) references: parts::reference::References,
+    pub(crate) modules: parts::module::Modules,
+    pub(crate) functions: parts::function::Functions,
+    pub(crate) libraries: parts::library::Libraries,
+    pub(crate) links: parts::link::Links,
     pub(crate) notifications: device::Notifications,
     pub(crate) core_dumps: coredump::CoreDumps,
 }
@@ -65,15 +62,14 @@ pub(crate) struct Hooks {
 }
 
 impl<B: Backend> Process<B> {
-    /// The process that has loaded `L`.
-    pub const fn of_library<L: Library<Backend = B>>(backend: &'static B) -> Process<B> {
-        let hooks = Hooks { table: tables::find::<L>, at_exit: profile::at_exit::<L> };
-        Process { backend, front: Front::new(Some(hooks)) }
+    /// A process over this back end. `hooks` are those of the library that it has loaded, if any.
+    pub(crate) const fn new(backend: &'static B, hooks: Option<Hooks>) -> Process<B> {
+        Process { backend, front: Front::new(hooks) }
     }
 
     /// A process that no library has: it has no private tables and leaves no profile behind.
     pub const fn apart(backend: &'static B) -> Process<B> {
-        Process { backend, front: Front::new(None) }
+        Process::new(backend, None)
     }
 }
 
@@ -131,26 +127,26 @@ impl Front {
     const fn new(hooks: Option<Hooks>) -> Front {
         Front {
             hooks,
-            state: state::State::new(),
+            state: parts::state::State::new(),
             logs: logs::Logs::new(),
-            contexts: context::Contexts::new(),
-            greens: green::Greens::new(),
-            peers: peer::Peers::new(),
-            streams: stream::Streams::new(),
-            events: event::Events::new(),
-            graphs: graph::Graphs::new(),
-            memory: memory::Allocations::new(),
-            managed: managed::Managed::new(),
-            pools: pool::Pools::new(),
-            vmm: vmm::Vmm::new(),
-            imports: ipc::Imports::new(),
-            arrays: array::Arrays::new(),
-            textures: texture::Textures::new(),
-            references: reference::References::new(),
-            modules: module::Modules::new(),
-            functions: function::Functions::new(),
-            libraries: library::Libraries::new(),
-            links: link::Links::new(),
+            contexts: parts::context::Contexts::new(),
+            greens: parts::green::Greens::new(),
+            peers: parts::peer::Peers::new(),
+            streams: parts::stream::Streams::new(),
+            events: parts::event::Events::new(),
+            graphs: parts::graph::Graphs::new(),
+            memory: parts::memory::Allocations::new(),
+            managed: parts::managed::Managed::new(),
+            pools: parts::pool::Pools::new(),
+            vmm: parts::vmm::Vmm::new(),
+            imports: parts::ipc::Imports::new(),
+            arrays: parts::array::Arrays::new(),
+            textures: parts::texture::Textures::new(),
+            references: parts::reference::References::new(),
+            modules: parts::module::Modules::new(),
+            functions: parts::function::Functions::new(),
+            libraries: parts::library::Libraries::new(),
+            links: parts::link::Links::new(),
             notifications: device::Notifications::new(),
             core_dumps: coredump::CoreDumps::new(),
         }

@@ -1,58 +1,16 @@
 //! What the process knows once `cuInit` has worked.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUdevice, CUresult};
 use outboard_wire::platform::{Device, Platform};
-use parking_lot::Mutex;
 
 use crate::backend::{Backend, Result};
 use crate::process::{Front, Process};
 
-/// What a process knows of its devices and their driver.
-pub(crate) struct State {
-    ready: OnceLock<Ready>,
-    init: Mutex<()>,
-    /// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
-    found: Mutex<Option<(u32, Platform)>>,
-    interface: OnceLock<Interface>,
-    /// The driver has been asked before `cuInit`.
-    asked: AtomicBool,
-}
-
-/// The devices that the program sees.
-pub(crate) struct Ready {
-    pub(crate) driver_version: u32,
-    pub(crate) devices: Vec<Device>,
-    /// Of each device.
-    pub(crate) limits: Vec<crate::launch::Limits>,
-}
-
-/// A fork tells its child nothing else.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-impl State {
-    pub(crate) const fn new() -> State {
-        State {
-            ready: OnceLock::new(),
-            init: Mutex::new(()),
-            found: Mutex::new(None),
-            interface: OnceLock::new(),
-            asked: AtomicBool::new(false),
-        }
-    }
-}
-
-/// Which functions there are.
-#[derive(Debug)]
-pub(crate) struct Interface {
-    /// What `cuDriverGetVersion` gives.
-    pub(crate) version: u32,
-    /// Functions that the device's driver does not have.
-    pub(crate) lacks: HashSet<String>,
-}
+pub(crate) use crate::parts::state::{FORKED, Interface, Ready};
 
 /// What is offered as long as nobody has said what the device's driver has.
 static EVERYTHING: LazyLock<Interface> =
@@ -88,11 +46,10 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     }
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    crate::profile::start(process);
-    let limits = devices.iter().map(crate::launch::Limits::of).collect();
+    crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
+    let limits = devices.iter().map(crate::device::Limits::of).collect();
     let _ =
         process.state.ready.set(Ready { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
-    crate::context::init(process);
     Ok(())
 }
 
@@ -105,7 +62,8 @@ fn platform<B: Backend>(process: &'static Process<B>) -> Result<Platform> {
     {
         return Ok(platform.clone());
     }
-    process.backend.attach(process);
+    let front: &'static Front = process;
+    process.backend.attach(front);
     let platform = crate::profile::waited(|| process.backend.platform())?;
     let version = platform.driver_version.min(API_VERSION);
     let _ = process.state.interface.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
@@ -138,10 +96,7 @@ pub(crate) fn is_forked() -> bool {
 
 /// The state, or `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn ready(front: &'static Front) -> Result<&'static Ready> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-    }
-    front.state.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    front.state.ready()
 }
 
 /// The device of an ordinal that the program gave.

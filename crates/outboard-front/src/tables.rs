@@ -9,12 +9,28 @@ use std::sync::OnceLock;
 
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
-use crate::backend::Stream;
+use crate::backend::{Backend, Stream};
 use crate::border::{put, put_if};
 use crate::integrity;
-use crate::process::Library;
+use crate::process::{Hooks, Library, Process};
 use crate::storage::Destructor;
 use crate::{context, module, refusals, state};
+
+impl<B: Backend> Process<B> {
+    /// The process that has loaded `L`.
+    pub const fn of_library<L: Library<Backend = B>>(backend: &'static B) -> Process<B> {
+        Process::new(backend, Some(Hooks { table: find::<L>, at_exit: leave_profile::<L> }))
+    }
+}
+
+/// Leaves the profile of the process that has loaded `L` behind.
+extern "C" fn leave_profile<L: Library>() {
+    if state::is_forked() {
+        return;
+    }
+    let _ =
+        std::panic::catch_unwind(|| crate::profile::write(|| (L::process().backend.statistics(), refusals::refused())));
+}
 
 type Id = [u8; 16];
 
@@ -146,8 +162,8 @@ extern "C" fn ignore() {}
 
 unsafe extern "C" fn load_module<L: Library>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime's wrapper.
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
-        module::cuModuleLoadData(L::process(), out, wrapper)
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        crate::calls::module::cuModuleLoadData(L::process(), out, wrapper)
     })
 }
 
@@ -175,7 +191,7 @@ unsafe extern "C" fn load_module_8<L: Library>(
 
 /// The primary context of a device, which this does not activate.
 unsafe extern "C" fn primary_context<L: Library>(out: *mut CUcontext, dev: CUdevice) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let found = state::device(L::process(), dev).and_then(|(device, _)| context::primary(L::process(), device));
         // SAFETY: the runtime's out parameter.
         found.and_then(|context| unsafe { put(out, context.handle as CUcontext) })
@@ -210,13 +226,13 @@ unsafe extern "C" fn storage_put<L: Library>(
     value: *mut c_void,
     destructor: Option<Destructor>,
 ) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         storage_of::<L>(context).map(|context| context.storage.put(key as usize, value as usize, destructor))
     })
 }
 
 unsafe extern "C" fn storage_delete<L: Library>(context: CUcontext, key: *mut c_void) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         storage_of::<L>(context).map(|context| context.storage.delete(key as usize))
     })
 }
@@ -226,7 +242,7 @@ unsafe extern "C" fn storage_get<L: Library>(
     context: CUcontext,
     key: *mut c_void,
 ) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let found = storage_of::<L>(context)
             .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
         // SAFETY: the runtime's out parameter.
@@ -235,7 +251,7 @@ unsafe extern "C" fn storage_get<L: Library>(
 }
 
 unsafe extern "C" fn integrity_check<L: Library>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let address = |id| find::<L>(id).map_or(0, |table| table as u64);
         let answer = state::ready(L::process()).map(|state| {
             integrity::answer(&integrity::Inputs {
@@ -274,7 +290,7 @@ static LEGACY_OBJECT: [u64; 64] = [0; 64];
 /// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
 /// Seen on a native driver; its callers always have a context current.
 unsafe extern "C" fn stream_object<L: Library>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let known = crate::stream::find(L::process(), stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
         let object = known.map(|(_, name)| match name {
             Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
@@ -290,8 +306,8 @@ unsafe extern "C" fn stream_number<L: Library>(_context: CUcontext, object: u64,
     let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
     let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
-    crate::border::enter(L::process(), crate::profile::PRIVATE, || unsafe {
-        crate::stream::cuStreamGetId(L::process(), stream, out)
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || unsafe {
+        crate::calls::stream::cuStreamGetId(L::process(), stream, out)
     })
 }
 

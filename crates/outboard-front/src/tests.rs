@@ -1,58 +1,61 @@
 //! The front alone: tests are programs, over a back end that records.
 
 // Entry points are imported here and nowhere else in the tests.
-use crate::array::{
+use crate::calls::array::{
     cuArray3DCreate_v2, cuArrayDestroy, cuArrayGetPlane, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
     cuMipmappedArrayGetLevel,
 };
-use crate::capture::{
+use crate::calls::capture::{
     cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing, cuThreadExchangeStreamCaptureMode,
 };
-use crate::context::{
+use crate::calls::context::{
     cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxGetDevice, cuCtxGetLimit, cuCtxGetStreamPriorityRange,
     cuCtxSetCurrent, cuCtxSetLimit, cuCtxSynchronize, cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2,
     cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxRetain,
 };
-use crate::copy::{cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2};
-use crate::device::{cuDeviceGet, cuDeviceGetAttribute, cuDeviceGetCount, cuDeviceTotalMem_v2};
-use crate::event::{
+use crate::calls::copy::{
+    cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2,
+};
+use crate::calls::device::{cuDeviceGet, cuDeviceGetAttribute, cuDeviceGetCount, cuDeviceTotalMem_v2};
+use crate::calls::event::{
     cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventSynchronize,
 };
-use crate::function::{cuFuncGetAttribute, cuFuncSetAttribute};
-use crate::graph::{
+use crate::calls::function::{cuFuncGetAttribute, cuFuncSetAttribute};
+use crate::calls::graph::{
     cuGraphAddEmptyNode, cuGraphConditionalHandleCreate, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy,
     cuGraphGetEdges, cuGraphGetNodes, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphNodeGetType, cuGraphUpload,
 };
-use crate::green::cuDevResourceGenerateDesc;
-use crate::host::{
+use crate::calls::green::cuDevResourceGenerateDesc;
+use crate::calls::host::{
     cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemHostUnregister,
 };
-use crate::init::{cuDriverGetVersion, cuInit};
-use crate::ipc::{cuIpcGetMemHandle, cuIpcOpenEventHandle, cuIpcOpenMemHandle_v2};
-use crate::launch::cuLaunchKernel;
-use crate::library::{cuLibraryGetKernel, cuLibraryLoadData, cuLibraryUnload};
-use crate::link::{cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy};
-use crate::managed::cuMemAllocManaged;
-use crate::memory::{
+use crate::calls::init::{cuDriverGetVersion, cuInit};
+use crate::calls::ipc::{cuIpcGetMemHandle, cuIpcOpenEventHandle, cuIpcOpenMemHandle_v2};
+use crate::calls::launch::cuLaunchKernel;
+use crate::calls::library::{cuLibraryGetKernel, cuLibraryLoadData, cuLibraryUnload};
+use crate::calls::link::{cuLinkComplete, cuLinkCreate_v2, cuLinkDestroy};
+use crate::calls::managed::cuMemAllocManaged;
+use crate::calls::memory::{
     cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocPitch_v2, cuMemFree_v2, cuMemFreeAsync, cuMemGetInfo_v2,
 };
-use crate::memset::{cuMemsetD8Async, cuMemsetD32_v2};
-use crate::module::{
+use crate::calls::memset::{cuMemsetD8Async, cuMemsetD32_v2};
+use crate::calls::module::{
     cuModuleGetFunction, cuModuleGetFunctionCount, cuModuleGetGlobal_v2, cuModuleLoadData, cuModuleUnload,
 };
-use crate::occupancy::{cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor};
-use crate::peer::{cuCtxDisablePeerAccess, cuCtxEnablePeerAccess};
-use crate::pointer::cuPointerGetAttribute;
-use crate::pool::{
+use crate::calls::occupancy::{cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+use crate::calls::peer::{cuCtxDisablePeerAccess, cuCtxEnablePeerAccess};
+use crate::calls::pointer::cuPointerGetAttribute;
+use crate::calls::pool::{
     cuDeviceGetDefaultMemPool, cuMemAllocFromPoolAsync, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
 };
-use crate::reference::{cuTexRefCreate, cuTexRefDestroy};
-use crate::stream::{
-    DefaultStream, cuLaunchHostFunc, cuStreamCreate, cuStreamDestroy_v2, cuStreamGetFlags, cuStreamGetPriority,
-    cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
+use crate::calls::reference::{cuTexRefCreate, cuTexRefDestroy};
+use crate::calls::stream::{
+    cuLaunchHostFunc, cuStreamCreate, cuStreamDestroy_v2, cuStreamGetFlags, cuStreamGetPriority, cuStreamQuery,
+    cuStreamSynchronize, cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
 };
-use crate::texture::{cuSurfObjectCreate, cuSurfObjectDestroy, cuTexObjectCreate, cuTexObjectDestroy};
-use crate::vmm::{cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemUnmap};
+use crate::calls::texture::{cuSurfObjectCreate, cuSurfObjectDestroy, cuTexObjectCreate, cuTexObjectDestroy};
+use crate::calls::vmm::{cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemUnmap};
+use crate::stream::DefaultStream;
 
 /// Calls an entry point of a [`Program`]'s process.
 macro_rules! call {

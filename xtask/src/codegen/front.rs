@@ -58,12 +58,12 @@ pub(crate) fn exports(api: &Api) -> String {
             let call = match f.tier {
                 _ if f.tier == Tier::Front || f.backend => {
                     let arguments = export_arguments(f, *flavour);
-                    let call = format!("$crate::{}::{}(process, {arguments})", f.family, f.name);
+                    let call = format!("$crate::calls::{}::{}(process, {arguments})", f.family, f.name);
                     format!(
-                        "// SAFETY: the program keeps the C function's contract.\n$crate::border::enter(process, {index}, || unsafe {{ {call} }})"
+                        "// SAFETY: the program keeps the C function's contract.\n$crate::entry::enter(process, {index}, || unsafe {{ {call} }})"
                     )
                 }
-                _ => format!("$crate::border::refuse(process, {index})"),
+                _ => format!("$crate::entry::refuse(process, {index})"),
             };
             let _ = writeln!(
                 out,

@@ -25,7 +25,7 @@ impl Remote {
 
     pub(super) fn platform(&self) -> Result<Platform> {
         let front = self.front.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
-        let (session, platform) = Session::open(front)?;
+        let (session, platform) = Session::open(*front)?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(&MOVER));

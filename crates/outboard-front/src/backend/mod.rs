@@ -26,7 +26,6 @@ pub use outboard_wire::types::{JitLog, JitOptions};
 pub use crate::checkpoint::CheckpointStep;
 pub use crate::generated::backend::*;
 pub use crate::host_call::HostCall;
-pub use crate::process::Front;
 pub use copy::{BoxCopy, Extent, Layout, Memory, Side};
 pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};
@@ -91,6 +90,15 @@ pub struct Launch<'a> {
     /// Other launch attributes: `CUlaunchAttributeID` and its value's bytes.
     pub attributes: &'a [(u32, [u8; 64])],
 }
+
+/// What a back end tells the process whose devices it has.
+pub trait Faults: std::fmt::Debug + Send + Sync {
+    /// Marks a context as faulted: every later call that needs it returns `error`.
+    fn fault(&self, ctx: ContextId, error: CUresult);
+}
+
+/// The process whose devices a back end has, as the back end sees it.
+pub type Front = dyn Faults;
 
 /// What a tiled tensor map describes; the names and values are those of `cuTensorMapEncodeTiled`.
 #[derive(Clone, Copy, Debug)]

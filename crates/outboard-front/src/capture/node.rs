@@ -16,7 +16,8 @@ use crate::backend::{Backend, BoxCopy, Fill, Launch, MemoryOperation, ObjectId, 
 use crate::context::Here;
 use crate::event::Object;
 use crate::graph::model::{Given, Plain, World, world};
-use crate::graph::{ATTRIBUTES, params};
+use crate::graph::node::ATTRIBUTES;
+use crate::graph::params;
 use crate::handles::{self, Kind};
 use crate::process::{Front, Process};
 
@@ -129,7 +130,7 @@ fn kernel_node(
     // The stream's priority is the node's, unless the launch has one of its own. What has none is at 0.
     let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
     if !attributes.iter().any(|(id, _)| *id == priority)
-        && let Some(of_stream) = crate::stream::priority(front, name as CUstream).filter(|of_stream| *of_stream != 0)
+        && let Some(of_stream) = front.streams.priority(name as CUstream).filter(|of_stream| *of_stream != 0)
     {
         let mut value = [0; 64];
         value[..4].copy_from_slice(&of_stream.to_ne_bytes());
@@ -298,7 +299,7 @@ pub(crate) fn wait(
         capture: mark.capture,
         behind: mark.behind,
         ctx: here.id,
-        blocking: crate::stream::is_blocking(front, name),
+        blocking: front.streams.is_blocking(name),
         shown: (Vec::new(), Vec::new()),
     };
     world.captures.members.insert(name, member);

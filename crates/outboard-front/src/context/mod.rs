@@ -1,89 +1,35 @@
 //! Contexts: the stack of current ones, primary contexts, limits and flags.
 
-mod create;
-mod limits;
-mod primary;
-mod settings;
-mod stack;
+pub(crate) mod primary;
+pub(crate) mod stack;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::{CUcontext, CUresult};
-use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Result};
+use crate::backend::{Backend, ContextId, Faults, Result};
 use crate::fault::Fault;
-use crate::green::Green;
-use crate::handles::{Kind, Table, not_found};
-use crate::launch::Limits;
+use crate::handles::{Kind, not_found};
+use crate::parts::green::Green;
 use crate::process::{Front, Process};
 use crate::state::ready;
 use crate::storage::Storage;
 
-pub use create::*;
-pub use primary::*;
-pub use settings::*;
-pub use stack::*;
-
-/// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
-pub(crate) struct Context {
-    /// The process that it is of.
-    pub(crate) front: &'static Front,
-    pub(crate) handle: u64,
-    /// Index among the visible devices.
-    pub(crate) device: usize,
-    pub(crate) storage: Storage,
-    primary: bool,
-    /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
-    pub(crate) green: Option<Green>,
-    /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
-    id: AtomicU32,
-    pub(crate) fault: Fault,
-    flags: AtomicU32,
-    cache_config: AtomicU32,
-    limits: limits::Limits,
-    /// An error that a call has returned, and that the next wait returns as well; 0 for none.
-    owed: AtomicU32,
-    destroyed: AtomicBool,
-    /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
-    users: Mutex<u32>,
-}
-
-/// A context that can be worked in, and the backend's name for it.
-#[derive(Clone)]
-pub(crate) struct Here {
-    pub(crate) context: &'static Context,
-    pub(crate) id: ContextId,
-    /// The green context through which it was named.
-    green: Option<&'static Context>,
-}
-
-/// The contexts of a process.
-pub(crate) struct Contexts {
-    table: Table<&'static Context>,
-    next_id: AtomicU32,
-    /// The primary contexts, by the visible devices' indices.
-    primary: OnceLock<Vec<&'static Context>>,
-}
-
-impl Contexts {
-    pub(crate) const fn new() -> Contexts {
-        Contexts { table: Table::new(Kind::Context), next_id: AtomicU32::new(1), primary: OnceLock::new() }
-    }
-
-    /// For tests: how many there are.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.table.count()
-    }
-}
+pub(crate) use crate::parts::context::{Context, Here};
+pub(crate) use primary::{current_or_first, init, primary};
+pub(crate) use stack::{pop, top};
 
 /// `CU_CTX_SCHED_*` and the others that `cuCtxCreate` takes.
-const FLAGS: u32 = 0xff;
+pub(crate) const FLAGS: u32 = 0xff;
 
-fn new(front: &'static Front, device: usize, primary: bool, flags: u32, users: u32) -> Option<&'static Context> {
+pub(crate) fn new(
+    front: &'static Front,
+    device: usize,
+    primary: bool,
+    flags: u32,
+    users: u32,
+) -> Option<&'static Context> {
     insert(front, device, primary, None, flags, users)
 }
 
@@ -111,7 +57,7 @@ fn insert(
     users: u32,
 ) -> Option<&'static Context> {
     let make = |handle| Context {
-        front,
+        state: &front.state,
         handle,
         device,
         primary,
@@ -121,7 +67,7 @@ fn insert(
         fault: Fault::default(),
         flags: AtomicU32::new(flags),
         cache_config: AtomicU32::new(0),
-        limits: limits::Limits::default(),
+        limits: crate::parts::context::limits::Limits::default(),
         owed: AtomicU32::new(0),
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
@@ -131,34 +77,6 @@ fn insert(
 }
 
 impl Context {
-    /// The context to work in: alive, active, without a fault.
-    pub(crate) fn live(&'static self) -> Result<Here> {
-        crate::host_call::outside()?;
-        let here = self.open()?;
-        here.context.fault.check()?;
-        Ok(here)
-    }
-
-    /// As [`Context::live`], faulted or not.
-    fn open(&'static self) -> Result<Here> {
-        if let Some(green) = &self.green {
-            let here = primary(self.front, self.device)?.open()?;
-            if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
-                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
-            }
-            return Ok(Here { green: Some(self), ..here });
-        }
-        match self.id.load(Ordering::Acquire) {
-            0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
-            id => Ok(Here { context: self, id: ContextId(id), green: None }),
-        }
-    }
-
-    /// There is a kernel whose threads need so many bytes of local memory each.
-    pub(crate) fn needs_local(&self, bytes: u64) {
-        self.limits.needs_local(bytes);
-    }
-
     /// Adds a user of a primary context, which the first one starts.
     pub(crate) fn retain<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let mut users = self.users.lock();
@@ -170,23 +88,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a user away from a primary context, which ends with the last one.
-    pub(crate) fn release<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
-        let mut users = self.users.lock();
-        match *users {
-            0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-            1 => {
-                *users = 0;
-                self.stop(process)
-            }
-            _ => {
-                *users -= 1;
-                Ok(())
-            }
-        }
-    }
-
-    fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
+    pub(crate) fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = process.contexts.next_id.fetch_add(1, Ordering::Relaxed);
         let device = ready(process)?.devices[self.device].ordinal;
         process.backend.context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
@@ -196,79 +98,25 @@ impl Context {
         self.id.store(id, Ordering::Release);
         Ok(())
     }
+}
 
-    /// Ends what the backend has, and all objects in it.
-    fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
-        let id = ContextId(self.id.load(Ordering::Acquire));
-        if id.0 == 0 {
-            return Ok(());
+impl Faults for Front {
+    fn fault(&self, ctx: ContextId, error: CUresult) {
+        if let Some(context) = by_id(self, ctx) {
+            context.fault.set(error);
         }
-        self.storage.end(self.handle);
-        self.id.store(0, Ordering::Release);
-        crate::capture::forget_context(process, id);
-        crate::stream::forget(process, id);
-        crate::event::forget(process, id);
-        crate::module::forget(process, id);
-        crate::library::forget(process, id);
-        crate::array::forget(process, id);
-        crate::texture::forget(process, id);
-        crate::reference::forget(process, id);
-        crate::memory::forget(process, id);
-        crate::ipc::forget(process);
-        crate::peer::forget(process, id);
-        let outcome = process.backend.context_close(id);
-        self.fault.clear();
-        outcome
     }
 }
 
-impl Here {
-    /// The context as the program named it: the green one, if it did by that.
-    pub(crate) fn named(&self) -> &'static Context {
-        self.green.unwrap_or(self.context)
-    }
-
-    /// The green context whose share of the device is meant.
-    pub(crate) fn green(&self) -> Option<&Green> {
-        self.green.as_ref()?.green.as_ref()
-    }
-
-    /// The device as its snapshot describes it.
-    pub(crate) fn device(&self) -> Result<&'static Device> {
-        Ok(&ready(self.context.front)?.devices[self.context.device])
-    }
-
-    /// What the device says of launches.
-    pub(crate) fn limits(&self) -> Result<&'static Limits> {
-        Ok(&ready(self.context.front)?.limits[self.context.device])
-    }
-
-    /// Keeps a sticky error that a call came back with.
-    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+impl Front {
+    /// Keeps a sticky error that a call in a context came back with.
+    pub(crate) fn note<T>(&self, ctx: ContextId, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome
             && crate::fault::is_sticky(*error)
         {
-            self.context.fault.set(*error);
+            self.fault(ctx, *error);
         }
         outcome
-    }
-}
-
-impl Here {
-    /// Has the next wait in the context return an error, too: whoever made the call at hand may not look, and go on with wrong results.
-    pub(crate) fn owe(&self, error: CUresult) {
-        self.context.owed.store(error.0, Ordering::Relaxed);
-    }
-
-    /// To be called by what waits for the device.
-    pub(crate) fn pay(&self) -> Result<()> {
-        if self.context.owed.load(Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
-        match self.context.owed.swap(0, Ordering::Relaxed) {
-            0 => Ok(()),
-            error => Err(CUresult(error)),
-        }
     }
 }
 

@@ -1,16 +1,14 @@
 //! Primary contexts: one of each device, for whoever retains it.
 
-use core::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
-use outboard_abi::{CUcontext, CUdevice, CUresult};
+use outboard_abi::CUresult;
 
 use super::stack::top;
-use super::{Context, FLAGS, Here, new};
+use super::{Context, Here, new};
 use crate::backend::{Backend, Result};
-use crate::border::{put, require};
 use crate::process::{Front, Process};
-use crate::state::{self, ready};
+use crate::state::ready;
 
 /// Gives every visible device its primary context, not active yet.
 pub(crate) fn init(front: &'static Front) {
@@ -26,10 +24,6 @@ pub(crate) fn primary(front: &'static Front, device: usize) -> Result<&'static C
     front.contexts.primary.get().and_then(|all| all.get(device)).copied().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
-fn primary_of(front: &'static Front, dev: CUdevice) -> Result<&'static Context> {
-    primary(front, state::device(front, dev)?.0)
-}
-
 /// The current context or, without one, the first device's primary one, which becomes active for it.
 pub(crate) fn current_or_first<B: Backend>(process: &'static Process<B>) -> Result<Here> {
     if let Some(context) = top() {
@@ -41,73 +35,4 @@ pub(crate) fn current_or_first<B: Backend>(process: &'static Process<B>) -> Resu
         context.start(process)?;
     }
     context.live()
-}
-
-pub unsafe fn cuDevicePrimaryCtxRetain<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUcontext,
-    dev: CUdevice,
-) -> Result<()> {
-    let context = primary_of(process, dev)?;
-    require(!out.is_null())?;
-    context.retain(process)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, context.handle as CUcontext) }
-}
-
-pub unsafe fn cuDevicePrimaryCtxRelease<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
-    primary_of(process, dev)?.release(process)
-}
-
-pub unsafe fn cuDevicePrimaryCtxRelease_v2<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuDevicePrimaryCtxRelease(process, dev) }
-}
-
-pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
-    let context = primary_of(process, dev)?;
-    let users = context.users.lock();
-    context.stop(process)?;
-    // Who still holds it finds a fresh one under the same handle.
-    if *users > 0 { context.start(process) } else { Ok(()) }
-}
-
-pub unsafe fn cuDevicePrimaryCtxReset_v2<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuDevicePrimaryCtxReset(process, dev) }
-}
-
-pub unsafe fn cuDevicePrimaryCtxGetState<B: Backend>(
-    process: &'static Process<B>,
-    dev: CUdevice,
-    flags: *mut c_uint,
-    active: *mut c_int,
-) -> Result<()> {
-    let context = primary_of(process, dev)?;
-    require(!flags.is_null() && !active.is_null())?;
-    // SAFETY: the program's out parameters.
-    unsafe {
-        put(flags, context.flags.load(Ordering::Relaxed))?;
-        put(active, c_int::from(context.id.load(Ordering::Acquire) != 0))
-    }
-}
-
-pub unsafe fn cuDevicePrimaryCtxSetFlags<B: Backend>(
-    process: &'static Process<B>,
-    dev: CUdevice,
-    flags: c_uint,
-) -> Result<()> {
-    let context = primary_of(process, dev)?;
-    require(flags & !FLAGS == 0)?;
-    context.flags.store(flags, Ordering::Relaxed);
-    Ok(())
-}
-
-pub unsafe fn cuDevicePrimaryCtxSetFlags_v2<B: Backend>(
-    process: &'static Process<B>,
-    dev: CUdevice,
-    flags: c_uint,
-) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { cuDevicePrimaryCtxSetFlags(process, dev, flags) }
 }

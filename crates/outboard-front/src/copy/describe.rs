@@ -41,12 +41,12 @@ impl Place {
 }
 
 /// A side in an array.
-pub(super) fn in_array(array: Arc<Array>, at: (u64, u64, u64)) -> End {
+pub(crate) fn in_array(array: Arc<Array>, at: (u64, u64, u64)) -> End {
     End { operand: Operand::Array(array), layout: Layout::default(), at }
 }
 
 /// A side in pitched memory, `at` bytes, rows and slices behind its address.
-pub(super) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u64)) -> Result<End> {
+pub(crate) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u64)) -> Result<End> {
     let slice = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let layout = Layout { pitch, slice };
     let offset = layout.offset(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

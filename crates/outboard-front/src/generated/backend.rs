@@ -35,7 +35,7 @@ pub trait Backend:
     + 'static
     + Sized
 {
-    /// The process whose devices these are, told before anything else is asked. Faults that the back end learns of go to it ([`Front::fault`]).
+    /// The process whose devices these are, told before anything else is asked. Faults that the back end learns of go to it ([`Faults::fault`]).
     fn attach(&self, front: &'static Front);
     /// Finds the devices; the first `cuInit` calls it, and again if that failed.
     fn platform(&self) -> Result<Platform>;

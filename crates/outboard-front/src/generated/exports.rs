@@ -20,8 +20,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 0, || unsafe {
-                    $crate::array::cuArray3DCreate(process, p_handle, p_allocate_array)
+                $crate::entry::enter(process, 0, || unsafe {
+                    $crate::calls::array::cuArray3DCreate(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -33,8 +33,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 1, || unsafe {
-                    $crate::array::cuArray3DCreate_v2(process, p_handle, p_allocate_array)
+                $crate::entry::enter(process, 1, || unsafe {
+                    $crate::calls::array::cuArray3DCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -46,8 +46,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 2, || unsafe {
-                    $crate::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
+                $crate::entry::enter(process, 2, || unsafe {
+                    $crate::calls::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -59,8 +59,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 3, || unsafe {
-                    $crate::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
+                $crate::entry::enter(process, 3, || unsafe {
+                    $crate::calls::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -72,8 +72,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 4, || unsafe {
-                    $crate::array::cuArrayCreate(process, p_handle, p_allocate_array)
+                $crate::entry::enter(process, 4, || unsafe {
+                    $crate::calls::array::cuArrayCreate(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -85,8 +85,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 5, || unsafe {
-                    $crate::array::cuArrayCreate_v2(process, p_handle, p_allocate_array)
+                $crate::entry::enter(process, 5, || unsafe {
+                    $crate::calls::array::cuArrayCreate_v2(process, p_handle, p_allocate_array)
                 })
             }
 
@@ -95,7 +95,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuArrayDestroy(h_array: CUarray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 6, || unsafe { $crate::array::cuArrayDestroy(process, h_array) })
+                $crate::entry::enter(process, 6, || unsafe { $crate::calls::array::cuArrayDestroy(process, h_array) })
             }
 
             /// `cuArrayGetDescriptor` of cuda.h.
@@ -106,8 +106,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 7, || unsafe {
-                    $crate::array::cuArrayGetDescriptor(process, p_array_descriptor, h_array)
+                $crate::entry::enter(process, 7, || unsafe {
+                    $crate::calls::array::cuArrayGetDescriptor(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -119,8 +119,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 8, || unsafe {
-                    $crate::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
+                $crate::entry::enter(process, 8, || unsafe {
+                    $crate::calls::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
                 })
             }
 
@@ -133,8 +133,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 9, || unsafe {
-                    $crate::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
+                $crate::entry::enter(process, 9, || unsafe {
+                    $crate::calls::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
                 })
             }
 
@@ -147,8 +147,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 10, || unsafe {
-                    $crate::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
+                $crate::entry::enter(process, 10, || unsafe {
+                    $crate::calls::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
                 })
             }
 
@@ -160,8 +160,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 11, || unsafe {
-                    $crate::array::cuArrayGetSparseProperties(process, sparse_properties, array)
+                $crate::entry::enter(process, 11, || unsafe {
+                    $crate::calls::array::cuArrayGetSparseProperties(process, sparse_properties, array)
                 })
             }
 
@@ -173,8 +173,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 12, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessCheckpoint(process, pid, args)
+                $crate::entry::enter(process, 12, || unsafe {
+                    $crate::calls::checkpoint::cuCheckpointProcessCheckpoint(process, pid, args)
                 })
             }
 
@@ -182,7 +182,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 13)
+                $crate::entry::refuse(process, 13)
             }
 
             /// `cuCheckpointProcessGetState` of cuda.h.
@@ -190,8 +190,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 14, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessGetState(process, pid, state)
+                $crate::entry::enter(process, 14, || unsafe {
+                    $crate::calls::checkpoint::cuCheckpointProcessGetState(process, pid, state)
                 })
             }
 
@@ -200,8 +200,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 15, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessLock(process, pid, args)
+                $crate::entry::enter(process, 15, || unsafe {
+                    $crate::calls::checkpoint::cuCheckpointProcessLock(process, pid, args)
                 })
             }
 
@@ -213,8 +213,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 16, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessRestore(process, pid, args)
+                $crate::entry::enter(process, 16, || unsafe {
+                    $crate::calls::checkpoint::cuCheckpointProcessRestore(process, pid, args)
                 })
             }
 
@@ -226,8 +226,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 17, || unsafe {
-                    $crate::checkpoint::cuCheckpointProcessUnlock(process, pid, args)
+                $crate::entry::enter(process, 17, || unsafe {
+                    $crate::calls::checkpoint::cuCheckpointProcessUnlock(process, pid, args)
                 })
             }
 
@@ -240,8 +240,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 18, || unsafe {
-                    $crate::coredump::cuCoredumpGetAttribute(process, attrib, value, size)
+                $crate::entry::enter(process, 18, || unsafe {
+                    $crate::calls::coredump::cuCoredumpGetAttribute(process, attrib, value, size)
                 })
             }
 
@@ -254,8 +254,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 19, || unsafe {
-                    $crate::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
+                $crate::entry::enter(process, 19, || unsafe {
+                    $crate::calls::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
                 })
             }
 
@@ -268,8 +268,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 20, || unsafe {
-                    $crate::coredump::cuCoredumpSetAttribute(process, attrib, value, size)
+                $crate::entry::enter(process, 20, || unsafe {
+                    $crate::calls::coredump::cuCoredumpSetAttribute(process, attrib, value, size)
                 })
             }
 
@@ -282,8 +282,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 21, || unsafe {
-                    $crate::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
+                $crate::entry::enter(process, 21, || unsafe {
+                    $crate::calls::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
                 })
             }
 
@@ -292,7 +292,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 22, || unsafe { $crate::context::cuCtxAttach(process, pctx, flags) })
+                $crate::entry::enter(process, 22, || unsafe {
+                    $crate::calls::context::cuCtxAttach(process, pctx, flags)
+                })
             }
 
             /// `cuCtxCreate` of cuda.h.
@@ -300,8 +302,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 23, || unsafe {
-                    $crate::context::cuCtxCreate(process, pctx, flags, dev)
+                $crate::entry::enter(process, 23, || unsafe {
+                    $crate::calls::context::cuCtxCreate(process, pctx, flags, dev)
                 })
             }
 
@@ -310,8 +312,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 24, || unsafe {
-                    $crate::context::cuCtxCreate_v2(process, pctx, flags, dev)
+                $crate::entry::enter(process, 24, || unsafe {
+                    $crate::calls::context::cuCtxCreate_v2(process, pctx, flags, dev)
                 })
             }
 
@@ -326,8 +328,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 25, || unsafe {
-                    $crate::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
+                $crate::entry::enter(process, 25, || unsafe {
+                    $crate::calls::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
                 })
             }
 
@@ -341,8 +343,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 26, || unsafe {
-                    $crate::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
+                $crate::entry::enter(process, 26, || unsafe {
+                    $crate::calls::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
                 })
             }
 
@@ -351,7 +353,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 27, || unsafe { $crate::context::cuCtxDestroy(process, ctx) })
+                $crate::entry::enter(process, 27, || unsafe { $crate::calls::context::cuCtxDestroy(process, ctx) })
             }
 
             /// `cuCtxDestroy_v2` of cuda.h.
@@ -359,7 +361,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 28, || unsafe { $crate::context::cuCtxDestroy_v2(process, ctx) })
+                $crate::entry::enter(process, 28, || unsafe { $crate::calls::context::cuCtxDestroy_v2(process, ctx) })
             }
 
             /// `cuCtxDetach` of cuda.h.
@@ -367,7 +369,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 29, || unsafe { $crate::context::cuCtxDetach(process, ctx) })
+                $crate::entry::enter(process, 29, || unsafe { $crate::calls::context::cuCtxDetach(process, ctx) })
             }
 
             /// `cuCtxDisablePeerAccess` of cuda.h.
@@ -375,8 +377,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDisablePeerAccess(peer_context: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 30, || unsafe {
-                    $crate::peer::cuCtxDisablePeerAccess(process, peer_context)
+                $crate::entry::enter(process, 30, || unsafe {
+                    $crate::calls::peer::cuCtxDisablePeerAccess(process, peer_context)
                 })
             }
 
@@ -385,8 +387,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 31, || unsafe {
-                    $crate::peer::cuCtxEnablePeerAccess(process, peer_context, flags)
+                $crate::entry::enter(process, 31, || unsafe {
+                    $crate::calls::peer::cuCtxEnablePeerAccess(process, peer_context, flags)
                 })
             }
 
@@ -395,8 +397,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 32, || unsafe {
-                    $crate::green::cuCtxFromGreenCtx(process, p_context, h_ctx)
+                $crate::entry::enter(process, 32, || unsafe {
+                    $crate::calls::green::cuCtxFromGreenCtx(process, p_context, h_ctx)
                 })
             }
 
@@ -405,8 +407,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 33, || unsafe {
-                    $crate::context::cuCtxGetApiVersion(process, ctx, version)
+                $crate::entry::enter(process, 33, || unsafe {
+                    $crate::calls::context::cuCtxGetApiVersion(process, ctx, version)
                 })
             }
 
@@ -415,7 +417,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 34, || unsafe { $crate::context::cuCtxGetCacheConfig(process, pconfig) })
+                $crate::entry::enter(process, 34, || unsafe {
+                    $crate::calls::context::cuCtxGetCacheConfig(process, pconfig)
+                })
             }
 
             /// `cuCtxGetCurrent` of cuda.h.
@@ -423,7 +427,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 35, || unsafe { $crate::context::cuCtxGetCurrent(process, pctx) })
+                $crate::entry::enter(process, 35, || unsafe { $crate::calls::context::cuCtxGetCurrent(process, pctx) })
             }
 
             /// `cuCtxGetDevResource` of cuda.h.
@@ -435,8 +439,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 36, || unsafe {
-                    $crate::green::cuCtxGetDevResource(process, h_ctx, resource, r#type)
+                $crate::entry::enter(process, 36, || unsafe {
+                    $crate::calls::green::cuCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
 
@@ -445,7 +449,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 37, || unsafe { $crate::context::cuCtxGetDevice(process, device) })
+                $crate::entry::enter(process, 37, || unsafe { $crate::calls::context::cuCtxGetDevice(process, device) })
             }
 
             /// `cuCtxGetDevice_v2` of cuda.h.
@@ -453,8 +457,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 38, || unsafe {
-                    $crate::context::cuCtxGetDevice_v2(process, device, ctx)
+                $crate::entry::enter(process, 38, || unsafe {
+                    $crate::calls::context::cuCtxGetDevice_v2(process, device, ctx)
                 })
             }
 
@@ -466,8 +470,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 39, || unsafe {
-                    $crate::context::cuCtxGetExecAffinity(process, p_exec_affinity, r#type)
+                $crate::entry::enter(process, 39, || unsafe {
+                    $crate::calls::context::cuCtxGetExecAffinity(process, p_exec_affinity, r#type)
                 })
             }
 
@@ -476,7 +480,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 40, || unsafe { $crate::context::cuCtxGetFlags(process, flags) })
+                $crate::entry::enter(process, 40, || unsafe { $crate::calls::context::cuCtxGetFlags(process, flags) })
             }
 
             /// `cuCtxGetId` of cuda.h.
@@ -484,7 +488,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctx_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 41, || unsafe { $crate::context::cuCtxGetId(process, ctx, ctx_id) })
+                $crate::entry::enter(process, 41, || unsafe {
+                    $crate::calls::context::cuCtxGetId(process, ctx, ctx_id)
+                })
             }
 
             /// `cuCtxGetLimit` of cuda.h.
@@ -492,7 +498,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 42, || unsafe { $crate::context::cuCtxGetLimit(process, pvalue, limit) })
+                $crate::entry::enter(process, 42, || unsafe {
+                    $crate::calls::context::cuCtxGetLimit(process, pvalue, limit)
+                })
             }
 
             /// `cuCtxGetSharedMemConfig` of cuda.h.
@@ -500,8 +508,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetSharedMemConfig(p_config: *mut CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 43, || unsafe {
-                    $crate::context::cuCtxGetSharedMemConfig(process, p_config)
+                $crate::entry::enter(process, 43, || unsafe {
+                    $crate::calls::context::cuCtxGetSharedMemConfig(process, p_config)
                 })
             }
 
@@ -513,8 +521,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 44, || unsafe {
-                    $crate::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
+                $crate::entry::enter(process, 44, || unsafe {
+                    $crate::calls::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
                 })
             }
 
@@ -523,7 +531,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 45, || unsafe { $crate::context::cuCtxPopCurrent(process, pctx) })
+                $crate::entry::enter(process, 45, || unsafe { $crate::calls::context::cuCtxPopCurrent(process, pctx) })
             }
 
             /// `cuCtxPopCurrent_v2` of cuda.h.
@@ -531,7 +539,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 46, || unsafe { $crate::context::cuCtxPopCurrent_v2(process, pctx) })
+                $crate::entry::enter(process, 46, || unsafe {
+                    $crate::calls::context::cuCtxPopCurrent_v2(process, pctx)
+                })
             }
 
             /// `cuCtxPushCurrent` of cuda.h.
@@ -539,7 +549,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 47, || unsafe { $crate::context::cuCtxPushCurrent(process, ctx) })
+                $crate::entry::enter(process, 47, || unsafe { $crate::calls::context::cuCtxPushCurrent(process, ctx) })
             }
 
             /// `cuCtxPushCurrent_v2` of cuda.h.
@@ -547,7 +557,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 48, || unsafe { $crate::context::cuCtxPushCurrent_v2(process, ctx) })
+                $crate::entry::enter(process, 48, || unsafe {
+                    $crate::calls::context::cuCtxPushCurrent_v2(process, ctx)
+                })
             }
 
             /// `cuCtxRecordEvent` of cuda.h.
@@ -555,8 +567,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 49, || unsafe {
-                    $crate::green::cuCtxRecordEvent(process, h_ctx, h_event)
+                $crate::entry::enter(process, 49, || unsafe {
+                    $crate::calls::green::cuCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -565,7 +577,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxResetPersistingL2Cache() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 50, || unsafe { $crate::context::cuCtxResetPersistingL2Cache(process) })
+                $crate::entry::enter(process, 50, || unsafe {
+                    $crate::calls::context::cuCtxResetPersistingL2Cache(process)
+                })
             }
 
             /// `cuCtxSetCacheConfig` of cuda.h.
@@ -573,7 +587,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCacheConfig(config: CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 51, || unsafe { $crate::context::cuCtxSetCacheConfig(process, config) })
+                $crate::entry::enter(process, 51, || unsafe {
+                    $crate::calls::context::cuCtxSetCacheConfig(process, config)
+                })
             }
 
             /// `cuCtxSetCurrent` of cuda.h.
@@ -581,7 +597,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 52, || unsafe { $crate::context::cuCtxSetCurrent(process, ctx) })
+                $crate::entry::enter(process, 52, || unsafe { $crate::calls::context::cuCtxSetCurrent(process, ctx) })
             }
 
             /// `cuCtxSetFlags` of cuda.h.
@@ -589,7 +605,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 53, || unsafe { $crate::context::cuCtxSetFlags(process, flags) })
+                $crate::entry::enter(process, 53, || unsafe { $crate::calls::context::cuCtxSetFlags(process, flags) })
             }
 
             /// `cuCtxSetLimit` of cuda.h.
@@ -597,7 +613,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 54, || unsafe { $crate::context::cuCtxSetLimit(process, limit, value) })
+                $crate::entry::enter(process, 54, || unsafe {
+                    $crate::calls::context::cuCtxSetLimit(process, limit, value)
+                })
             }
 
             /// `cuCtxSetSharedMemConfig` of cuda.h.
@@ -605,8 +623,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetSharedMemConfig(config: CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 55, || unsafe {
-                    $crate::context::cuCtxSetSharedMemConfig(process, config)
+                $crate::entry::enter(process, 55, || unsafe {
+                    $crate::calls::context::cuCtxSetSharedMemConfig(process, config)
                 })
             }
 
@@ -615,7 +633,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 56, || unsafe { $crate::context::cuCtxSynchronize(process) })
+                $crate::entry::enter(process, 56, || unsafe { $crate::calls::context::cuCtxSynchronize(process) })
             }
 
             /// `cuCtxSynchronize_v2` of cuda.h.
@@ -623,7 +641,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 57, || unsafe { $crate::context::cuCtxSynchronize_v2(process, ctx) })
+                $crate::entry::enter(process, 57, || unsafe {
+                    $crate::calls::context::cuCtxSynchronize_v2(process, ctx)
+                })
             }
 
             /// `cuCtxWaitEvent` of cuda.h.
@@ -631,21 +651,23 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 58, || unsafe { $crate::green::cuCtxWaitEvent(process, h_ctx, h_event) })
+                $crate::entry::enter(process, 58, || unsafe {
+                    $crate::calls::green::cuCtxWaitEvent(process, h_ctx, h_event)
+                })
             }
 
             /// `cuDestroyExternalMemory` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 59)
+                $crate::entry::refuse(process, 59)
             }
 
             /// `cuDestroyExternalSemaphore` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuDestroyExternalSemaphore(ext_sem: CUexternalSemaphore) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 60)
+                $crate::entry::refuse(process, 60)
             }
 
             /// `cuDevResourceGenerateDesc` of cuda.h.
@@ -657,8 +679,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 61, || unsafe {
-                    $crate::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
+                $crate::entry::enter(process, 61, || unsafe {
+                    $crate::calls::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
                 })
             }
 
@@ -674,8 +696,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 62, || unsafe {
-                    $crate::green::cuDevSmResourceSplitByCount(
+                $crate::entry::enter(process, 62, || unsafe {
+                    $crate::calls::green::cuDevSmResourceSplitByCount(
                         process, result, nb_groups, input, remaining, use_flags, min_count,
                     )
                 })
@@ -690,8 +712,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 63, || unsafe {
-                    $crate::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
+                $crate::entry::enter(process, 63, || unsafe {
+                    $crate::calls::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
                 })
             }
 
@@ -704,8 +726,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 64, || unsafe {
-                    $crate::device::cuDeviceComputeCapability(process, major, minor, dev)
+                $crate::entry::enter(process, 64, || unsafe {
+                    $crate::calls::device::cuDeviceComputeCapability(process, major, minor, dev)
                 })
             }
 
@@ -714,7 +736,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 65, || unsafe { $crate::device::cuDeviceGet(process, device, ordinal) })
+                $crate::entry::enter(process, 65, || unsafe {
+                    $crate::calls::device::cuDeviceGet(process, device, ordinal)
+                })
             }
 
             /// `cuDeviceGetAttribute` of cuda.h.
@@ -726,8 +750,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 66, || unsafe {
-                    $crate::device::cuDeviceGetAttribute(process, pi, attrib, dev)
+                $crate::entry::enter(process, 66, || unsafe {
+                    $crate::calls::device::cuDeviceGetAttribute(process, pi, attrib, dev)
                 })
             }
 
@@ -736,8 +760,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pci_bus_id: *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 67, || unsafe {
-                    $crate::device::cuDeviceGetByPCIBusId(process, dev, pci_bus_id)
+                $crate::entry::enter(process, 67, || unsafe {
+                    $crate::calls::device::cuDeviceGetByPCIBusId(process, dev, pci_bus_id)
                 })
             }
 
@@ -746,7 +770,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 68, || unsafe { $crate::device::cuDeviceGetCount(process, count) })
+                $crate::entry::enter(process, 68, || unsafe { $crate::calls::device::cuDeviceGetCount(process, count) })
             }
 
             /// `cuDeviceGetDefaultMemPool` of cuda.h.
@@ -754,8 +778,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 69, || unsafe {
-                    $crate::pool::cuDeviceGetDefaultMemPool(process, pool_out, dev)
+                $crate::entry::enter(process, 69, || unsafe {
+                    $crate::calls::pool::cuDeviceGetDefaultMemPool(process, pool_out, dev)
                 })
             }
 
@@ -768,8 +792,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 70, || unsafe {
-                    $crate::green::cuDeviceGetDevResource(process, device, resource, r#type)
+                $crate::entry::enter(process, 70, || unsafe {
+                    $crate::calls::green::cuDeviceGetDevResource(process, device, resource, r#type)
                 })
             }
 
@@ -782,8 +806,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 71, || unsafe {
-                    $crate::device::cuDeviceGetExecAffinitySupport(process, pi, r#type, dev)
+                $crate::entry::enter(process, 71, || unsafe {
+                    $crate::calls::device::cuDeviceGetExecAffinitySupport(process, pi, r#type, dev)
                 })
             }
 
@@ -796,8 +820,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 72, || unsafe {
-                    $crate::graph::cuDeviceGetGraphMemAttribute(process, device, attr, value)
+                $crate::entry::enter(process, 72, || unsafe {
+                    $crate::calls::graph::cuDeviceGetGraphMemAttribute(process, device, attr, value)
                 })
             }
 
@@ -811,8 +835,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 73, || unsafe {
-                    $crate::device::cuDeviceGetHostAtomicCapabilities(process, capabilities, operations, count, dev)
+                $crate::entry::enter(process, 73, || unsafe {
+                    $crate::calls::device::cuDeviceGetHostAtomicCapabilities(
+                        process,
+                        capabilities,
+                        operations,
+                        count,
+                        dev,
+                    )
                 })
             }
 
@@ -825,8 +855,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 74, || unsafe {
-                    $crate::device::cuDeviceGetLuid(process, luid, device_node_mask, dev)
+                $crate::entry::enter(process, 74, || unsafe {
+                    $crate::calls::device::cuDeviceGetLuid(process, luid, device_node_mask, dev)
                 })
             }
 
@@ -835,7 +865,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 75, || unsafe { $crate::pool::cuDeviceGetMemPool(process, pool, dev) })
+                $crate::entry::enter(process, 75, || unsafe {
+                    $crate::calls::pool::cuDeviceGetMemPool(process, pool, dev)
+                })
             }
 
             /// `cuDeviceGetName` of cuda.h.
@@ -843,8 +875,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 76, || unsafe {
-                    $crate::device::cuDeviceGetName(process, name, len, dev)
+                $crate::entry::enter(process, 76, || unsafe {
+                    $crate::calls::device::cuDeviceGetName(process, name, len, dev)
                 })
             }
 
@@ -856,7 +888,7 @@ macro_rules! driver_exports {
                 flags: c_int,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 77)
+                $crate::entry::refuse(process, 77)
             }
 
             /// `cuDeviceGetP2PAtomicCapabilities` of cuda.h.
@@ -870,8 +902,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 78, || unsafe {
-                    $crate::peer::cuDeviceGetP2PAtomicCapabilities(
+                $crate::entry::enter(process, 78, || unsafe {
+                    $crate::calls::peer::cuDeviceGetP2PAtomicCapabilities(
                         process,
                         capabilities,
                         operations,
@@ -892,8 +924,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 79, || unsafe {
-                    $crate::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
+                $crate::entry::enter(process, 79, || unsafe {
+                    $crate::calls::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
                 })
             }
 
@@ -906,8 +938,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 80, || unsafe {
-                    $crate::device::cuDeviceGetPCIBusId(process, pci_bus_id, len, dev)
+                $crate::entry::enter(process, 80, || unsafe {
+                    $crate::calls::device::cuDeviceGetPCIBusId(process, pci_bus_id, len, dev)
                 })
             }
 
@@ -916,8 +948,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 81, || unsafe {
-                    $crate::device::cuDeviceGetProperties(process, prop, dev)
+                $crate::entry::enter(process, 81, || unsafe {
+                    $crate::calls::device::cuDeviceGetProperties(process, prop, dev)
                 })
             }
 
@@ -931,8 +963,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 82, || unsafe {
-                    $crate::device::cuDeviceGetTexture1DLinearMaxWidth(
+                $crate::entry::enter(process, 82, || unsafe {
+                    $crate::calls::device::cuDeviceGetTexture1DLinearMaxWidth(
                         process,
                         max_width_in_elements,
                         format,
@@ -947,7 +979,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 83, || unsafe { $crate::device::cuDeviceGetUuid(process, uuid, dev) })
+                $crate::entry::enter(process, 83, || unsafe {
+                    $crate::calls::device::cuDeviceGetUuid(process, uuid, dev)
+                })
             }
 
             /// `cuDeviceGetUuid_v2` of cuda.h.
@@ -955,7 +989,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 84, || unsafe { $crate::device::cuDeviceGetUuid_v2(process, uuid, dev) })
+                $crate::entry::enter(process, 84, || unsafe {
+                    $crate::calls::device::cuDeviceGetUuid_v2(process, uuid, dev)
+                })
             }
 
             /// `cuDeviceGraphMemTrim` of cuda.h.
@@ -963,7 +999,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 85, || unsafe { $crate::graph::cuDeviceGraphMemTrim(process, device) })
+                $crate::entry::enter(process, 85, || unsafe {
+                    $crate::calls::graph::cuDeviceGraphMemTrim(process, device)
+                })
             }
 
             /// `cuDevicePrimaryCtxGetState` of cuda.h.
@@ -975,8 +1013,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 86, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxGetState(process, dev, flags, active)
+                $crate::entry::enter(process, 86, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxGetState(process, dev, flags, active)
                 })
             }
 
@@ -985,8 +1023,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 87, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRelease(process, dev)
+                $crate::entry::enter(process, 87, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxRelease(process, dev)
                 })
             }
 
@@ -995,8 +1033,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 88, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRelease_v2(process, dev)
+                $crate::entry::enter(process, 88, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxRelease_v2(process, dev)
                 })
             }
 
@@ -1005,7 +1043,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 89, || unsafe { $crate::context::cuDevicePrimaryCtxReset(process, dev) })
+                $crate::entry::enter(process, 89, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxReset(process, dev)
+                })
             }
 
             /// `cuDevicePrimaryCtxReset_v2` of cuda.h.
@@ -1013,8 +1053,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 90, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxReset_v2(process, dev)
+                $crate::entry::enter(process, 90, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxReset_v2(process, dev)
                 })
             }
 
@@ -1023,8 +1063,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 91, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxRetain(process, pctx, dev)
+                $crate::entry::enter(process, 91, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxRetain(process, pctx, dev)
                 })
             }
 
@@ -1033,8 +1073,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 92, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxSetFlags(process, dev, flags)
+                $crate::entry::enter(process, 92, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxSetFlags(process, dev, flags)
                 })
             }
 
@@ -1043,8 +1083,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 93, || unsafe {
-                    $crate::context::cuDevicePrimaryCtxSetFlags_v2(process, dev, flags)
+                $crate::entry::enter(process, 93, || unsafe {
+                    $crate::calls::context::cuDevicePrimaryCtxSetFlags_v2(process, dev, flags)
                 })
             }
 
@@ -1058,8 +1098,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 94, || unsafe {
-                    $crate::device::cuDeviceRegisterAsyncNotification(
+                $crate::entry::enter(process, 94, || unsafe {
+                    $crate::calls::device::cuDeviceRegisterAsyncNotification(
                         process,
                         device,
                         callback_func,
@@ -1078,8 +1118,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 95, || unsafe {
-                    $crate::graph::cuDeviceSetGraphMemAttribute(process, device, attr, value)
+                $crate::entry::enter(process, 95, || unsafe {
+                    $crate::calls::graph::cuDeviceSetGraphMemAttribute(process, device, attr, value)
                 })
             }
 
@@ -1088,7 +1128,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 96, || unsafe { $crate::pool::cuDeviceSetMemPool(process, dev, pool) })
+                $crate::entry::enter(process, 96, || unsafe {
+                    $crate::calls::pool::cuDeviceSetMemPool(process, dev, pool)
+                })
             }
 
             /// `cuDeviceTotalMem` of cuda.h.
@@ -1096,7 +1138,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 97, || unsafe { $crate::device::cuDeviceTotalMem(process, bytes, dev) })
+                $crate::entry::enter(process, 97, || unsafe {
+                    $crate::calls::device::cuDeviceTotalMem(process, bytes, dev)
+                })
             }
 
             /// `cuDeviceTotalMem_v2` of cuda.h.
@@ -1104,8 +1148,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 98, || unsafe {
-                    $crate::device::cuDeviceTotalMem_v2(process, bytes, dev)
+                $crate::entry::enter(process, 98, || unsafe {
+                    $crate::calls::device::cuDeviceTotalMem_v2(process, bytes, dev)
                 })
             }
 
@@ -1117,8 +1161,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 99, || unsafe {
-                    $crate::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
+                $crate::entry::enter(process, 99, || unsafe {
+                    $crate::calls::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
                 })
             }
 
@@ -1127,8 +1171,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDriverGetVersion(driver_version: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 100, || unsafe {
-                    $crate::init::cuDriverGetVersion(process, driver_version)
+                $crate::entry::enter(process, 100, || unsafe {
+                    $crate::calls::init::cuDriverGetVersion(process, driver_version)
                 })
             }
 
@@ -1136,63 +1180,63 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerAcquireFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 101)
+                $crate::entry::refuse(process, 101)
             }
 
             /// `cuEGLStreamConsumerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 102)
+                $crate::entry::refuse(process, 102)
             }
 
             /// `cuEGLStreamConsumerConnectWithFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerConnectWithFlags() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 103)
+                $crate::entry::refuse(process, 103)
             }
 
             /// `cuEGLStreamConsumerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerDisconnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 104)
+                $crate::entry::refuse(process, 104)
             }
 
             /// `cuEGLStreamConsumerReleaseFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamConsumerReleaseFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 105)
+                $crate::entry::refuse(process, 105)
             }
 
             /// `cuEGLStreamProducerConnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerConnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 106)
+                $crate::entry::refuse(process, 106)
             }
 
             /// `cuEGLStreamProducerDisconnect` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerDisconnect() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 107)
+                $crate::entry::refuse(process, 107)
             }
 
             /// `cuEGLStreamProducerPresentFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerPresentFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 108)
+                $crate::entry::refuse(process, 108)
             }
 
             /// `cuEGLStreamProducerReturnFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEGLStreamProducerReturnFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 109)
+                $crate::entry::refuse(process, 109)
             }
 
             /// `cuEventCreate` of cuda.h.
@@ -1200,8 +1244,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 110, || unsafe {
-                    $crate::event::cuEventCreate(process, ph_event, flags)
+                $crate::entry::enter(process, 110, || unsafe {
+                    $crate::calls::event::cuEventCreate(process, ph_event, flags)
                 })
             }
 
@@ -1209,7 +1253,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuEventCreateFromEGLSync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 111)
+                $crate::entry::refuse(process, 111)
             }
 
             /// `cuEventDestroy` of cuda.h.
@@ -1217,7 +1261,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 112, || unsafe { $crate::event::cuEventDestroy(process, h_event) })
+                $crate::entry::enter(process, 112, || unsafe { $crate::calls::event::cuEventDestroy(process, h_event) })
             }
 
             /// `cuEventDestroy_v2` of cuda.h.
@@ -1225,7 +1269,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy_v2(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 113, || unsafe { $crate::event::cuEventDestroy_v2(process, h_event) })
+                $crate::entry::enter(process, 113, || unsafe {
+                    $crate::calls::event::cuEventDestroy_v2(process, h_event)
+                })
             }
 
             /// `cuEventElapsedTime` of cuda.h.
@@ -1237,8 +1283,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 114, || unsafe {
-                    $crate::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
+                $crate::entry::enter(process, 114, || unsafe {
+                    $crate::calls::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
                 })
             }
 
@@ -1251,8 +1297,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 115, || unsafe {
-                    $crate::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
+                $crate::entry::enter(process, 115, || unsafe {
+                    $crate::calls::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
                 })
             }
 
@@ -1261,7 +1307,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventQuery(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 116, || unsafe { $crate::event::cuEventQuery(process, h_event) })
+                $crate::entry::enter(process, 116, || unsafe { $crate::calls::event::cuEventQuery(process, h_event) })
             }
 
             /// `cuEventRecord` of cuda.h.
@@ -1269,8 +1315,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventRecord(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 117, || unsafe {
-                    $crate::event::cuEventRecord(process, h_event, h_stream)
+                $crate::entry::enter(process, 117, || unsafe {
+                    $crate::calls::event::cuEventRecord(process, h_event, h_stream)
                 })
             }
 
@@ -1279,8 +1325,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventRecord_ptsz(h_event: CUevent, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 118, || unsafe {
-                    $crate::event::cuEventRecord(process, h_event, or_per_thread(h_stream))
+                $crate::entry::enter(process, 118, || unsafe {
+                    $crate::calls::event::cuEventRecord(process, h_event, or_per_thread(h_stream))
                 })
             }
 
@@ -1293,8 +1339,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 119, || unsafe {
-                    $crate::event::cuEventRecordWithFlags(process, h_event, h_stream, flags)
+                $crate::entry::enter(process, 119, || unsafe {
+                    $crate::calls::event::cuEventRecordWithFlags(process, h_event, h_stream, flags)
                 })
             }
 
@@ -1307,8 +1353,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 120, || unsafe {
-                    $crate::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
+                $crate::entry::enter(process, 120, || unsafe {
+                    $crate::calls::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
                 })
             }
 
@@ -1317,7 +1363,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventSynchronize(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 121, || unsafe { $crate::event::cuEventSynchronize(process, h_event) })
+                $crate::entry::enter(process, 121, || unsafe {
+                    $crate::calls::event::cuEventSynchronize(process, h_event)
+                })
             }
 
             /// `cuExternalMemoryGetMappedBuffer` of cuda.h.
@@ -1328,7 +1376,7 @@ macro_rules! driver_exports {
                 buffer_desc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 122)
+                $crate::entry::refuse(process, 122)
             }
 
             /// `cuExternalMemoryGetMappedMipmappedArray` of cuda.h.
@@ -1339,7 +1387,7 @@ macro_rules! driver_exports {
                 mipmap_desc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 123)
+                $crate::entry::refuse(process, 123)
             }
 
             /// `cuFlushGPUDirectRDMAWrites` of cuda.h.
@@ -1350,8 +1398,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 124, || unsafe {
-                    $crate::device::cuFlushGPUDirectRDMAWrites(process, target, scope)
+                $crate::entry::enter(process, 124, || unsafe {
+                    $crate::calls::device::cuFlushGPUDirectRDMAWrites(process, target, scope)
                 })
             }
 
@@ -1364,8 +1412,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 125, || unsafe {
-                    $crate::function::cuFuncGetAttribute(process, pi, attrib, hfunc)
+                $crate::entry::enter(process, 125, || unsafe {
+                    $crate::calls::function::cuFuncGetAttribute(process, pi, attrib, hfunc)
                 })
             }
 
@@ -1374,8 +1422,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 126, || unsafe {
-                    $crate::function::cuFuncGetModule(process, hmod, hfunc)
+                $crate::entry::enter(process, 126, || unsafe {
+                    $crate::calls::function::cuFuncGetModule(process, hmod, hfunc)
                 })
             }
 
@@ -1384,7 +1432,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 127, || unsafe { $crate::function::cuFuncGetName(process, name, hfunc) })
+                $crate::entry::enter(process, 127, || unsafe {
+                    $crate::calls::function::cuFuncGetName(process, name, hfunc)
+                })
             }
 
             /// `cuFuncGetParamInfo` of cuda.h.
@@ -1397,8 +1447,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 128, || unsafe {
-                    $crate::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
+                $crate::entry::enter(process, 128, || unsafe {
+                    $crate::calls::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
                 })
             }
 
@@ -1410,8 +1460,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 129, || unsafe {
-                    $crate::function::cuFuncIsLoaded(process, state, function)
+                $crate::entry::enter(process, 129, || unsafe {
+                    $crate::calls::function::cuFuncIsLoaded(process, state, function)
                 })
             }
 
@@ -1420,7 +1470,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 130, || unsafe { $crate::function::cuFuncLoad(process, function) })
+                $crate::entry::enter(process, 130, || unsafe { $crate::calls::function::cuFuncLoad(process, function) })
             }
 
             /// `cuFuncSetAttribute` of cuda.h.
@@ -1432,8 +1482,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 131, || unsafe {
-                    $crate::function::cuFuncSetAttribute(process, hfunc, attrib, value)
+                $crate::entry::enter(process, 131, || unsafe {
+                    $crate::calls::function::cuFuncSetAttribute(process, hfunc, attrib, value)
                 })
             }
 
@@ -1442,8 +1492,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 132, || unsafe {
-                    $crate::function::cuFuncSetBlockShape(process, hfunc, x, y, z)
+                $crate::entry::enter(process, 132, || unsafe {
+                    $crate::calls::function::cuFuncSetBlockShape(process, hfunc, x, y, z)
                 })
             }
 
@@ -1452,8 +1502,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 133, || unsafe {
-                    $crate::function::cuFuncSetCacheConfig(process, hfunc, config)
+                $crate::entry::enter(process, 133, || unsafe {
+                    $crate::calls::function::cuFuncSetCacheConfig(process, hfunc, config)
                 })
             }
 
@@ -1462,8 +1512,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 134, || unsafe {
-                    $crate::function::cuFuncSetSharedMemConfig(process, hfunc, config)
+                $crate::entry::enter(process, 134, || unsafe {
+                    $crate::calls::function::cuFuncSetSharedMemConfig(process, hfunc, config)
                 })
             }
 
@@ -1472,8 +1522,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 135, || unsafe {
-                    $crate::function::cuFuncSetSharedSize(process, hfunc, bytes)
+                $crate::entry::enter(process, 135, || unsafe {
+                    $crate::calls::function::cuFuncSetSharedSize(process, hfunc, bytes)
                 })
             }
 
@@ -1481,112 +1531,112 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 136)
+                $crate::entry::refuse(process, 136)
             }
 
             /// `cuGLCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLCtxCreate_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 137)
+                $crate::entry::refuse(process, 137)
             }
 
             /// `cuGLGetDevices` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 138)
+                $crate::entry::refuse(process, 138)
             }
 
             /// `cuGLGetDevices_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLGetDevices_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 139)
+                $crate::entry::refuse(process, 139)
             }
 
             /// `cuGLInit` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLInit() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 140)
+                $crate::entry::refuse(process, 140)
             }
 
             /// `cuGLMapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 141)
+                $crate::entry::refuse(process, 141)
             }
 
             /// `cuGLMapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 142)
+                $crate::entry::refuse(process, 142)
             }
 
             /// `cuGLMapBufferObjectAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 143)
+                $crate::entry::refuse(process, 143)
             }
 
             /// `cuGLMapBufferObjectAsync_v2_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObjectAsync_v2_ptsz() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 144)
+                $crate::entry::refuse(process, 144)
             }
 
             /// `cuGLMapBufferObject_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 145)
+                $crate::entry::refuse(process, 145)
             }
 
             /// `cuGLMapBufferObject_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLMapBufferObject_v2_ptds() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 146)
+                $crate::entry::refuse(process, 146)
             }
 
             /// `cuGLRegisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLRegisterBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 147)
+                $crate::entry::refuse(process, 147)
             }
 
             /// `cuGLSetBufferObjectMapFlags` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLSetBufferObjectMapFlags() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 148)
+                $crate::entry::refuse(process, 148)
             }
 
             /// `cuGLUnmapBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 149)
+                $crate::entry::refuse(process, 149)
             }
 
             /// `cuGLUnmapBufferObjectAsync` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnmapBufferObjectAsync() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 150)
+                $crate::entry::refuse(process, 150)
             }
 
             /// `cuGLUnregisterBufferObject` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGLUnregisterBufferObject() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 151)
+                $crate::entry::refuse(process, 151)
             }
 
             /// `cuGetErrorName` of cuda.h.
@@ -1594,7 +1644,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 152, || unsafe { $crate::init::cuGetErrorName(process, error, p_str) })
+                $crate::entry::enter(process, 152, || unsafe {
+                    $crate::calls::init::cuGetErrorName(process, error, p_str)
+                })
             }
 
             /// `cuGetErrorString` of cuda.h.
@@ -1602,7 +1654,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 153, || unsafe { $crate::init::cuGetErrorString(process, error, p_str) })
+                $crate::entry::enter(process, 153, || unsafe {
+                    $crate::calls::init::cuGetErrorString(process, error, p_str)
+                })
             }
 
             /// `cuGetExportTable` of cuda.h.
@@ -1613,8 +1667,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 154, || unsafe {
-                    $crate::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
+                $crate::entry::enter(process, 154, || unsafe {
+                    $crate::calls::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
                 })
             }
 
@@ -1628,8 +1682,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 155, || unsafe {
-                    $crate::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
+                $crate::entry::enter(process, 155, || unsafe {
+                    $crate::calls::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
                 })
             }
 
@@ -1644,8 +1698,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 156, || unsafe {
-                    $crate::init::cuGetProcAddress_v2(
+                $crate::entry::enter(process, 156, || unsafe {
+                    $crate::calls::init::cuGetProcAddress_v2(
                         process,
                         symbol,
                         pfn,
@@ -1668,8 +1722,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 157, || unsafe {
-                    $crate::graph::cuGraphAddBatchMemOpNode(
+                $crate::entry::enter(process, 157, || unsafe {
+                    $crate::calls::graph::cuGraphAddBatchMemOpNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1691,8 +1745,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 158, || unsafe {
-                    $crate::graph::cuGraphAddChildGraphNode(
+                $crate::entry::enter(process, 158, || unsafe {
+                    $crate::calls::graph::cuGraphAddChildGraphNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1713,8 +1767,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 159, || unsafe {
-                    $crate::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
+                $crate::entry::enter(process, 159, || unsafe {
+                    $crate::calls::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
 
@@ -1729,8 +1783,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 160, || unsafe {
-                    $crate::graph::cuGraphAddDependencies_v2(process, h_graph, from, to, edge_data, num_dependencies)
+                $crate::entry::enter(process, 160, || unsafe {
+                    $crate::calls::graph::cuGraphAddDependencies_v2(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        edge_data,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -1744,8 +1805,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 161, || unsafe {
-                    $crate::graph::cuGraphAddEmptyNode(process, ph_graph_node, h_graph, dependencies, num_dependencies)
+                $crate::entry::enter(process, 161, || unsafe {
+                    $crate::calls::graph::cuGraphAddEmptyNode(
+                        process,
+                        ph_graph_node,
+                        h_graph,
+                        dependencies,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -1760,8 +1827,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 162, || unsafe {
-                    $crate::graph::cuGraphAddEventRecordNode(
+                $crate::entry::enter(process, 162, || unsafe {
+                    $crate::calls::graph::cuGraphAddEventRecordNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1783,8 +1850,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 163, || unsafe {
-                    $crate::graph::cuGraphAddEventWaitNode(
+                $crate::entry::enter(process, 163, || unsafe {
+                    $crate::calls::graph::cuGraphAddEventWaitNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1805,7 +1872,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 164)
+                $crate::entry::refuse(process, 164)
             }
 
             /// `cuGraphAddExternalSemaphoresWaitNode` of cuda.h.
@@ -1818,7 +1885,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 165)
+                $crate::entry::refuse(process, 165)
             }
 
             /// `cuGraphAddHostNode` of cuda.h.
@@ -1832,8 +1899,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 166, || unsafe {
-                    $crate::graph::cuGraphAddHostNode(
+                $crate::entry::enter(process, 166, || unsafe {
+                    $crate::calls::graph::cuGraphAddHostNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1855,8 +1922,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 167, || unsafe {
-                    $crate::graph::cuGraphAddKernelNode(
+                $crate::entry::enter(process, 167, || unsafe {
+                    $crate::calls::graph::cuGraphAddKernelNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1878,8 +1945,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 168, || unsafe {
-                    $crate::graph::cuGraphAddKernelNode_v2(
+                $crate::entry::enter(process, 168, || unsafe {
+                    $crate::calls::graph::cuGraphAddKernelNode_v2(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1901,8 +1968,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 169, || unsafe {
-                    $crate::graph::cuGraphAddMemAllocNode(
+                $crate::entry::enter(process, 169, || unsafe {
+                    $crate::calls::graph::cuGraphAddMemAllocNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1924,8 +1991,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 170, || unsafe {
-                    $crate::graph::cuGraphAddMemFreeNode(
+                $crate::entry::enter(process, 170, || unsafe {
+                    $crate::calls::graph::cuGraphAddMemFreeNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1948,8 +2015,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 171, || unsafe {
-                    $crate::graph::cuGraphAddMemcpyNode(
+                $crate::entry::enter(process, 171, || unsafe {
+                    $crate::calls::graph::cuGraphAddMemcpyNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1973,8 +2040,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 172, || unsafe {
-                    $crate::graph::cuGraphAddMemsetNode(
+                $crate::entry::enter(process, 172, || unsafe {
+                    $crate::calls::graph::cuGraphAddMemsetNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -1997,8 +2064,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 173, || unsafe {
-                    $crate::graph::cuGraphAddNode(
+                $crate::entry::enter(process, 173, || unsafe {
+                    $crate::calls::graph::cuGraphAddNode(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -2021,8 +2088,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 174, || unsafe {
-                    $crate::graph::cuGraphAddNode_v2(
+                $crate::entry::enter(process, 174, || unsafe {
+                    $crate::calls::graph::cuGraphAddNode_v2(
                         process,
                         ph_graph_node,
                         h_graph,
@@ -2042,8 +2109,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 175, || unsafe {
-                    $crate::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
+                $crate::entry::enter(process, 175, || unsafe {
+                    $crate::calls::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
                 })
             }
 
@@ -2055,8 +2122,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 176, || unsafe {
-                    $crate::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 176, || unsafe {
+                    $crate::calls::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2068,8 +2135,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 177, || unsafe {
-                    $crate::graph::cuGraphChildGraphNodeGetGraph(process, h_node, ph_graph)
+                $crate::entry::enter(process, 177, || unsafe {
+                    $crate::calls::graph::cuGraphChildGraphNodeGetGraph(process, h_node, ph_graph)
                 })
             }
 
@@ -2078,8 +2145,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 178, || unsafe {
-                    $crate::graph::cuGraphClone(process, ph_graph_clone, original_graph)
+                $crate::entry::enter(process, 178, || unsafe {
+                    $crate::calls::graph::cuGraphClone(process, ph_graph_clone, original_graph)
                 })
             }
 
@@ -2094,8 +2161,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 179, || unsafe {
-                    $crate::graph::cuGraphConditionalHandleCreate(
+                $crate::entry::enter(process, 179, || unsafe {
+                    $crate::calls::graph::cuGraphConditionalHandleCreate(
                         process,
                         p_handle_out,
                         h_graph,
@@ -2111,8 +2178,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 180, || unsafe {
-                    $crate::graph::cuGraphCreate(process, ph_graph, flags)
+                $crate::entry::enter(process, 180, || unsafe {
+                    $crate::calls::graph::cuGraphCreate(process, ph_graph, flags)
                 })
             }
 
@@ -2125,8 +2192,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 181, || unsafe {
-                    $crate::graph::cuGraphDebugDotPrint(process, h_graph, path, flags)
+                $crate::entry::enter(process, 181, || unsafe {
+                    $crate::calls::graph::cuGraphDebugDotPrint(process, h_graph, path, flags)
                 })
             }
 
@@ -2135,7 +2202,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 182, || unsafe { $crate::graph::cuGraphDestroy(process, h_graph) })
+                $crate::entry::enter(process, 182, || unsafe { $crate::calls::graph::cuGraphDestroy(process, h_graph) })
             }
 
             /// `cuGraphDestroyNode` of cuda.h.
@@ -2143,7 +2210,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroyNode(h_node: CUgraphNode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 183, || unsafe { $crate::graph::cuGraphDestroyNode(process, h_node) })
+                $crate::entry::enter(process, 183, || unsafe {
+                    $crate::calls::graph::cuGraphDestroyNode(process, h_node)
+                })
             }
 
             /// `cuGraphEventRecordNodeGetEvent` of cuda.h.
@@ -2154,8 +2223,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 184, || unsafe {
-                    $crate::graph::cuGraphEventRecordNodeGetEvent(process, h_node, event_out)
+                $crate::entry::enter(process, 184, || unsafe {
+                    $crate::calls::graph::cuGraphEventRecordNodeGetEvent(process, h_node, event_out)
                 })
             }
 
@@ -2164,8 +2233,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 185, || unsafe {
-                    $crate::graph::cuGraphEventRecordNodeSetEvent(process, h_node, event)
+                $crate::entry::enter(process, 185, || unsafe {
+                    $crate::calls::graph::cuGraphEventRecordNodeSetEvent(process, h_node, event)
                 })
             }
 
@@ -2177,8 +2246,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 186, || unsafe {
-                    $crate::graph::cuGraphEventWaitNodeGetEvent(process, h_node, event_out)
+                $crate::entry::enter(process, 186, || unsafe {
+                    $crate::calls::graph::cuGraphEventWaitNodeGetEvent(process, h_node, event_out)
                 })
             }
 
@@ -2187,8 +2256,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 187, || unsafe {
-                    $crate::graph::cuGraphEventWaitNodeSetEvent(process, h_node, event)
+                $crate::entry::enter(process, 187, || unsafe {
+                    $crate::calls::graph::cuGraphEventWaitNodeSetEvent(process, h_node, event)
                 })
             }
 
@@ -2201,8 +2270,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 188, || unsafe {
-                    $crate::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
+                $crate::entry::enter(process, 188, || unsafe {
+                    $crate::calls::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2215,8 +2284,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 189, || unsafe {
-                    $crate::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
+                $crate::entry::enter(process, 189, || unsafe {
+                    $crate::calls::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
                 })
             }
 
@@ -2225,8 +2294,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphExecDestroy(h_graph_exec: CUgraphExec) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 190, || unsafe {
-                    $crate::graph::cuGraphExecDestroy(process, h_graph_exec)
+                $crate::entry::enter(process, 190, || unsafe {
+                    $crate::calls::graph::cuGraphExecDestroy(process, h_graph_exec)
                 })
             }
 
@@ -2239,8 +2308,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 191, || unsafe {
-                    $crate::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
+                $crate::entry::enter(process, 191, || unsafe {
+                    $crate::calls::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
 
@@ -2253,8 +2322,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 192, || unsafe {
-                    $crate::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
+                $crate::entry::enter(process, 192, || unsafe {
+                    $crate::calls::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
                 })
             }
 
@@ -2266,7 +2335,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 193)
+                $crate::entry::refuse(process, 193)
             }
 
             /// `cuGraphExecExternalSemaphoresWaitNodeSetParams` of cuda.h.
@@ -2277,7 +2346,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 194)
+                $crate::entry::refuse(process, 194)
             }
 
             /// `cuGraphExecGetFlags` of cuda.h.
@@ -2288,8 +2357,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 195, || unsafe {
-                    $crate::graph::cuGraphExecGetFlags(process, h_graph_exec, flags)
+                $crate::entry::enter(process, 195, || unsafe {
+                    $crate::calls::graph::cuGraphExecGetFlags(process, h_graph_exec, flags)
                 })
             }
 
@@ -2302,8 +2371,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 196, || unsafe {
-                    $crate::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
+                $crate::entry::enter(process, 196, || unsafe {
+                    $crate::calls::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2316,8 +2385,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 197, || unsafe {
-                    $crate::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
+                $crate::entry::enter(process, 197, || unsafe {
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2330,8 +2399,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 198, || unsafe {
-                    $crate::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
+                $crate::entry::enter(process, 198, || unsafe {
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2345,8 +2414,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 199, || unsafe {
-                    $crate::graph::cuGraphExecMemcpyNodeSetParams(process, h_graph_exec, h_node, copy_params, ctx)
+                $crate::entry::enter(process, 199, || unsafe {
+                    $crate::calls::graph::cuGraphExecMemcpyNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        copy_params,
+                        ctx,
+                    )
                 })
             }
 
@@ -2360,8 +2435,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 200, || unsafe {
-                    $crate::graph::cuGraphExecMemsetNodeSetParams(process, h_graph_exec, h_node, memset_params, ctx)
+                $crate::entry::enter(process, 200, || unsafe {
+                    $crate::calls::graph::cuGraphExecMemsetNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        memset_params,
+                        ctx,
+                    )
                 })
             }
 
@@ -2374,8 +2455,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 201, || unsafe {
-                    $crate::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
+                $crate::entry::enter(process, 201, || unsafe {
+                    $crate::calls::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
                 })
             }
 
@@ -2389,8 +2470,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 202, || unsafe {
-                    $crate::graph::cuGraphExecUpdate(
+                $crate::entry::enter(process, 202, || unsafe {
+                    $crate::calls::graph::cuGraphExecUpdate(
                         process,
                         h_graph_exec,
                         h_graph,
@@ -2409,8 +2490,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 203, || unsafe {
-                    $crate::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
+                $crate::entry::enter(process, 203, || unsafe {
+                    $crate::calls::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
                 })
             }
 
@@ -2421,7 +2502,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 204)
+                $crate::entry::refuse(process, 204)
             }
 
             /// `cuGraphExternalSemaphoresSignalNodeSetParams` of cuda.h.
@@ -2431,7 +2512,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 205)
+                $crate::entry::refuse(process, 205)
             }
 
             /// `cuGraphExternalSemaphoresWaitNodeGetParams` of cuda.h.
@@ -2441,7 +2522,7 @@ macro_rules! driver_exports {
                 params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 206)
+                $crate::entry::refuse(process, 206)
             }
 
             /// `cuGraphExternalSemaphoresWaitNodeSetParams` of cuda.h.
@@ -2451,7 +2532,7 @@ macro_rules! driver_exports {
                 node_params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 207)
+                $crate::entry::refuse(process, 207)
             }
 
             /// `cuGraphGetEdges` of cuda.h.
@@ -2464,8 +2545,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 208, || unsafe {
-                    $crate::graph::cuGraphGetEdges(process, h_graph, from, to, num_edges)
+                $crate::entry::enter(process, 208, || unsafe {
+                    $crate::calls::graph::cuGraphGetEdges(process, h_graph, from, to, num_edges)
                 })
             }
 
@@ -2480,8 +2561,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 209, || unsafe {
-                    $crate::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
+                $crate::entry::enter(process, 209, || unsafe {
+                    $crate::calls::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
                 })
             }
 
@@ -2494,8 +2575,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 210, || unsafe {
-                    $crate::graph::cuGraphGetNodes(process, h_graph, nodes, num_nodes)
+                $crate::entry::enter(process, 210, || unsafe {
+                    $crate::calls::graph::cuGraphGetNodes(process, h_graph, nodes, num_nodes)
                 })
             }
 
@@ -2508,8 +2589,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 211, || unsafe {
-                    $crate::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
+                $crate::entry::enter(process, 211, || unsafe {
+                    $crate::calls::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
                 })
             }
 
@@ -2521,8 +2602,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 212, || unsafe {
-                    $crate::graph::cuGraphHostNodeGetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 212, || unsafe {
+                    $crate::calls::graph::cuGraphHostNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2534,8 +2615,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 213, || unsafe {
-                    $crate::graph::cuGraphHostNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 213, || unsafe {
+                    $crate::calls::graph::cuGraphHostNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2550,8 +2631,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 214, || unsafe {
-                    $crate::graph::cuGraphInstantiate(
+                $crate::entry::enter(process, 214, || unsafe {
+                    $crate::calls::graph::cuGraphInstantiate(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2571,8 +2652,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 215, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
+                $crate::entry::enter(process, 215, || unsafe {
+                    $crate::calls::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
                 })
             }
 
@@ -2585,8 +2666,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 216, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithParams(
+                $crate::entry::enter(process, 216, || unsafe {
+                    $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2605,8 +2686,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 217, || unsafe {
-                    $crate::graph::cuGraphInstantiateWithParams(
+                $crate::entry::enter(process, 217, || unsafe {
+                    $crate::calls::graph::cuGraphInstantiateWithParams(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2627,8 +2708,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 218, || unsafe {
-                    $crate::graph::cuGraphInstantiate_v2(
+                $crate::entry::enter(process, 218, || unsafe {
+                    $crate::calls::graph::cuGraphInstantiate_v2(
                         process,
                         ph_graph_exec,
                         h_graph,
@@ -2644,8 +2725,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 219, || unsafe {
-                    $crate::graph::cuGraphKernelNodeCopyAttributes(process, dst, src)
+                $crate::entry::enter(process, 219, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeCopyAttributes(process, dst, src)
                 })
             }
 
@@ -2658,8 +2739,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 220, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
+                $crate::entry::enter(process, 220, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
                 })
             }
 
@@ -2671,8 +2752,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 221, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 221, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2684,8 +2765,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 222, || unsafe {
-                    $crate::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
+                $crate::entry::enter(process, 222, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
                 })
             }
 
@@ -2698,8 +2779,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 223, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
+                $crate::entry::enter(process, 223, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
                 })
             }
 
@@ -2711,8 +2792,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 224, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 224, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2724,8 +2805,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 225, || unsafe {
-                    $crate::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
+                $crate::entry::enter(process, 225, || unsafe {
+                    $crate::calls::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
                 })
             }
 
@@ -2734,8 +2815,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 226, || unsafe {
-                    $crate::graph::cuGraphLaunch(process, h_graph, h_stream)
+                $crate::entry::enter(process, 226, || unsafe {
+                    $crate::calls::graph::cuGraphLaunch(process, h_graph, h_stream)
                 })
             }
 
@@ -2744,8 +2825,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphLaunch_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 227, || unsafe {
-                    $crate::graph::cuGraphLaunch(process, h_graph, or_per_thread(h_stream))
+                $crate::entry::enter(process, 227, || unsafe {
+                    $crate::calls::graph::cuGraphLaunch(process, h_graph, or_per_thread(h_stream))
                 })
             }
 
@@ -2757,8 +2838,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 228, || unsafe {
-                    $crate::graph::cuGraphMemAllocNodeGetParams(process, h_node, params_out)
+                $crate::entry::enter(process, 228, || unsafe {
+                    $crate::calls::graph::cuGraphMemAllocNodeGetParams(process, h_node, params_out)
                 })
             }
 
@@ -2770,8 +2851,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 229, || unsafe {
-                    $crate::graph::cuGraphMemFreeNodeGetParams(process, h_node, dptr_out)
+                $crate::entry::enter(process, 229, || unsafe {
+                    $crate::calls::graph::cuGraphMemFreeNodeGetParams(process, h_node, dptr_out)
                 })
             }
 
@@ -2783,8 +2864,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 230, || unsafe {
-                    $crate::graph::cuGraphMemcpyNodeGetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 230, || unsafe {
+                    $crate::calls::graph::cuGraphMemcpyNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2796,8 +2877,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 231, || unsafe {
-                    $crate::graph::cuGraphMemcpyNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 231, || unsafe {
+                    $crate::calls::graph::cuGraphMemcpyNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2809,8 +2890,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 232, || unsafe {
-                    $crate::graph::cuGraphMemsetNodeGetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 232, || unsafe {
+                    $crate::calls::graph::cuGraphMemsetNodeGetParams(process, h_node, node_params)
                 })
             }
 
@@ -2822,8 +2903,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 233, || unsafe {
-                    $crate::graph::cuGraphMemsetNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 233, || unsafe {
+                    $crate::calls::graph::cuGraphMemsetNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2836,8 +2917,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 234, || unsafe {
-                    $crate::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
+                $crate::entry::enter(process, 234, || unsafe {
+                    $crate::calls::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
                 })
             }
 
@@ -2850,8 +2931,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 235, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
+                $crate::entry::enter(process, 235, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
                 })
             }
 
@@ -2865,8 +2946,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 236, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependencies_v2(
+                $crate::entry::enter(process, 236, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetDependencies_v2(
                         process,
                         h_node,
                         dependencies,
@@ -2885,8 +2966,13 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 237, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependentNodes(process, h_node, dependent_nodes, num_dependent_nodes)
+                $crate::entry::enter(process, 237, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetDependentNodes(
+                        process,
+                        h_node,
+                        dependent_nodes,
+                        num_dependent_nodes,
+                    )
                 })
             }
 
@@ -2900,8 +2986,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 238, || unsafe {
-                    $crate::graph::cuGraphNodeGetDependentNodes_v2(
+                $crate::entry::enter(process, 238, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetDependentNodes_v2(
                         process,
                         h_node,
                         dependent_nodes,
@@ -2920,8 +3006,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 239, || unsafe {
-                    $crate::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
+                $crate::entry::enter(process, 239, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
 
@@ -2930,8 +3016,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 240, || unsafe {
-                    $crate::graph::cuGraphNodeGetType(process, h_node, r#type)
+                $crate::entry::enter(process, 240, || unsafe {
+                    $crate::calls::graph::cuGraphNodeGetType(process, h_node, r#type)
                 })
             }
 
@@ -2944,8 +3030,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 241, || unsafe {
-                    $crate::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
+                $crate::entry::enter(process, 241, || unsafe {
+                    $crate::calls::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
                 })
             }
 
@@ -2957,8 +3043,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 242, || unsafe {
-                    $crate::graph::cuGraphNodeSetParams(process, h_node, node_params)
+                $crate::entry::enter(process, 242, || unsafe {
+                    $crate::calls::graph::cuGraphNodeSetParams(process, h_node, node_params)
                 })
             }
 
@@ -2971,8 +3057,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 243, || unsafe {
-                    $crate::graph::cuGraphReleaseUserObject(process, graph, object, count)
+                $crate::entry::enter(process, 243, || unsafe {
+                    $crate::calls::graph::cuGraphReleaseUserObject(process, graph, object, count)
                 })
             }
 
@@ -2986,8 +3072,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 244, || unsafe {
-                    $crate::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
+                $crate::entry::enter(process, 244, || unsafe {
+                    $crate::calls::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
                 })
             }
 
@@ -3002,8 +3088,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 245, || unsafe {
-                    $crate::graph::cuGraphRemoveDependencies_v2(process, h_graph, from, to, edge_data, num_dependencies)
+                $crate::entry::enter(process, 245, || unsafe {
+                    $crate::calls::graph::cuGraphRemoveDependencies_v2(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        edge_data,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -3017,8 +3110,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 246, || unsafe {
-                    $crate::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
+                $crate::entry::enter(process, 246, || unsafe {
+                    $crate::calls::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
                 })
             }
 
@@ -3027,8 +3120,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 247, || unsafe {
-                    $crate::graph::cuGraphUpload(process, h_graph, h_stream)
+                $crate::entry::enter(process, 247, || unsafe {
+                    $crate::calls::graph::cuGraphUpload(process, h_graph, h_stream)
                 })
             }
 
@@ -3037,8 +3130,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphUpload_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 248, || unsafe {
-                    $crate::graph::cuGraphUpload(process, h_graph, or_per_thread(h_stream))
+                $crate::entry::enter(process, 248, || unsafe {
+                    $crate::calls::graph::cuGraphUpload(process, h_graph, or_per_thread(h_stream))
                 })
             }
 
@@ -3046,21 +3139,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsEGLRegisterImage() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 249)
+                $crate::entry::refuse(process, 249)
             }
 
             /// `cuGraphicsGLRegisterBuffer` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterBuffer() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 250)
+                $crate::entry::refuse(process, 250)
             }
 
             /// `cuGraphicsGLRegisterImage` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsGLRegisterImage() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 251)
+                $crate::entry::refuse(process, 251)
             }
 
             /// `cuGraphicsMapResources` of cuda.h.
@@ -3071,7 +3164,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 252)
+                $crate::entry::refuse(process, 252)
             }
 
             /// `cuGraphicsMapResources_ptsz` of cuda.h.
@@ -3082,14 +3175,14 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 253)
+                $crate::entry::refuse(process, 253)
             }
 
             /// `cuGraphicsResourceGetMappedEglFrame` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsResourceGetMappedEglFrame() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 254)
+                $crate::entry::refuse(process, 254)
             }
 
             /// `cuGraphicsResourceGetMappedMipmappedArray` of cuda.h.
@@ -3099,7 +3192,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 255)
+                $crate::entry::refuse(process, 255)
             }
 
             /// `cuGraphicsResourceGetMappedPointer` of cuda.h.
@@ -3110,7 +3203,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 256)
+                $crate::entry::refuse(process, 256)
             }
 
             /// `cuGraphicsResourceGetMappedPointer_v2` of cuda.h.
@@ -3121,7 +3214,7 @@ macro_rules! driver_exports {
                 resource: CUgraphicsResource,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 257)
+                $crate::entry::refuse(process, 257)
             }
 
             /// `cuGraphicsResourceSetMapFlags` of cuda.h.
@@ -3131,7 +3224,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 258)
+                $crate::entry::refuse(process, 258)
             }
 
             /// `cuGraphicsResourceSetMapFlags_v2` of cuda.h.
@@ -3141,7 +3234,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 259)
+                $crate::entry::refuse(process, 259)
             }
 
             /// `cuGraphicsSubResourceGetMappedArray` of cuda.h.
@@ -3153,7 +3246,7 @@ macro_rules! driver_exports {
                 mip_level: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 260)
+                $crate::entry::refuse(process, 260)
             }
 
             /// `cuGraphicsUnmapResources` of cuda.h.
@@ -3164,7 +3257,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 261)
+                $crate::entry::refuse(process, 261)
             }
 
             /// `cuGraphicsUnmapResources_ptsz` of cuda.h.
@@ -3175,28 +3268,28 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 262)
+                $crate::entry::refuse(process, 262)
             }
 
             /// `cuGraphicsUnregisterResource` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 263)
+                $crate::entry::refuse(process, 263)
             }
 
             /// `cuGraphicsVDPAURegisterOutputSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterOutputSurface() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 264)
+                $crate::entry::refuse(process, 264)
             }
 
             /// `cuGraphicsVDPAURegisterVideoSurface` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuGraphicsVDPAURegisterVideoSurface() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 265)
+                $crate::entry::refuse(process, 265)
             }
 
             /// `cuGreenCtxCreate` of cuda.h.
@@ -3209,8 +3302,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 266, || unsafe {
-                    $crate::green::cuGreenCtxCreate(process, ph_ctx, desc, dev, flags)
+                $crate::entry::enter(process, 266, || unsafe {
+                    $crate::calls::green::cuGreenCtxCreate(process, ph_ctx, desc, dev, flags)
                 })
             }
 
@@ -3219,7 +3312,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxDestroy(h_ctx: CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 267, || unsafe { $crate::green::cuGreenCtxDestroy(process, h_ctx) })
+                $crate::entry::enter(process, 267, || unsafe {
+                    $crate::calls::green::cuGreenCtxDestroy(process, h_ctx)
+                })
             }
 
             /// `cuGreenCtxGetDevResource` of cuda.h.
@@ -3231,8 +3326,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 268, || unsafe {
-                    $crate::green::cuGreenCtxGetDevResource(process, h_ctx, resource, r#type)
+                $crate::entry::enter(process, 268, || unsafe {
+                    $crate::calls::green::cuGreenCtxGetDevResource(process, h_ctx, resource, r#type)
                 })
             }
 
@@ -3244,8 +3339,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 269, || unsafe {
-                    $crate::green::cuGreenCtxGetId(process, green_ctx, green_ctx_id)
+                $crate::entry::enter(process, 269, || unsafe {
+                    $crate::calls::green::cuGreenCtxGetId(process, green_ctx, green_ctx_id)
                 })
             }
 
@@ -3254,8 +3349,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 270, || unsafe {
-                    $crate::green::cuGreenCtxRecordEvent(process, h_ctx, h_event)
+                $crate::entry::enter(process, 270, || unsafe {
+                    $crate::calls::green::cuGreenCtxRecordEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -3269,8 +3364,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 271, || unsafe {
-                    $crate::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
+                $crate::entry::enter(process, 271, || unsafe {
+                    $crate::calls::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
                 })
             }
 
@@ -3279,8 +3374,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 272, || unsafe {
-                    $crate::green::cuGreenCtxWaitEvent(process, h_ctx, h_event)
+                $crate::entry::enter(process, 272, || unsafe {
+                    $crate::calls::green::cuGreenCtxWaitEvent(process, h_ctx, h_event)
                 })
             }
 
@@ -3291,7 +3386,7 @@ macro_rules! driver_exports {
                 mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 273)
+                $crate::entry::refuse(process, 273)
             }
 
             /// `cuImportExternalSemaphore` of cuda.h.
@@ -3301,7 +3396,7 @@ macro_rules! driver_exports {
                 sem_handle_desc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 274)
+                $crate::entry::refuse(process, 274)
             }
 
             /// `cuInit` of cuda.h.
@@ -3309,7 +3404,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 275, || unsafe { $crate::init::cuInit(process, flags) })
+                $crate::entry::enter(process, 275, || unsafe { $crate::calls::init::cuInit(process, flags) })
             }
 
             /// `cuIpcCloseMemHandle` of cuda.h.
@@ -3317,7 +3412,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 276, || unsafe { $crate::ipc::cuIpcCloseMemHandle(process, dptr) })
+                $crate::entry::enter(process, 276, || unsafe { $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr) })
             }
 
             /// `cuIpcGetEventHandle` of cuda.h.
@@ -3325,8 +3420,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 277, || unsafe {
-                    $crate::ipc::cuIpcGetEventHandle(process, p_handle, event)
+                $crate::entry::enter(process, 277, || unsafe {
+                    $crate::calls::ipc::cuIpcGetEventHandle(process, p_handle, event)
                 })
             }
 
@@ -3335,8 +3430,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 278, || unsafe {
-                    $crate::ipc::cuIpcGetMemHandle(process, p_handle, dptr)
+                $crate::entry::enter(process, 278, || unsafe {
+                    $crate::calls::ipc::cuIpcGetMemHandle(process, p_handle, dptr)
                 })
             }
 
@@ -3348,8 +3443,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 279, || unsafe {
-                    $crate::ipc::cuIpcOpenEventHandle(process, ph_event, handle)
+                $crate::entry::enter(process, 279, || unsafe {
+                    $crate::calls::ipc::cuIpcOpenEventHandle(process, ph_event, handle)
                 })
             }
 
@@ -3362,8 +3457,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 280, || unsafe {
-                    $crate::ipc::cuIpcOpenMemHandle(process, pdptr, handle, flags)
+                $crate::entry::enter(process, 280, || unsafe {
+                    $crate::calls::ipc::cuIpcOpenMemHandle(process, pdptr, handle, flags)
                 })
             }
 
@@ -3376,8 +3471,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 281, || unsafe {
-                    $crate::ipc::cuIpcOpenMemHandle_v2(process, pdptr, handle, flags)
+                $crate::entry::enter(process, 281, || unsafe {
+                    $crate::calls::ipc::cuIpcOpenMemHandle_v2(process, pdptr, handle, flags)
                 })
             }
 
@@ -3391,8 +3486,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 282, || unsafe {
-                    $crate::library::cuKernelGetAttribute(process, pi, attrib, kernel, dev)
+                $crate::entry::enter(process, 282, || unsafe {
+                    $crate::calls::library::cuKernelGetAttribute(process, pi, attrib, kernel, dev)
                 })
             }
 
@@ -3401,8 +3496,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 283, || unsafe {
-                    $crate::library::cuKernelGetFunction(process, p_func, kernel)
+                $crate::entry::enter(process, 283, || unsafe {
+                    $crate::calls::library::cuKernelGetFunction(process, p_func, kernel)
                 })
             }
 
@@ -3411,8 +3506,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 284, || unsafe {
-                    $crate::library::cuKernelGetLibrary(process, p_lib, kernel)
+                $crate::entry::enter(process, 284, || unsafe {
+                    $crate::calls::library::cuKernelGetLibrary(process, p_lib, kernel)
                 })
             }
 
@@ -3421,8 +3516,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 285, || unsafe {
-                    $crate::library::cuKernelGetName(process, name, hfunc)
+                $crate::entry::enter(process, 285, || unsafe {
+                    $crate::calls::library::cuKernelGetName(process, name, hfunc)
                 })
             }
 
@@ -3436,8 +3531,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 286, || unsafe {
-                    $crate::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
+                $crate::entry::enter(process, 286, || unsafe {
+                    $crate::calls::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
                 })
             }
 
@@ -3451,8 +3546,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 287, || unsafe {
-                    $crate::library::cuKernelSetAttribute(process, attrib, val, kernel, dev)
+                $crate::entry::enter(process, 287, || unsafe {
+                    $crate::calls::library::cuKernelSetAttribute(process, attrib, val, kernel, dev)
                 })
             }
 
@@ -3465,8 +3560,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 288, || unsafe {
-                    $crate::library::cuKernelSetCacheConfig(process, kernel, config, dev)
+                $crate::entry::enter(process, 288, || unsafe {
+                    $crate::calls::library::cuKernelSetCacheConfig(process, kernel, config, dev)
                 })
             }
 
@@ -3475,7 +3570,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 289, || unsafe { $crate::launch::cuLaunch(process, f) })
+                $crate::entry::enter(process, 289, || unsafe { $crate::calls::launch::cuLaunch(process, f) })
             }
 
             /// `cuLaunchCooperativeKernel` of cuda.h.
@@ -3494,8 +3589,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 290, || unsafe {
-                    $crate::launch::cuLaunchCooperativeKernel(
+                $crate::entry::enter(process, 290, || unsafe {
+                    $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3527,8 +3622,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 291, || unsafe {
-                    $crate::launch::cuLaunchCooperativeKernel(
+                $crate::entry::enter(process, 291, || unsafe {
+                    $crate::calls::launch::cuLaunchCooperativeKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3552,7 +3647,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 292)
+                $crate::entry::refuse(process, 292)
             }
 
             /// `cuLaunchGrid` of cuda.h.
@@ -3560,8 +3655,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 293, || unsafe {
-                    $crate::launch::cuLaunchGrid(process, f, grid_width, grid_height)
+                $crate::entry::enter(process, 293, || unsafe {
+                    $crate::calls::launch::cuLaunchGrid(process, f, grid_width, grid_height)
                 })
             }
 
@@ -3575,8 +3670,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 294, || unsafe {
-                    $crate::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
+                $crate::entry::enter(process, 294, || unsafe {
+                    $crate::calls::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
                 })
             }
 
@@ -3589,8 +3684,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 295, || unsafe {
-                    $crate::stream::cuLaunchHostFunc(process, h_stream, r#fn, user_data)
+                $crate::entry::enter(process, 295, || unsafe {
+                    $crate::calls::stream::cuLaunchHostFunc(process, h_stream, r#fn, user_data)
                 })
             }
 
@@ -3603,8 +3698,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 296, || unsafe {
-                    $crate::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
+                $crate::entry::enter(process, 296, || unsafe {
+                    $crate::calls::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
                 })
             }
 
@@ -3625,8 +3720,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 297, || unsafe {
-                    $crate::launch::cuLaunchKernel(
+                $crate::entry::enter(process, 297, || unsafe {
+                    $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3660,8 +3755,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 298, || unsafe {
-                    $crate::launch::cuLaunchKernel(
+                $crate::entry::enter(process, 298, || unsafe {
+                    $crate::calls::launch::cuLaunchKernel(
                         process,
                         f,
                         grid_dim_x,
@@ -3688,8 +3783,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 299, || unsafe {
-                    $crate::launch::cuLaunchKernelEx(process, config, f, kernel_params, extra, DefaultStream::Legacy)
+                $crate::entry::enter(process, 299, || unsafe {
+                    $crate::calls::launch::cuLaunchKernelEx(
+                        process,
+                        config,
+                        f,
+                        kernel_params,
+                        extra,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -3703,8 +3805,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 300, || unsafe {
-                    $crate::launch::cuLaunchKernelEx(process, config, f, kernel_params, extra, DefaultStream::PerThread)
+                $crate::entry::enter(process, 300, || unsafe {
+                    $crate::calls::launch::cuLaunchKernelEx(
+                        process,
+                        config,
+                        f,
+                        kernel_params,
+                        extra,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -3717,8 +3826,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 301, || unsafe {
-                    $crate::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
+                $crate::entry::enter(process, 301, || unsafe {
+                    $crate::calls::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
                 })
             }
 
@@ -3732,8 +3841,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 302, || unsafe {
-                    $crate::library::cuLibraryGetGlobal(process, dptr, bytes, library, name)
+                $crate::entry::enter(process, 302, || unsafe {
+                    $crate::calls::library::cuLibraryGetGlobal(process, dptr, bytes, library, name)
                 })
             }
 
@@ -3746,8 +3855,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 303, || unsafe {
-                    $crate::library::cuLibraryGetKernel(process, p_kernel, library, name)
+                $crate::entry::enter(process, 303, || unsafe {
+                    $crate::calls::library::cuLibraryGetKernel(process, p_kernel, library, name)
                 })
             }
 
@@ -3756,8 +3865,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 304, || unsafe {
-                    $crate::library::cuLibraryGetKernelCount(process, count, lib)
+                $crate::entry::enter(process, 304, || unsafe {
+                    $crate::calls::library::cuLibraryGetKernelCount(process, count, lib)
                 })
             }
 
@@ -3771,8 +3880,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 305, || unsafe {
-                    $crate::library::cuLibraryGetManaged(process, dptr, bytes, library, name)
+                $crate::entry::enter(process, 305, || unsafe {
+                    $crate::calls::library::cuLibraryGetManaged(process, dptr, bytes, library, name)
                 })
             }
 
@@ -3781,8 +3890,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 306, || unsafe {
-                    $crate::library::cuLibraryGetModule(process, p_mod, library)
+                $crate::entry::enter(process, 306, || unsafe {
+                    $crate::calls::library::cuLibraryGetModule(process, p_mod, library)
                 })
             }
 
@@ -3795,8 +3904,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 307, || unsafe {
-                    $crate::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
+                $crate::entry::enter(process, 307, || unsafe {
+                    $crate::calls::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
                 })
             }
 
@@ -3814,8 +3923,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 308, || unsafe {
-                    $crate::library::cuLibraryLoadData(
+                $crate::entry::enter(process, 308, || unsafe {
+                    $crate::calls::library::cuLibraryLoadData(
                         process,
                         library,
                         code,
@@ -3843,8 +3952,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 309, || unsafe {
-                    $crate::library::cuLibraryLoadFromFile(
+                $crate::entry::enter(process, 309, || unsafe {
+                    $crate::calls::library::cuLibraryLoadFromFile(
                         process,
                         library,
                         file_name,
@@ -3863,7 +3972,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLibraryUnload(library: CUlibrary) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 310, || unsafe { $crate::library::cuLibraryUnload(process, library) })
+                $crate::entry::enter(process, 310, || unsafe {
+                    $crate::calls::library::cuLibraryUnload(process, library)
+                })
             }
 
             /// `cuLinkAddData` of cuda.h.
@@ -3880,8 +3991,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 311, || unsafe {
-                    $crate::link::cuLinkAddData(
+                $crate::entry::enter(process, 311, || unsafe {
+                    $crate::calls::link::cuLinkAddData(
                         process,
                         state,
                         r#type,
@@ -3909,8 +4020,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 312, || unsafe {
-                    $crate::link::cuLinkAddData_v2(
+                $crate::entry::enter(process, 312, || unsafe {
+                    $crate::calls::link::cuLinkAddData_v2(
                         process,
                         state,
                         r#type,
@@ -3936,8 +4047,16 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 313, || unsafe {
-                    $crate::link::cuLinkAddFile(process, state, r#type, path, num_options, options, option_values)
+                $crate::entry::enter(process, 313, || unsafe {
+                    $crate::calls::link::cuLinkAddFile(
+                        process,
+                        state,
+                        r#type,
+                        path,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -3953,8 +4072,16 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 314, || unsafe {
-                    $crate::link::cuLinkAddFile_v2(process, state, r#type, path, num_options, options, option_values)
+                $crate::entry::enter(process, 314, || unsafe {
+                    $crate::calls::link::cuLinkAddFile_v2(
+                        process,
+                        state,
+                        r#type,
+                        path,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -3967,8 +4094,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 315, || unsafe {
-                    $crate::link::cuLinkComplete(process, state, cubin_out, size_out)
+                $crate::entry::enter(process, 315, || unsafe {
+                    $crate::calls::link::cuLinkComplete(process, state, cubin_out, size_out)
                 })
             }
 
@@ -3982,8 +4109,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 316, || unsafe {
-                    $crate::link::cuLinkCreate(process, num_options, options, option_values, state_out)
+                $crate::entry::enter(process, 316, || unsafe {
+                    $crate::calls::link::cuLinkCreate(process, num_options, options, option_values, state_out)
                 })
             }
 
@@ -3997,8 +4124,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 317, || unsafe {
-                    $crate::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
+                $crate::entry::enter(process, 317, || unsafe {
+                    $crate::calls::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
                 })
             }
 
@@ -4007,7 +4134,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 318, || unsafe { $crate::link::cuLinkDestroy(process, state) })
+                $crate::entry::enter(process, 318, || unsafe { $crate::calls::link::cuLinkDestroy(process, state) })
             }
 
             /// `cuLogsCurrent` of cuda.h.
@@ -4015,8 +4142,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 319, || unsafe {
-                    $crate::logs::cuLogsCurrent(process, iterator_out, flags)
+                $crate::entry::enter(process, 319, || unsafe {
+                    $crate::calls::logs::cuLogsCurrent(process, iterator_out, flags)
                 })
             }
 
@@ -4029,8 +4156,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 320, || unsafe {
-                    $crate::logs::cuLogsDumpToFile(process, iterator, path_to_file, flags)
+                $crate::entry::enter(process, 320, || unsafe {
+                    $crate::calls::logs::cuLogsDumpToFile(process, iterator, path_to_file, flags)
                 })
             }
 
@@ -4044,8 +4171,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 321, || unsafe {
-                    $crate::logs::cuLogsDumpToMemory(process, iterator, buffer, size, flags)
+                $crate::entry::enter(process, 321, || unsafe {
+                    $crate::calls::logs::cuLogsDumpToMemory(process, iterator, buffer, size, flags)
                 })
             }
 
@@ -4058,8 +4185,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 322, || unsafe {
-                    $crate::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
+                $crate::entry::enter(process, 322, || unsafe {
+                    $crate::calls::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
                 })
             }
 
@@ -4068,8 +4195,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 323, || unsafe {
-                    $crate::logs::cuLogsUnregisterCallback(process, callback)
+                $crate::entry::enter(process, 323, || unsafe {
+                    $crate::calls::logs::cuLogsUnregisterCallback(process, callback)
                 })
             }
 
@@ -4078,7 +4205,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 324, || unsafe { $crate::vmm::cuMemAddressFree(process, ptr, size) })
+                $crate::entry::enter(process, 324, || unsafe {
+                    $crate::calls::vmm::cuMemAddressFree(process, ptr, size)
+                })
             }
 
             /// `cuMemAddressReserve` of cuda.h.
@@ -4092,8 +4221,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 325, || unsafe {
-                    $crate::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
+                $crate::entry::enter(process, 325, || unsafe {
+                    $crate::calls::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
                 })
             }
 
@@ -4107,8 +4236,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 326, || unsafe {
-                    $crate::managed::cuMemAdvise(process, dev_ptr, count, advice, device)
+                $crate::entry::enter(process, 326, || unsafe {
+                    $crate::calls::managed::cuMemAdvise(process, dev_ptr, count, advice, device)
                 })
             }
 
@@ -4122,8 +4251,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 327, || unsafe {
-                    $crate::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
+                $crate::entry::enter(process, 327, || unsafe {
+                    $crate::calls::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
                 })
             }
 
@@ -4132,7 +4261,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 328, || unsafe { $crate::memory::cuMemAlloc(process, dptr, bytesize) })
+                $crate::entry::enter(process, 328, || unsafe {
+                    $crate::calls::memory::cuMemAlloc(process, dptr, bytesize)
+                })
             }
 
             /// `cuMemAllocAsync` of cuda.h.
@@ -4144,8 +4275,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 329, || unsafe {
-                    $crate::memory::cuMemAllocAsync(process, dptr, bytesize, h_stream)
+                $crate::entry::enter(process, 329, || unsafe {
+                    $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, h_stream)
                 })
             }
 
@@ -4158,8 +4289,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 330, || unsafe {
-                    $crate::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
+                $crate::entry::enter(process, 330, || unsafe {
+                    $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
                 })
             }
 
@@ -4173,8 +4304,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 331, || unsafe {
-                    $crate::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
+                $crate::entry::enter(process, 331, || unsafe {
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
                 })
             }
 
@@ -4188,8 +4319,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 332, || unsafe {
-                    $crate::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
+                $crate::entry::enter(process, 332, || unsafe {
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
                 })
             }
 
@@ -4197,7 +4328,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 333)
+                $crate::entry::refuse(process, 333)
             }
 
             /// `cuMemAllocHost_v2` of cuda.h.
@@ -4205,8 +4336,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 334, || unsafe {
-                    $crate::host::cuMemAllocHost_v2(process, pp, bytesize)
+                $crate::entry::enter(process, 334, || unsafe {
+                    $crate::calls::host::cuMemAllocHost_v2(process, pp, bytesize)
                 })
             }
 
@@ -4219,8 +4350,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 335, || unsafe {
-                    $crate::managed::cuMemAllocManaged(process, dptr, bytesize, flags)
+                $crate::entry::enter(process, 335, || unsafe {
+                    $crate::calls::managed::cuMemAllocManaged(process, dptr, bytesize, flags)
                 })
             }
 
@@ -4235,8 +4366,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 336, || unsafe {
-                    $crate::memory::cuMemAllocPitch(process, dptr, p_pitch, width_in_bytes, height, element_size_bytes)
+                $crate::entry::enter(process, 336, || unsafe {
+                    $crate::calls::memory::cuMemAllocPitch(
+                        process,
+                        dptr,
+                        p_pitch,
+                        width_in_bytes,
+                        height,
+                        element_size_bytes,
+                    )
                 })
             }
 
@@ -4251,8 +4389,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 337, || unsafe {
-                    $crate::memory::cuMemAllocPitch_v2(
+                $crate::entry::enter(process, 337, || unsafe {
+                    $crate::calls::memory::cuMemAllocPitch_v2(
                         process,
                         dptr,
                         p_pitch,
@@ -4268,8 +4406,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 338, || unsafe {
-                    $crate::memory::cuMemAlloc_v2(process, dptr, bytesize)
+                $crate::entry::enter(process, 338, || unsafe {
+                    $crate::calls::memory::cuMemAlloc_v2(process, dptr, bytesize)
                 })
             }
 
@@ -4283,7 +4421,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 339)
+                $crate::entry::refuse(process, 339)
             }
 
             /// `cuMemBatchDecompressAsync_ptsz` of cuda.h.
@@ -4296,7 +4434,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 340)
+                $crate::entry::refuse(process, 340)
             }
 
             /// `cuMemCreate` of cuda.h.
@@ -4309,8 +4447,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 341, || unsafe {
-                    $crate::vmm::cuMemCreate(process, handle, size, prop, flags)
+                $crate::entry::enter(process, 341, || unsafe {
+                    $crate::calls::vmm::cuMemCreate(process, handle, size, prop, flags)
                 })
             }
 
@@ -4328,8 +4466,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 342, || unsafe {
-                    $crate::managed::cuMemDiscardAndPrefetchBatchAsync(
+                $crate::entry::enter(process, 342, || unsafe {
+                    $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4357,8 +4495,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 343, || unsafe {
-                    $crate::managed::cuMemDiscardAndPrefetchBatchAsync(
+                $crate::entry::enter(process, 343, || unsafe {
+                    $crate::calls::managed::cuMemDiscardAndPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4383,8 +4521,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 344, || unsafe {
-                    $crate::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
+                $crate::entry::enter(process, 344, || unsafe {
+                    $crate::calls::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
                 })
             }
 
@@ -4399,8 +4537,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 345, || unsafe {
-                    $crate::managed::cuMemDiscardBatchAsync(
+                $crate::entry::enter(process, 345, || unsafe {
+                    $crate::calls::managed::cuMemDiscardBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4421,8 +4559,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 346, || unsafe {
-                    $crate::ipc::cuMemExportToShareableHandle(process, shareable_handle, handle, handle_type, flags)
+                $crate::entry::enter(process, 346, || unsafe {
+                    $crate::calls::ipc::cuMemExportToShareableHandle(
+                        process,
+                        shareable_handle,
+                        handle,
+                        handle_type,
+                        flags,
+                    )
                 })
             }
 
@@ -4431,7 +4575,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 347, || unsafe { $crate::memory::cuMemFree(process, dptr) })
+                $crate::entry::enter(process, 347, || unsafe { $crate::calls::memory::cuMemFree(process, dptr) })
             }
 
             /// `cuMemFreeAsync` of cuda.h.
@@ -4439,8 +4583,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 348, || unsafe {
-                    $crate::memory::cuMemFreeAsync(process, dptr, h_stream)
+                $crate::entry::enter(process, 348, || unsafe {
+                    $crate::calls::memory::cuMemFreeAsync(process, dptr, h_stream)
                 })
             }
 
@@ -4449,8 +4593,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 349, || unsafe {
-                    $crate::memory::cuMemFreeAsync(process, dptr, or_per_thread(h_stream))
+                $crate::entry::enter(process, 349, || unsafe {
+                    $crate::calls::memory::cuMemFreeAsync(process, dptr, or_per_thread(h_stream))
                 })
             }
 
@@ -4459,7 +4603,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 350, || unsafe { $crate::host::cuMemFreeHost(process, p) })
+                $crate::entry::enter(process, 350, || unsafe { $crate::calls::host::cuMemFreeHost(process, p) })
             }
 
             /// `cuMemFree_v2` of cuda.h.
@@ -4467,7 +4611,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 351, || unsafe { $crate::memory::cuMemFree_v2(process, dptr) })
+                $crate::entry::enter(process, 351, || unsafe { $crate::calls::memory::cuMemFree_v2(process, dptr) })
             }
 
             /// `cuMemGetAccess` of cuda.h.
@@ -4479,8 +4623,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 352, || unsafe {
-                    $crate::vmm::cuMemGetAccess(process, flags, location, ptr)
+                $crate::entry::enter(process, 352, || unsafe {
+                    $crate::calls::vmm::cuMemGetAccess(process, flags, location, ptr)
                 })
             }
 
@@ -4493,8 +4637,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 353, || unsafe {
-                    $crate::memory::cuMemGetAddressRange(process, pbase, psize, dptr)
+                $crate::entry::enter(process, 353, || unsafe {
+                    $crate::calls::memory::cuMemGetAddressRange(process, pbase, psize, dptr)
                 })
             }
 
@@ -4507,8 +4651,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 354, || unsafe {
-                    $crate::memory::cuMemGetAddressRange_v2(process, pbase, psize, dptr)
+                $crate::entry::enter(process, 354, || unsafe {
+                    $crate::calls::memory::cuMemGetAddressRange_v2(process, pbase, psize, dptr)
                 })
             }
 
@@ -4521,8 +4665,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 355, || unsafe {
-                    $crate::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
+                $crate::entry::enter(process, 355, || unsafe {
+                    $crate::calls::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
                 })
             }
 
@@ -4534,8 +4678,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 356, || unsafe {
-                    $crate::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
+                $crate::entry::enter(process, 356, || unsafe {
+                    $crate::calls::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
                 })
             }
 
@@ -4548,8 +4692,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 357, || unsafe {
-                    $crate::pool::cuMemGetDefaultMemPool(process, pool_out, location, r#type)
+                $crate::entry::enter(process, 357, || unsafe {
+                    $crate::calls::pool::cuMemGetDefaultMemPool(process, pool_out, location, r#type)
                 })
             }
 
@@ -4563,7 +4707,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 358)
+                $crate::entry::refuse(process, 358)
             }
 
             /// `cuMemGetInfo` of cuda.h.
@@ -4571,7 +4715,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 359, || unsafe { $crate::memory::cuMemGetInfo(process, free, total) })
+                $crate::entry::enter(process, 359, || unsafe {
+                    $crate::calls::memory::cuMemGetInfo(process, free, total)
+                })
             }
 
             /// `cuMemGetInfo_v2` of cuda.h.
@@ -4579,7 +4725,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 360, || unsafe { $crate::memory::cuMemGetInfo_v2(process, free, total) })
+                $crate::entry::enter(process, 360, || unsafe {
+                    $crate::calls::memory::cuMemGetInfo_v2(process, free, total)
+                })
             }
 
             /// `cuMemGetMemPool` of cuda.h.
@@ -4591,8 +4739,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 361, || unsafe {
-                    $crate::pool::cuMemGetMemPool(process, pool, location, r#type)
+                $crate::entry::enter(process, 361, || unsafe {
+                    $crate::calls::pool::cuMemGetMemPool(process, pool, location, r#type)
                 })
             }
 
@@ -4601,8 +4749,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 362, || unsafe {
-                    $crate::host::cuMemHostAlloc(process, pp, bytesize, flags)
+                $crate::entry::enter(process, 362, || unsafe {
+                    $crate::calls::host::cuMemHostAlloc(process, pp, bytesize, flags)
                 })
             }
 
@@ -4614,7 +4762,7 @@ macro_rules! driver_exports {
                 flags: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 363)
+                $crate::entry::refuse(process, 363)
             }
 
             /// `cuMemHostGetDevicePointer_v2` of cuda.h.
@@ -4626,8 +4774,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 364, || unsafe {
-                    $crate::host::cuMemHostGetDevicePointer_v2(process, pdptr, p, flags)
+                $crate::entry::enter(process, 364, || unsafe {
+                    $crate::calls::host::cuMemHostGetDevicePointer_v2(process, pdptr, p, flags)
                 })
             }
 
@@ -4636,7 +4784,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 365, || unsafe { $crate::host::cuMemHostGetFlags(process, p_flags, p) })
+                $crate::entry::enter(process, 365, || unsafe {
+                    $crate::calls::host::cuMemHostGetFlags(process, p_flags, p)
+                })
             }
 
             /// `cuMemHostRegister` of cuda.h.
@@ -4644,8 +4794,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 366, || unsafe {
-                    $crate::host::cuMemHostRegister(process, p, bytesize, flags)
+                $crate::entry::enter(process, 366, || unsafe {
+                    $crate::calls::host::cuMemHostRegister(process, p, bytesize, flags)
                 })
             }
 
@@ -4654,8 +4804,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 367, || unsafe {
-                    $crate::host::cuMemHostRegister_v2(process, p, bytesize, flags)
+                $crate::entry::enter(process, 367, || unsafe {
+                    $crate::calls::host::cuMemHostRegister_v2(process, p, bytesize, flags)
                 })
             }
 
@@ -4664,7 +4814,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 368, || unsafe { $crate::host::cuMemHostUnregister(process, p) })
+                $crate::entry::enter(process, 368, || unsafe { $crate::calls::host::cuMemHostUnregister(process, p) })
             }
 
             /// `cuMemImportFromShareableHandle` of cuda.h.
@@ -4676,8 +4826,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 369, || unsafe {
-                    $crate::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
+                $crate::entry::enter(process, 369, || unsafe {
+                    $crate::calls::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
                 })
             }
 
@@ -4692,8 +4842,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 370, || unsafe {
-                    $crate::vmm::cuMemMap(process, ptr, size, offset, handle, flags)
+                $crate::entry::enter(process, 370, || unsafe {
+                    $crate::calls::vmm::cuMemMap(process, ptr, size, offset, handle, flags)
                 })
             }
 
@@ -4705,7 +4855,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 371)
+                $crate::entry::refuse(process, 371)
             }
 
             /// `cuMemMapArrayAsync_ptsz` of cuda.h.
@@ -4716,7 +4866,7 @@ macro_rules! driver_exports {
                 h_stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 372)
+                $crate::entry::refuse(process, 372)
             }
 
             /// `cuMemPoolCreate` of cuda.h.
@@ -4727,8 +4877,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 373, || unsafe {
-                    $crate::pool::cuMemPoolCreate(process, pool, pool_props)
+                $crate::entry::enter(process, 373, || unsafe {
+                    $crate::calls::pool::cuMemPoolCreate(process, pool, pool_props)
                 })
             }
 
@@ -4737,7 +4887,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 374, || unsafe { $crate::pool::cuMemPoolDestroy(process, pool) })
+                $crate::entry::enter(process, 374, || unsafe { $crate::calls::pool::cuMemPoolDestroy(process, pool) })
             }
 
             /// `cuMemPoolExportPointer` of cuda.h.
@@ -4748,8 +4898,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 375, || unsafe {
-                    $crate::pool::cuMemPoolExportPointer(process, share_data_out, ptr)
+                $crate::entry::enter(process, 375, || unsafe {
+                    $crate::calls::pool::cuMemPoolExportPointer(process, share_data_out, ptr)
                 })
             }
 
@@ -4763,8 +4913,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 376, || unsafe {
-                    $crate::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
+                $crate::entry::enter(process, 376, || unsafe {
+                    $crate::calls::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
                 })
             }
 
@@ -4777,8 +4927,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 377, || unsafe {
-                    $crate::pool::cuMemPoolGetAccess(process, flags, mem_pool, location)
+                $crate::entry::enter(process, 377, || unsafe {
+                    $crate::calls::pool::cuMemPoolGetAccess(process, flags, mem_pool, location)
                 })
             }
 
@@ -4791,8 +4941,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 378, || unsafe {
-                    $crate::pool::cuMemPoolGetAttribute(process, pool, attr, value)
+                $crate::entry::enter(process, 378, || unsafe {
+                    $crate::calls::pool::cuMemPoolGetAttribute(process, pool, attr, value)
                 })
             }
 
@@ -4806,8 +4956,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 379, || unsafe {
-                    $crate::pool::cuMemPoolImportFromShareableHandle(process, pool_out, handle, handle_type, flags)
+                $crate::entry::enter(process, 379, || unsafe {
+                    $crate::calls::pool::cuMemPoolImportFromShareableHandle(
+                        process,
+                        pool_out,
+                        handle,
+                        handle_type,
+                        flags,
+                    )
                 })
             }
 
@@ -4820,8 +4976,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 380, || unsafe {
-                    $crate::pool::cuMemPoolImportPointer(process, ptr_out, pool, share_data)
+                $crate::entry::enter(process, 380, || unsafe {
+                    $crate::calls::pool::cuMemPoolImportPointer(process, ptr_out, pool, share_data)
                 })
             }
 
@@ -4834,8 +4990,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 381, || unsafe {
-                    $crate::pool::cuMemPoolSetAccess(process, pool, map, count)
+                $crate::entry::enter(process, 381, || unsafe {
+                    $crate::calls::pool::cuMemPoolSetAccess(process, pool, map, count)
                 })
             }
 
@@ -4848,8 +5004,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 382, || unsafe {
-                    $crate::pool::cuMemPoolSetAttribute(process, pool, attr, value)
+                $crate::entry::enter(process, 382, || unsafe {
+                    $crate::calls::pool::cuMemPoolSetAttribute(process, pool, attr, value)
                 })
             }
 
@@ -4858,8 +5014,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 383, || unsafe {
-                    $crate::pool::cuMemPoolTrimTo(process, pool, min_bytes_to_keep)
+                $crate::entry::enter(process, 383, || unsafe {
+                    $crate::calls::pool::cuMemPoolTrimTo(process, pool, min_bytes_to_keep)
                 })
             }
 
@@ -4873,8 +5029,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 384, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
+                $crate::entry::enter(process, 384, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
                 })
             }
 
@@ -4888,8 +5044,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 385, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, or_per_thread(h_stream))
+                $crate::entry::enter(process, 385, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchAsync(
+                        process,
+                        dev_ptr,
+                        count,
+                        dst_device,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -4904,8 +5066,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 386, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
+                $crate::entry::enter(process, 386, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
                 })
             }
 
@@ -4920,8 +5082,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 387, || unsafe {
-                    $crate::managed::cuMemPrefetchAsync_v2(
+                $crate::entry::enter(process, 387, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchAsync_v2(
                         process,
                         dev_ptr,
                         count,
@@ -4946,8 +5108,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 388, || unsafe {
-                    $crate::managed::cuMemPrefetchBatchAsync(
+                $crate::entry::enter(process, 388, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -4975,8 +5137,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 389, || unsafe {
-                    $crate::managed::cuMemPrefetchBatchAsync(
+                $crate::entry::enter(process, 389, || unsafe {
+                    $crate::calls::managed::cuMemPrefetchBatchAsync(
                         process,
                         dptrs,
                         sizes,
@@ -5001,8 +5163,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 390, || unsafe {
-                    $crate::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
+                $crate::entry::enter(process, 390, || unsafe {
+                    $crate::calls::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
                 })
             }
 
@@ -5018,8 +5180,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 391, || unsafe {
-                    $crate::managed::cuMemRangeGetAttributes(
+                $crate::entry::enter(process, 391, || unsafe {
+                    $crate::calls::managed::cuMemRangeGetAttributes(
                         process,
                         data,
                         data_sizes,
@@ -5036,7 +5198,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 392, || unsafe { $crate::vmm::cuMemRelease(process, handle) })
+                $crate::entry::enter(process, 392, || unsafe { $crate::calls::vmm::cuMemRelease(process, handle) })
             }
 
             /// `cuMemRetainAllocationHandle` of cuda.h.
@@ -5047,8 +5209,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 393, || unsafe {
-                    $crate::vmm::cuMemRetainAllocationHandle(process, handle, addr)
+                $crate::entry::enter(process, 393, || unsafe {
+                    $crate::calls::vmm::cuMemRetainAllocationHandle(process, handle, addr)
                 })
             }
 
@@ -5062,8 +5224,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 394, || unsafe {
-                    $crate::vmm::cuMemSetAccess(process, ptr, size, desc, count)
+                $crate::entry::enter(process, 394, || unsafe {
+                    $crate::calls::vmm::cuMemSetAccess(process, ptr, size, desc, count)
                 })
             }
 
@@ -5076,8 +5238,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 395, || unsafe {
-                    $crate::pool::cuMemSetMemPool(process, location, r#type, pool)
+                $crate::entry::enter(process, 395, || unsafe {
+                    $crate::calls::pool::cuMemSetMemPool(process, location, r#type, pool)
                 })
             }
 
@@ -5086,7 +5248,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 396, || unsafe { $crate::vmm::cuMemUnmap(process, ptr, size) })
+                $crate::entry::enter(process, 396, || unsafe { $crate::calls::vmm::cuMemUnmap(process, ptr, size) })
             }
 
             /// `cuMemcpy` of cuda.h.
@@ -5094,8 +5256,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 397, || unsafe {
-                    $crate::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
+                $crate::entry::enter(process, 397, || unsafe {
+                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
                 })
             }
 
@@ -5104,8 +5266,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 398, || unsafe {
-                    $crate::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
+                $crate::entry::enter(process, 398, || unsafe {
+                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
                 })
             }
 
@@ -5114,7 +5276,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 399, || unsafe { $crate::copy::cuMemcpy2D(process, p_copy) })
+                $crate::entry::enter(process, 399, || unsafe { $crate::calls::copy::cuMemcpy2D(process, p_copy) })
             }
 
             /// `cuMemcpy2DAsync` of cuda.h.
@@ -5122,8 +5284,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DAsync(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 400, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync(process, p_copy, h_stream)
+                $crate::entry::enter(process, 400, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5132,8 +5294,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DAsync_v2(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 401, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync_v2(process, p_copy, h_stream)
+                $crate::entry::enter(process, 401, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, h_stream)
                 })
             }
 
@@ -5145,8 +5307,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 402, || unsafe {
-                    $crate::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                $crate::entry::enter(process, 402, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5155,7 +5317,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 403, || unsafe { $crate::copy::cuMemcpy2DUnaligned(process, p_copy) })
+                $crate::entry::enter(process, 403, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DUnaligned(process, p_copy)
+                })
             }
 
             /// `cuMemcpy2DUnaligned_v2` of cuda.h.
@@ -5163,8 +5327,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 404, || unsafe {
-                    $crate::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
+                $crate::entry::enter(process, 404, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5173,8 +5337,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 405, || unsafe {
-                    $crate::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
+                $crate::entry::enter(process, 405, || unsafe {
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5183,8 +5347,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 406, || unsafe {
-                    $crate::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::Legacy)
+                $crate::entry::enter(process, 406, || unsafe {
+                    $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5193,8 +5357,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 407, || unsafe {
-                    $crate::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::PerThread)
+                $crate::entry::enter(process, 407, || unsafe {
+                    $crate::calls::copy::cuMemcpy2D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5203,7 +5367,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 408, || unsafe { $crate::copy::cuMemcpy3D(process, p_copy) })
+                $crate::entry::enter(process, 408, || unsafe { $crate::calls::copy::cuMemcpy3D(process, p_copy) })
             }
 
             /// `cuMemcpy3DAsync` of cuda.h.
@@ -5211,8 +5375,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DAsync(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 409, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync(process, p_copy, h_stream)
+                $crate::entry::enter(process, 409, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5221,8 +5385,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DAsync_v2(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 410, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync_v2(process, p_copy, h_stream)
+                $crate::entry::enter(process, 410, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, h_stream)
                 })
             }
 
@@ -5234,8 +5398,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 411, || unsafe {
-                    $crate::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                $crate::entry::enter(process, 411, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5250,8 +5414,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 412, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
+                $crate::entry::enter(process, 412, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
                 })
             }
 
@@ -5266,8 +5430,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 413, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync(
+                $crate::entry::enter(process, 413, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DBatchAsync(
                         process,
                         num_ops,
                         op_list,
@@ -5288,8 +5452,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 414, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
+                $crate::entry::enter(process, 414, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
                 })
             }
 
@@ -5303,8 +5467,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 415, || unsafe {
-                    $crate::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, or_per_thread(h_stream))
+                $crate::entry::enter(process, 415, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(
+                        process,
+                        num_ops,
+                        op_list,
+                        flags,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -5313,8 +5483,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DPeer(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 416, || unsafe {
-                    $crate::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::Legacy)
+                $crate::entry::enter(process, 416, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5323,8 +5493,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 417, || unsafe {
-                    $crate::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::PerThread)
+                $crate::entry::enter(process, 417, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DPeer(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5336,8 +5506,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 418, || unsafe {
-                    $crate::copy::cuMemcpy3DPeerAsync(process, p_copy, h_stream)
+                $crate::entry::enter(process, 418, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, h_stream)
                 })
             }
 
@@ -5349,8 +5519,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 419, || unsafe {
-                    $crate::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
+                $crate::entry::enter(process, 419, || unsafe {
+                    $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
                 })
             }
 
@@ -5359,8 +5529,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D_v2(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 420, || unsafe {
-                    $crate::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::Legacy)
+                $crate::entry::enter(process, 420, || unsafe {
+                    $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::Legacy)
                 })
             }
 
@@ -5369,8 +5539,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D_v2_ptds(p_copy: *const CUDA_MEMCPY3D) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 421, || unsafe {
-                    $crate::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::PerThread)
+                $crate::entry::enter(process, 421, || unsafe {
+                    $crate::calls::copy::cuMemcpy3D_v2(process, p_copy, DefaultStream::PerThread)
                 })
             }
 
@@ -5384,8 +5554,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 422, || unsafe {
-                    $crate::copy::cuMemcpyAsync(process, dst, src, byte_count, h_stream)
+                $crate::entry::enter(process, 422, || unsafe {
+                    $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, h_stream)
                 })
             }
 
@@ -5399,8 +5569,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 423, || unsafe {
-                    $crate::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
+                $crate::entry::enter(process, 423, || unsafe {
+                    $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
                 })
             }
 
@@ -5415,8 +5585,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 424, || unsafe {
-                    $crate::array::cuMemcpyAtoA(process, dst_array, dst_offset, src_array, src_offset, byte_count)
+                $crate::entry::enter(process, 424, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoA(
+                        process, dst_array, dst_offset, src_array, src_offset, byte_count,
+                    )
                 })
             }
 
@@ -5431,8 +5603,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 425, || unsafe {
-                    $crate::array::cuMemcpyAtoA_v2(
+                $crate::entry::enter(process, 425, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5455,8 +5627,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 426, || unsafe {
-                    $crate::array::cuMemcpyAtoA_v2(
+                $crate::entry::enter(process, 426, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5478,8 +5650,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 427, || unsafe {
-                    $crate::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
+                $crate::entry::enter(process, 427, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
                 })
             }
 
@@ -5493,8 +5665,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 428, || unsafe {
-                    $crate::array::cuMemcpyAtoD_v2(
+                $crate::entry::enter(process, 428, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
                         src_array,
@@ -5515,8 +5687,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 429, || unsafe {
-                    $crate::array::cuMemcpyAtoD_v2(
+                $crate::entry::enter(process, 429, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoD_v2(
                         process,
                         dst_device,
                         src_array,
@@ -5537,8 +5709,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 430, || unsafe {
-                    $crate::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
+                $crate::entry::enter(process, 430, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
                 })
             }
 
@@ -5553,8 +5725,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 431, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync(process, dst_host, src_array, src_offset, byte_count, h_stream)
+                $crate::entry::enter(process, 431, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoHAsync(
+                        process, dst_host, src_array, src_offset, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -5569,8 +5743,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 432, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync_v2(process, dst_host, src_array, src_offset, byte_count, h_stream)
+                $crate::entry::enter(process, 432, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoHAsync_v2(
+                        process, dst_host, src_array, src_offset, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -5585,8 +5761,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 433, || unsafe {
-                    $crate::array::cuMemcpyAtoHAsync_v2(
+                $crate::entry::enter(process, 433, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoHAsync_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5607,8 +5783,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 434, || unsafe {
-                    $crate::array::cuMemcpyAtoH_v2(
+                $crate::entry::enter(process, 434, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5629,8 +5805,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 435, || unsafe {
-                    $crate::array::cuMemcpyAtoH_v2(
+                $crate::entry::enter(process, 435, || unsafe {
+                    $crate::calls::array::cuMemcpyAtoH_v2(
                         process,
                         dst_host,
                         src_array,
@@ -5656,8 +5832,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 436, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync(
+                $crate::entry::enter(process, 436, || unsafe {
+                    $crate::calls::copy::cuMemcpyBatchAsync(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
                     )
                 })
@@ -5678,8 +5854,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 437, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync(
+                $crate::entry::enter(process, 437, || unsafe {
+                    $crate::calls::copy::cuMemcpyBatchAsync(
                         process,
                         dsts,
                         srcs,
@@ -5708,8 +5884,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 438, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync_v2(
+                $crate::entry::enter(process, 438, || unsafe {
+                    $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, h_stream,
                     )
                 })
@@ -5729,8 +5905,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 439, || unsafe {
-                    $crate::copy::cuMemcpyBatchAsync_v2(
+                $crate::entry::enter(process, 439, || unsafe {
+                    $crate::calls::copy::cuMemcpyBatchAsync_v2(
                         process,
                         dsts,
                         srcs,
@@ -5754,8 +5930,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 440, || unsafe {
-                    $crate::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
+                $crate::entry::enter(process, 440, || unsafe {
+                    $crate::calls::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
                 })
             }
 
@@ -5769,8 +5945,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 441, || unsafe {
-                    $crate::array::cuMemcpyDtoA_v2(
+                $crate::entry::enter(process, 441, || unsafe {
+                    $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5791,8 +5967,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 442, || unsafe {
-                    $crate::array::cuMemcpyDtoA_v2(
+                $crate::entry::enter(process, 442, || unsafe {
+                    $crate::calls::array::cuMemcpyDtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -5812,8 +5988,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 443, || unsafe {
-                    $crate::copy::cuMemcpyDtoD(process, dst_device, src_device, byte_count)
+                $crate::entry::enter(process, 443, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoD(process, dst_device, src_device, byte_count)
                 })
             }
 
@@ -5827,8 +6003,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 444, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
+                $crate::entry::enter(process, 444, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5842,8 +6018,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 445, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
+                $crate::entry::enter(process, 445, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5857,8 +6033,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 446, || unsafe {
-                    $crate::copy::cuMemcpyDtoDAsync_v2(
+                $crate::entry::enter(process, 446, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(
                         process,
                         dst_device,
                         src_device,
@@ -5877,8 +6053,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 447, || unsafe {
-                    $crate::copy::cuMemcpyDtoD_v2(process, dst_device, src_device, byte_count, DefaultStream::Legacy)
+                $crate::entry::enter(process, 447, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoD_v2(
+                        process,
+                        dst_device,
+                        src_device,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -5891,8 +6073,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 448, || unsafe {
-                    $crate::copy::cuMemcpyDtoD_v2(process, dst_device, src_device, byte_count, DefaultStream::PerThread)
+                $crate::entry::enter(process, 448, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoD_v2(
+                        process,
+                        dst_device,
+                        src_device,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -5905,8 +6093,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 449, || unsafe {
-                    $crate::copy::cuMemcpyDtoH(process, dst_host, src_device, byte_count)
+                $crate::entry::enter(process, 449, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoH(process, dst_host, src_device, byte_count)
                 })
             }
 
@@ -5920,8 +6108,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 450, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
+                $crate::entry::enter(process, 450, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5935,8 +6123,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 451, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
+                $crate::entry::enter(process, 451, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
                 })
             }
 
@@ -5950,8 +6138,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 452, || unsafe {
-                    $crate::copy::cuMemcpyDtoHAsync_v2(
+                $crate::entry::enter(process, 452, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(
                         process,
                         dst_host,
                         src_device,
@@ -5970,8 +6158,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 453, || unsafe {
-                    $crate::copy::cuMemcpyDtoH_v2(process, dst_host, src_device, byte_count, DefaultStream::Legacy)
+                $crate::entry::enter(process, 453, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoH_v2(
+                        process,
+                        dst_host,
+                        src_device,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -5984,8 +6178,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 454, || unsafe {
-                    $crate::copy::cuMemcpyDtoH_v2(process, dst_host, src_device, byte_count, DefaultStream::PerThread)
+                $crate::entry::enter(process, 454, || unsafe {
+                    $crate::calls::copy::cuMemcpyDtoH_v2(
+                        process,
+                        dst_host,
+                        src_device,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -5999,8 +6199,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 455, || unsafe {
-                    $crate::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
+                $crate::entry::enter(process, 455, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
                 })
             }
 
@@ -6015,8 +6215,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 456, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync(process, dst_array, dst_offset, src_host, byte_count, h_stream)
+                $crate::entry::enter(process, 456, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoAAsync(
+                        process, dst_array, dst_offset, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6031,8 +6233,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 457, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync_v2(process, dst_array, dst_offset, src_host, byte_count, h_stream)
+                $crate::entry::enter(process, 457, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoAAsync_v2(
+                        process, dst_array, dst_offset, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6047,8 +6251,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 458, || unsafe {
-                    $crate::array::cuMemcpyHtoAAsync_v2(
+                $crate::entry::enter(process, 458, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoAAsync_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6069,8 +6273,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 459, || unsafe {
-                    $crate::array::cuMemcpyHtoA_v2(
+                $crate::entry::enter(process, 459, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6091,8 +6295,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 460, || unsafe {
-                    $crate::array::cuMemcpyHtoA_v2(
+                $crate::entry::enter(process, 460, || unsafe {
+                    $crate::calls::array::cuMemcpyHtoA_v2(
                         process,
                         dst_array,
                         dst_offset,
@@ -6112,8 +6316,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 461, || unsafe {
-                    $crate::copy::cuMemcpyHtoD(process, dst_device, src_host, byte_count)
+                $crate::entry::enter(process, 461, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoD(process, dst_device, src_host, byte_count)
                 })
             }
 
@@ -6127,8 +6331,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 462, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
+                $crate::entry::enter(process, 462, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
 
@@ -6142,8 +6346,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 463, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
+                $crate::entry::enter(process, 463, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
                 })
             }
 
@@ -6157,8 +6361,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 464, || unsafe {
-                    $crate::copy::cuMemcpyHtoDAsync_v2(
+                $crate::entry::enter(process, 464, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(
                         process,
                         dst_device,
                         src_host,
@@ -6177,8 +6381,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 465, || unsafe {
-                    $crate::copy::cuMemcpyHtoD_v2(process, dst_device, src_host, byte_count, DefaultStream::Legacy)
+                $crate::entry::enter(process, 465, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoD_v2(
+                        process,
+                        dst_device,
+                        src_host,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
@@ -6191,8 +6401,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 466, || unsafe {
-                    $crate::copy::cuMemcpyHtoD_v2(process, dst_device, src_host, byte_count, DefaultStream::PerThread)
+                $crate::entry::enter(process, 466, || unsafe {
+                    $crate::calls::copy::cuMemcpyHtoD_v2(
+                        process,
+                        dst_device,
+                        src_host,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -6207,8 +6423,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 467, || unsafe {
-                    $crate::copy::cuMemcpyPeer(
+                $crate::entry::enter(process, 467, || unsafe {
+                    $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
                         dst_context,
@@ -6231,8 +6447,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 468, || unsafe {
-                    $crate::copy::cuMemcpyPeer(
+                $crate::entry::enter(process, 468, || unsafe {
+                    $crate::calls::copy::cuMemcpyPeer(
                         process,
                         dst_device,
                         dst_context,
@@ -6256,8 +6472,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 469, || unsafe {
-                    $crate::copy::cuMemcpyPeerAsync(
+                $crate::entry::enter(process, 469, || unsafe {
+                    $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
                         dst_context,
@@ -6281,8 +6497,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 470, || unsafe {
-                    $crate::copy::cuMemcpyPeerAsync(
+                $crate::entry::enter(process, 470, || unsafe {
+                    $crate::calls::copy::cuMemcpyPeerAsync(
                         process,
                         dst_device,
                         dst_context,
@@ -6299,8 +6515,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 471, || unsafe {
-                    $crate::memset::cuMemsetD16(process, dst_device, us, n)
+                $crate::entry::enter(process, 471, || unsafe {
+                    $crate::calls::memset::cuMemsetD16(process, dst_device, us, n)
                 })
             }
 
@@ -6314,8 +6530,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 472, || unsafe {
-                    $crate::memset::cuMemsetD16Async(process, dst_device, us, n, h_stream)
+                $crate::entry::enter(process, 472, || unsafe {
+                    $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, h_stream)
                 })
             }
 
@@ -6329,8 +6545,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 473, || unsafe {
-                    $crate::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
+                $crate::entry::enter(process, 473, || unsafe {
+                    $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6339,8 +6555,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16_v2(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 474, || unsafe {
-                    $crate::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
+                $crate::entry::enter(process, 474, || unsafe {
+                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6349,8 +6565,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 475, || unsafe {
-                    $crate::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
+                $crate::entry::enter(process, 475, || unsafe {
+                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6365,8 +6581,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 476, || unsafe {
-                    $crate::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
+                $crate::entry::enter(process, 476, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
                 })
             }
 
@@ -6382,8 +6598,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 477, || unsafe {
-                    $crate::memset::cuMemsetD2D16Async(process, dst_device, dst_pitch, us, width, height, h_stream)
+                $crate::entry::enter(process, 477, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D16Async(
+                        process, dst_device, dst_pitch, us, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6399,8 +6617,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 478, || unsafe {
-                    $crate::memset::cuMemsetD2D16Async(
+                $crate::entry::enter(process, 478, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D16Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6423,8 +6641,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 479, || unsafe {
-                    $crate::memset::cuMemsetD2D16_v2(
+                $crate::entry::enter(process, 479, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6447,8 +6665,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 480, || unsafe {
-                    $crate::memset::cuMemsetD2D16_v2(
+                $crate::entry::enter(process, 480, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D16_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6471,8 +6689,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 481, || unsafe {
-                    $crate::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
+                $crate::entry::enter(process, 481, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
                 })
             }
 
@@ -6488,8 +6706,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 482, || unsafe {
-                    $crate::memset::cuMemsetD2D32Async(process, dst_device, dst_pitch, ui, width, height, h_stream)
+                $crate::entry::enter(process, 482, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D32Async(
+                        process, dst_device, dst_pitch, ui, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6505,8 +6725,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 483, || unsafe {
-                    $crate::memset::cuMemsetD2D32Async(
+                $crate::entry::enter(process, 483, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D32Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6529,8 +6749,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 484, || unsafe {
-                    $crate::memset::cuMemsetD2D32_v2(
+                $crate::entry::enter(process, 484, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6553,8 +6773,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 485, || unsafe {
-                    $crate::memset::cuMemsetD2D32_v2(
+                $crate::entry::enter(process, 485, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D32_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6577,8 +6797,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 486, || unsafe {
-                    $crate::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
+                $crate::entry::enter(process, 486, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
                 })
             }
 
@@ -6594,8 +6814,10 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 487, || unsafe {
-                    $crate::memset::cuMemsetD2D8Async(process, dst_device, dst_pitch, uc, width, height, h_stream)
+                $crate::entry::enter(process, 487, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D8Async(
+                        process, dst_device, dst_pitch, uc, width, height, h_stream,
+                    )
                 })
             }
 
@@ -6611,8 +6833,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 488, || unsafe {
-                    $crate::memset::cuMemsetD2D8Async(
+                $crate::entry::enter(process, 488, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D8Async(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6635,8 +6857,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 489, || unsafe {
-                    $crate::memset::cuMemsetD2D8_v2(
+                $crate::entry::enter(process, 489, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6659,8 +6881,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 490, || unsafe {
-                    $crate::memset::cuMemsetD2D8_v2(
+                $crate::entry::enter(process, 490, || unsafe {
+                    $crate::calls::memset::cuMemsetD2D8_v2(
                         process,
                         dst_device,
                         dst_pitch,
@@ -6677,8 +6899,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 491, || unsafe {
-                    $crate::memset::cuMemsetD32(process, dst_device, ui, n)
+                $crate::entry::enter(process, 491, || unsafe {
+                    $crate::calls::memset::cuMemsetD32(process, dst_device, ui, n)
                 })
             }
 
@@ -6692,8 +6914,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 492, || unsafe {
-                    $crate::memset::cuMemsetD32Async(process, dst_device, ui, n, h_stream)
+                $crate::entry::enter(process, 492, || unsafe {
+                    $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, h_stream)
                 })
             }
 
@@ -6707,8 +6929,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 493, || unsafe {
-                    $crate::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
+                $crate::entry::enter(process, 493, || unsafe {
+                    $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6717,8 +6939,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32_v2(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 494, || unsafe {
-                    $crate::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
+                $crate::entry::enter(process, 494, || unsafe {
+                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6727,8 +6949,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 495, || unsafe {
-                    $crate::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
+                $crate::entry::enter(process, 495, || unsafe {
+                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6737,8 +6959,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 496, || unsafe {
-                    $crate::memset::cuMemsetD8(process, dst_device, uc, n)
+                $crate::entry::enter(process, 496, || unsafe {
+                    $crate::calls::memset::cuMemsetD8(process, dst_device, uc, n)
                 })
             }
 
@@ -6752,8 +6974,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 497, || unsafe {
-                    $crate::memset::cuMemsetD8Async(process, dst_device, uc, n, h_stream)
+                $crate::entry::enter(process, 497, || unsafe {
+                    $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, h_stream)
                 })
             }
 
@@ -6767,8 +6989,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 498, || unsafe {
-                    $crate::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
+                $crate::entry::enter(process, 498, || unsafe {
+                    $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
                 })
             }
 
@@ -6777,8 +6999,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8_v2(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 499, || unsafe {
-                    $crate::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
+                $crate::entry::enter(process, 499, || unsafe {
+                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
                 })
             }
 
@@ -6787,8 +7009,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 500, || unsafe {
-                    $crate::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
+                $crate::entry::enter(process, 500, || unsafe {
+                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
                 })
             }
 
@@ -6801,8 +7023,13 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 501, || unsafe {
-                    $crate::array::cuMipmappedArrayCreate(process, p_handle, p_mipmapped_array_desc, num_mipmap_levels)
+                $crate::entry::enter(process, 501, || unsafe {
+                    $crate::calls::array::cuMipmappedArrayCreate(
+                        process,
+                        p_handle,
+                        p_mipmapped_array_desc,
+                        num_mipmap_levels,
+                    )
                 })
             }
 
@@ -6811,8 +7038,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 502, || unsafe {
-                    $crate::array::cuMipmappedArrayDestroy(process, h_mipmapped_array)
+                $crate::entry::enter(process, 502, || unsafe {
+                    $crate::calls::array::cuMipmappedArrayDestroy(process, h_mipmapped_array)
                 })
             }
 
@@ -6825,8 +7052,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 503, || unsafe {
-                    $crate::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
+                $crate::entry::enter(process, 503, || unsafe {
+                    $crate::calls::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
                 })
             }
 
@@ -6839,8 +7066,13 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 504, || unsafe {
-                    $crate::array::cuMipmappedArrayGetMemoryRequirements(process, memory_requirements, mipmap, device)
+                $crate::entry::enter(process, 504, || unsafe {
+                    $crate::calls::array::cuMipmappedArrayGetMemoryRequirements(
+                        process,
+                        memory_requirements,
+                        mipmap,
+                        device,
+                    )
                 })
             }
 
@@ -6852,8 +7084,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 505, || unsafe {
-                    $crate::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
+                $crate::entry::enter(process, 505, || unsafe {
+                    $crate::calls::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
                 })
             }
 
@@ -6866,8 +7098,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 506, || unsafe {
-                    $crate::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
+                $crate::entry::enter(process, 506, || unsafe {
+                    $crate::calls::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
                 })
             }
 
@@ -6880,8 +7112,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 507, || unsafe {
-                    $crate::module::cuModuleGetFunction(process, hfunc, hmod, name)
+                $crate::entry::enter(process, 507, || unsafe {
+                    $crate::calls::module::cuModuleGetFunction(process, hfunc, hmod, name)
                 })
             }
 
@@ -6890,8 +7122,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, r#mod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 508, || unsafe {
-                    $crate::module::cuModuleGetFunctionCount(process, count, r#mod)
+                $crate::entry::enter(process, 508, || unsafe {
+                    $crate::calls::module::cuModuleGetFunctionCount(process, count, r#mod)
                 })
             }
 
@@ -6904,7 +7136,7 @@ macro_rules! driver_exports {
                 name: *const c_char,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 509)
+                $crate::entry::refuse(process, 509)
             }
 
             /// `cuModuleGetGlobal_v2` of cuda.h.
@@ -6917,8 +7149,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 510, || unsafe {
-                    $crate::module::cuModuleGetGlobal_v2(process, dptr, bytes, hmod, name)
+                $crate::entry::enter(process, 510, || unsafe {
+                    $crate::calls::module::cuModuleGetGlobal_v2(process, dptr, bytes, hmod, name)
                 })
             }
 
@@ -6927,7 +7159,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 511, || unsafe { $crate::module::cuModuleGetLoadingMode(process, mode) })
+                $crate::entry::enter(process, 511, || unsafe {
+                    $crate::calls::module::cuModuleGetLoadingMode(process, mode)
+                })
             }
 
             /// `cuModuleGetSurfRef` of cuda.h.
@@ -6939,8 +7173,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 512, || unsafe {
-                    $crate::reference::cuModuleGetSurfRef(process, p_surf_ref, hmod, name)
+                $crate::entry::enter(process, 512, || unsafe {
+                    $crate::calls::reference::cuModuleGetSurfRef(process, p_surf_ref, hmod, name)
                 })
             }
 
@@ -6953,8 +7187,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 513, || unsafe {
-                    $crate::reference::cuModuleGetTexRef(process, p_tex_ref, hmod, name)
+                $crate::entry::enter(process, 513, || unsafe {
+                    $crate::calls::reference::cuModuleGetTexRef(process, p_tex_ref, hmod, name)
                 })
             }
 
@@ -6963,7 +7197,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 514, || unsafe { $crate::module::cuModuleLoad(process, module, fname) })
+                $crate::entry::enter(process, 514, || unsafe {
+                    $crate::calls::module::cuModuleLoad(process, module, fname)
+                })
             }
 
             /// `cuModuleLoadData` of cuda.h.
@@ -6971,8 +7207,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 515, || unsafe {
-                    $crate::module::cuModuleLoadData(process, module, image)
+                $crate::entry::enter(process, 515, || unsafe {
+                    $crate::calls::module::cuModuleLoadData(process, module, image)
                 })
             }
 
@@ -6987,8 +7223,15 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 516, || unsafe {
-                    $crate::module::cuModuleLoadDataEx(process, module, image, num_options, options, option_values)
+                $crate::entry::enter(process, 516, || unsafe {
+                    $crate::calls::module::cuModuleLoadDataEx(
+                        process,
+                        module,
+                        image,
+                        num_options,
+                        options,
+                        option_values,
+                    )
                 })
             }
 
@@ -7000,8 +7243,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 517, || unsafe {
-                    $crate::module::cuModuleLoadFatBinary(process, module, fat_cubin)
+                $crate::entry::enter(process, 517, || unsafe {
+                    $crate::calls::module::cuModuleLoadFatBinary(process, module, fat_cubin)
                 })
             }
 
@@ -7010,7 +7253,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 518, || unsafe { $crate::module::cuModuleUnload(process, hmod) })
+                $crate::entry::enter(process, 518, || unsafe { $crate::calls::module::cuModuleUnload(process, hmod) })
             }
 
             /// `cuMulticastAddDevice` of cuda.h.
@@ -7020,7 +7263,7 @@ macro_rules! driver_exports {
                 dev: CUdevice,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 519)
+                $crate::entry::refuse(process, 519)
             }
 
             /// `cuMulticastBindAddr` of cuda.h.
@@ -7033,7 +7276,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 520)
+                $crate::entry::refuse(process, 520)
             }
 
             /// `cuMulticastBindMem` of cuda.h.
@@ -7047,7 +7290,7 @@ macro_rules! driver_exports {
                 flags: c_ulonglong,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 521)
+                $crate::entry::refuse(process, 521)
             }
 
             /// `cuMulticastCreate` of cuda.h.
@@ -7057,7 +7300,7 @@ macro_rules! driver_exports {
                 prop: *const CUmulticastObjectProp,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 522)
+                $crate::entry::refuse(process, 522)
             }
 
             /// `cuMulticastGetGranularity` of cuda.h.
@@ -7068,7 +7311,7 @@ macro_rules! driver_exports {
                 option: CUmulticastGranularity_flags,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 523)
+                $crate::entry::refuse(process, 523)
             }
 
             /// `cuMulticastUnbind` of cuda.h.
@@ -7080,7 +7323,7 @@ macro_rules! driver_exports {
                 size: usize,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 524)
+                $crate::entry::refuse(process, 524)
             }
 
             /// `cuOccupancyAvailableDynamicSMemPerBlock` of cuda.h.
@@ -7093,8 +7336,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 525, || unsafe {
-                    $crate::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(
+                $crate::entry::enter(process, 525, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyAvailableDynamicSMemPerBlock(
                         process,
                         dynamic_smem_size,
                         func,
@@ -7114,8 +7357,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 526, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                $crate::entry::enter(process, 526, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                         process,
                         num_blocks,
                         func,
@@ -7136,8 +7379,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 527, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                $crate::entry::enter(process, 527, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                         process,
                         num_blocks,
                         func,
@@ -7157,8 +7400,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 528, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
+                $crate::entry::enter(process, 528, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
                 })
             }
 
@@ -7174,8 +7417,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 529, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialBlockSize(
+                $crate::entry::enter(process, 529, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSize(
                         process,
                         min_grid_size,
                         block_size,
@@ -7200,8 +7443,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 530, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
+                $crate::entry::enter(process, 530, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialBlockSizeWithFlags(
                         process,
                         min_grid_size,
                         block_size,
@@ -7223,8 +7466,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 531, || unsafe {
-                    $crate::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
+                $crate::entry::enter(process, 531, || unsafe {
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
                 })
             }
 
@@ -7233,8 +7476,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 532, || unsafe {
-                    $crate::function::cuParamSetSize(process, hfunc, numbytes)
+                $crate::entry::enter(process, 532, || unsafe {
+                    $crate::calls::function::cuParamSetSize(process, hfunc, numbytes)
                 })
             }
 
@@ -7247,8 +7490,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 533, || unsafe {
-                    $crate::reference::cuParamSetTexRef(process, hfunc, texunit, h_tex_ref)
+                $crate::entry::enter(process, 533, || unsafe {
+                    $crate::calls::reference::cuParamSetTexRef(process, hfunc, texunit, h_tex_ref)
                 })
             }
 
@@ -7257,8 +7500,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 534, || unsafe {
-                    $crate::function::cuParamSetf(process, hfunc, offset, value)
+                $crate::entry::enter(process, 534, || unsafe {
+                    $crate::calls::function::cuParamSetf(process, hfunc, offset, value)
                 })
             }
 
@@ -7267,8 +7510,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 535, || unsafe {
-                    $crate::function::cuParamSeti(process, hfunc, offset, value)
+                $crate::entry::enter(process, 535, || unsafe {
+                    $crate::calls::function::cuParamSeti(process, hfunc, offset, value)
                 })
             }
 
@@ -7282,8 +7525,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 536, || unsafe {
-                    $crate::function::cuParamSetv(process, hfunc, offset, ptr, numbytes)
+                $crate::entry::enter(process, 536, || unsafe {
+                    $crate::calls::function::cuParamSetv(process, hfunc, offset, ptr, numbytes)
                 })
             }
 
@@ -7296,8 +7539,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 537, || unsafe {
-                    $crate::pointer::cuPointerGetAttribute(process, data, attribute, ptr)
+                $crate::entry::enter(process, 537, || unsafe {
+                    $crate::calls::pointer::cuPointerGetAttribute(process, data, attribute, ptr)
                 })
             }
 
@@ -7311,8 +7554,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 538, || unsafe {
-                    $crate::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
+                $crate::entry::enter(process, 538, || unsafe {
+                    $crate::calls::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
                 })
             }
 
@@ -7325,8 +7568,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 539, || unsafe {
-                    $crate::pointer::cuPointerSetAttribute(process, value, attribute, ptr)
+                $crate::entry::enter(process, 539, || unsafe {
+                    $crate::calls::pointer::cuPointerSetAttribute(process, value, attribute, ptr)
                 })
             }
 
@@ -7334,7 +7577,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuProfilerInitialize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 540)
+                $crate::entry::refuse(process, 540)
             }
 
             /// `cuProfilerStart` of cuda.h.
@@ -7342,7 +7585,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 541, || unsafe { $crate::profiler::cuProfilerStart(process) })
+                $crate::entry::enter(process, 541, || unsafe { $crate::calls::profiler::cuProfilerStart(process) })
             }
 
             /// `cuProfilerStop` of cuda.h.
@@ -7350,7 +7593,7 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 542, || unsafe { $crate::profiler::cuProfilerStop(process) })
+                $crate::entry::enter(process, 542, || unsafe { $crate::calls::profiler::cuProfilerStop(process) })
             }
 
             /// `cuSignalExternalSemaphoresAsync` of cuda.h.
@@ -7362,7 +7605,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 543)
+                $crate::entry::refuse(process, 543)
             }
 
             /// `cuSignalExternalSemaphoresAsync_ptsz` of cuda.h.
@@ -7374,7 +7617,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 544)
+                $crate::entry::refuse(process, 544)
             }
 
             /// `cuStreamAddCallback` of cuda.h.
@@ -7387,8 +7630,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 545, || unsafe {
-                    $crate::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
+                $crate::entry::enter(process, 545, || unsafe {
+                    $crate::calls::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
                 })
             }
 
@@ -7402,8 +7645,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 546, || unsafe {
-                    $crate::stream::cuStreamAddCallback(process, or_per_thread(h_stream), callback, user_data, flags)
+                $crate::entry::enter(process, 546, || unsafe {
+                    $crate::calls::stream::cuStreamAddCallback(
+                        process,
+                        or_per_thread(h_stream),
+                        callback,
+                        user_data,
+                        flags,
+                    )
                 })
             }
 
@@ -7417,8 +7666,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 547, || unsafe {
-                    $crate::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
+                $crate::entry::enter(process, 547, || unsafe {
+                    $crate::calls::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
                 })
             }
 
@@ -7432,8 +7681,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 548, || unsafe {
-                    $crate::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
+                $crate::entry::enter(process, 548, || unsafe {
+                    $crate::calls::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
                 })
             }
 
@@ -7447,8 +7696,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 549, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
+                $crate::entry::enter(process, 549, || unsafe {
+                    $crate::calls::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
                 })
             }
 
@@ -7462,8 +7711,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 550, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
+                $crate::entry::enter(process, 550, || unsafe {
+                    $crate::calls::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
                 })
             }
 
@@ -7477,8 +7726,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 551, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
+                $crate::entry::enter(process, 551, || unsafe {
+                    $crate::calls::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
                 })
             }
 
@@ -7492,8 +7741,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 552, || unsafe {
-                    $crate::stream::cuStreamBatchMemOp_v2(process, or_per_thread(stream), count, param_array, flags)
+                $crate::entry::enter(process, 552, || unsafe {
+                    $crate::calls::stream::cuStreamBatchMemOp_v2(
+                        process,
+                        or_per_thread(stream),
+                        count,
+                        param_array,
+                        flags,
+                    )
                 })
             }
 
@@ -7502,8 +7757,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamBeginCapture(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 553, || unsafe {
-                    $crate::capture::cuStreamBeginCapture(process, h_stream)
+                $crate::entry::enter(process, 553, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCapture(process, h_stream)
                 })
             }
 
@@ -7512,8 +7767,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamBeginCapture_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 554, || unsafe {
-                    $crate::capture::cuStreamBeginCapture(process, or_per_thread(h_stream))
+                $crate::entry::enter(process, 554, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCapture(process, or_per_thread(h_stream))
                 })
             }
 
@@ -7529,8 +7784,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 555, || unsafe {
-                    $crate::capture::cuStreamBeginCaptureToGraph(
+                $crate::entry::enter(process, 555, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         h_stream,
                         h_graph,
@@ -7554,8 +7809,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 556, || unsafe {
-                    $crate::capture::cuStreamBeginCaptureToGraph(
+                $crate::entry::enter(process, 556, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCaptureToGraph(
                         process,
                         or_per_thread(h_stream),
                         h_graph,
@@ -7575,8 +7830,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 557, || unsafe {
-                    $crate::capture::cuStreamBeginCapture_v2(process, h_stream, mode)
+                $crate::entry::enter(process, 557, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCapture_v2(process, h_stream, mode)
                 })
             }
 
@@ -7588,8 +7843,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 558, || unsafe {
-                    $crate::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
+                $crate::entry::enter(process, 558, || unsafe {
+                    $crate::calls::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
                 })
             }
 
@@ -7598,8 +7853,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 559, || unsafe {
-                    $crate::stream::cuStreamCopyAttributes(process, dst_stream, src_stream)
+                $crate::entry::enter(process, 559, || unsafe {
+                    $crate::calls::stream::cuStreamCopyAttributes(process, dst_stream, src_stream)
                 })
             }
 
@@ -7611,8 +7866,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 560, || unsafe {
-                    $crate::stream::cuStreamCopyAttributes(
+                $crate::entry::enter(process, 560, || unsafe {
+                    $crate::calls::stream::cuStreamCopyAttributes(
                         process,
                         or_per_thread(dst_stream),
                         or_per_thread(src_stream),
@@ -7625,8 +7880,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 561, || unsafe {
-                    $crate::stream::cuStreamCreate(process, ph_stream, flags)
+                $crate::entry::enter(process, 561, || unsafe {
+                    $crate::calls::stream::cuStreamCreate(process, ph_stream, flags)
                 })
             }
 
@@ -7639,8 +7894,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 562, || unsafe {
-                    $crate::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
+                $crate::entry::enter(process, 562, || unsafe {
+                    $crate::calls::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
                 })
             }
 
@@ -7649,7 +7904,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 563, || unsafe { $crate::stream::cuStreamDestroy(process, h_stream) })
+                $crate::entry::enter(process, 563, || unsafe {
+                    $crate::calls::stream::cuStreamDestroy(process, h_stream)
+                })
             }
 
             /// `cuStreamDestroy_v2` of cuda.h.
@@ -7657,7 +7914,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamDestroy_v2(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 564, || unsafe { $crate::stream::cuStreamDestroy_v2(process, h_stream) })
+                $crate::entry::enter(process, 564, || unsafe {
+                    $crate::calls::stream::cuStreamDestroy_v2(process, h_stream)
+                })
             }
 
             /// `cuStreamEndCapture` of cuda.h.
@@ -7665,8 +7924,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 565, || unsafe {
-                    $crate::capture::cuStreamEndCapture(process, h_stream, ph_graph)
+                $crate::entry::enter(process, 565, || unsafe {
+                    $crate::calls::capture::cuStreamEndCapture(process, h_stream, ph_graph)
                 })
             }
 
@@ -7675,8 +7934,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamEndCapture_ptsz(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 566, || unsafe {
-                    $crate::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
+                $crate::entry::enter(process, 566, || unsafe {
+                    $crate::calls::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
                 })
             }
 
@@ -7689,8 +7948,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 567, || unsafe {
-                    $crate::stream::cuStreamGetAttribute(process, h_stream, attr, value)
+                $crate::entry::enter(process, 567, || unsafe {
+                    $crate::calls::stream::cuStreamGetAttribute(process, h_stream, attr, value)
                 })
             }
 
@@ -7703,8 +7962,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 568, || unsafe {
-                    $crate::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
+                $crate::entry::enter(process, 568, || unsafe {
+                    $crate::calls::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
                 })
             }
 
@@ -7717,8 +7976,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 569, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
+                $crate::entry::enter(process, 569, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
                 })
             }
 
@@ -7731,8 +7990,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 570, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo(
+                $crate::entry::enter(process, 570, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7753,8 +8012,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 571, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v2(
+                $crate::entry::enter(process, 571, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         h_stream,
                         capture_status_out,
@@ -7778,8 +8037,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 572, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v2(
+                $crate::entry::enter(process, 572, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v2(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7804,8 +8063,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 573, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v3(
+                $crate::entry::enter(process, 573, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         h_stream,
                         capture_status_out,
@@ -7831,8 +8090,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 574, || unsafe {
-                    $crate::capture::cuStreamGetCaptureInfo_v3(
+                $crate::entry::enter(process, 574, || unsafe {
+                    $crate::calls::capture::cuStreamGetCaptureInfo_v3(
                         process,
                         or_per_thread(h_stream),
                         capture_status_out,
@@ -7850,8 +8109,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetCtx(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 575, || unsafe {
-                    $crate::stream::cuStreamGetCtx(process, h_stream, pctx)
+                $crate::entry::enter(process, 575, || unsafe {
+                    $crate::calls::stream::cuStreamGetCtx(process, h_stream, pctx)
                 })
             }
 
@@ -7860,8 +8119,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetCtx_ptsz(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 576, || unsafe {
-                    $crate::stream::cuStreamGetCtx(process, or_per_thread(h_stream), pctx)
+                $crate::entry::enter(process, 576, || unsafe {
+                    $crate::calls::stream::cuStreamGetCtx(process, or_per_thread(h_stream), pctx)
                 })
             }
 
@@ -7874,8 +8133,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 577, || unsafe {
-                    $crate::stream::cuStreamGetCtx_v2(process, h_stream, p_ctx, p_green_ctx)
+                $crate::entry::enter(process, 577, || unsafe {
+                    $crate::calls::stream::cuStreamGetCtx_v2(process, h_stream, p_ctx, p_green_ctx)
                 })
             }
 
@@ -7888,8 +8147,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 578, || unsafe {
-                    $crate::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
+                $crate::entry::enter(process, 578, || unsafe {
+                    $crate::calls::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
                 })
             }
 
@@ -7898,8 +8157,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 579, || unsafe {
-                    $crate::stream::cuStreamGetDevice(process, h_stream, device)
+                $crate::entry::enter(process, 579, || unsafe {
+                    $crate::calls::stream::cuStreamGetDevice(process, h_stream, device)
                 })
             }
 
@@ -7908,8 +8167,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetDevice_ptsz(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 580, || unsafe {
-                    $crate::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
+                $crate::entry::enter(process, 580, || unsafe {
+                    $crate::calls::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
                 })
             }
 
@@ -7918,8 +8177,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetFlags(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 581, || unsafe {
-                    $crate::stream::cuStreamGetFlags(process, h_stream, flags)
+                $crate::entry::enter(process, 581, || unsafe {
+                    $crate::calls::stream::cuStreamGetFlags(process, h_stream, flags)
                 })
             }
 
@@ -7928,8 +8187,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetFlags_ptsz(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 582, || unsafe {
-                    $crate::stream::cuStreamGetFlags(process, or_per_thread(h_stream), flags)
+                $crate::entry::enter(process, 582, || unsafe {
+                    $crate::calls::stream::cuStreamGetFlags(process, or_per_thread(h_stream), flags)
                 })
             }
 
@@ -7938,8 +8197,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 583, || unsafe {
-                    $crate::green::cuStreamGetGreenCtx(process, h_stream, ph_ctx)
+                $crate::entry::enter(process, 583, || unsafe {
+                    $crate::calls::green::cuStreamGetGreenCtx(process, h_stream, ph_ctx)
                 })
             }
 
@@ -7948,8 +8207,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 584, || unsafe {
-                    $crate::stream::cuStreamGetId(process, h_stream, stream_id)
+                $crate::entry::enter(process, 584, || unsafe {
+                    $crate::calls::stream::cuStreamGetId(process, h_stream, stream_id)
                 })
             }
 
@@ -7958,8 +8217,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetId_ptsz(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 585, || unsafe {
-                    $crate::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
+                $crate::entry::enter(process, 585, || unsafe {
+                    $crate::calls::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
                 })
             }
 
@@ -7968,8 +8227,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetPriority(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 586, || unsafe {
-                    $crate::stream::cuStreamGetPriority(process, h_stream, priority)
+                $crate::entry::enter(process, 586, || unsafe {
+                    $crate::calls::stream::cuStreamGetPriority(process, h_stream, priority)
                 })
             }
 
@@ -7978,8 +8237,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamGetPriority_ptsz(h_stream: CUstream, priority: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 587, || unsafe {
-                    $crate::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
+                $crate::entry::enter(process, 587, || unsafe {
+                    $crate::calls::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
                 })
             }
 
@@ -7991,8 +8250,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 588, || unsafe {
-                    $crate::capture::cuStreamIsCapturing(process, h_stream, capture_status)
+                $crate::entry::enter(process, 588, || unsafe {
+                    $crate::calls::capture::cuStreamIsCapturing(process, h_stream, capture_status)
                 })
             }
 
@@ -8004,8 +8263,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 589, || unsafe {
-                    $crate::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
+                $crate::entry::enter(process, 589, || unsafe {
+                    $crate::calls::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
                 })
             }
 
@@ -8014,7 +8273,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamQuery(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 590, || unsafe { $crate::stream::cuStreamQuery(process, h_stream) })
+                $crate::entry::enter(process, 590, || unsafe {
+                    $crate::calls::stream::cuStreamQuery(process, h_stream)
+                })
             }
 
             /// `cuStreamQuery_ptsz` of cuda.h.
@@ -8022,8 +8283,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamQuery_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 591, || unsafe {
-                    $crate::stream::cuStreamQuery(process, or_per_thread(h_stream))
+                $crate::entry::enter(process, 591, || unsafe {
+                    $crate::calls::stream::cuStreamQuery(process, or_per_thread(h_stream))
                 })
             }
 
@@ -8036,8 +8297,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 592, || unsafe {
-                    $crate::stream::cuStreamSetAttribute(process, h_stream, attr, param)
+                $crate::entry::enter(process, 592, || unsafe {
+                    $crate::calls::stream::cuStreamSetAttribute(process, h_stream, attr, param)
                 })
             }
 
@@ -8050,8 +8311,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 593, || unsafe {
-                    $crate::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
+                $crate::entry::enter(process, 593, || unsafe {
+                    $crate::calls::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
                 })
             }
 
@@ -8060,8 +8321,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamSynchronize(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 594, || unsafe {
-                    $crate::stream::cuStreamSynchronize(process, h_stream)
+                $crate::entry::enter(process, 594, || unsafe {
+                    $crate::calls::stream::cuStreamSynchronize(process, h_stream)
                 })
             }
 
@@ -8070,8 +8331,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuStreamSynchronize_ptsz(h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 595, || unsafe {
-                    $crate::stream::cuStreamSynchronize(process, or_per_thread(h_stream))
+                $crate::entry::enter(process, 595, || unsafe {
+                    $crate::calls::stream::cuStreamSynchronize(process, or_per_thread(h_stream))
                 })
             }
 
@@ -8085,8 +8346,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 596, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies(
+                $crate::entry::enter(process, 596, || unsafe {
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         h_stream,
                         dependencies,
@@ -8106,8 +8367,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 597, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies(
+                $crate::entry::enter(process, 597, || unsafe {
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies(
                         process,
                         or_per_thread(h_stream),
                         dependencies,
@@ -8128,8 +8389,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 598, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies_v2(
+                $crate::entry::enter(process, 598, || unsafe {
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         h_stream,
                         dependencies,
@@ -8151,8 +8412,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 599, || unsafe {
-                    $crate::capture::cuStreamUpdateCaptureDependencies_v2(
+                $crate::entry::enter(process, 599, || unsafe {
+                    $crate::calls::capture::cuStreamUpdateCaptureDependencies_v2(
                         process,
                         or_per_thread(h_stream),
                         dependencies,
@@ -8172,8 +8433,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 600, || unsafe {
-                    $crate::stream::cuStreamWaitEvent(process, h_stream, h_event, flags)
+                $crate::entry::enter(process, 600, || unsafe {
+                    $crate::calls::stream::cuStreamWaitEvent(process, h_stream, h_event, flags)
                 })
             }
 
@@ -8186,8 +8447,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 601, || unsafe {
-                    $crate::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
+                $crate::entry::enter(process, 601, || unsafe {
+                    $crate::calls::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
                 })
             }
 
@@ -8201,8 +8462,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 602, || unsafe {
-                    $crate::stream::cuStreamWaitValue32(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 602, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue32(process, stream, addr, value, flags)
                 })
             }
 
@@ -8216,8 +8477,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 603, || unsafe {
-                    $crate::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 603, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8231,8 +8492,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 604, || unsafe {
-                    $crate::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 604, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8246,8 +8507,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 605, || unsafe {
-                    $crate::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 605, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8261,8 +8522,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 606, || unsafe {
-                    $crate::stream::cuStreamWaitValue64(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 606, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue64(process, stream, addr, value, flags)
                 })
             }
 
@@ -8276,8 +8537,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 607, || unsafe {
-                    $crate::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 607, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8291,8 +8552,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 608, || unsafe {
-                    $crate::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 608, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8306,8 +8567,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 609, || unsafe {
-                    $crate::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 609, || unsafe {
+                    $crate::calls::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8321,8 +8582,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 610, || unsafe {
-                    $crate::stream::cuStreamWriteValue32(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 610, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue32(process, stream, addr, value, flags)
                 })
             }
 
@@ -8336,8 +8597,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 611, || unsafe {
-                    $crate::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 611, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8351,8 +8612,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 612, || unsafe {
-                    $crate::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 612, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8366,8 +8627,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 613, || unsafe {
-                    $crate::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 613, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8381,8 +8642,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 614, || unsafe {
-                    $crate::stream::cuStreamWriteValue64(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 614, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue64(process, stream, addr, value, flags)
                 })
             }
 
@@ -8396,8 +8657,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 615, || unsafe {
-                    $crate::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 615, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8411,8 +8672,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 616, || unsafe {
-                    $crate::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
+                $crate::entry::enter(process, 616, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
                 })
             }
 
@@ -8426,8 +8687,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 617, || unsafe {
-                    $crate::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                $crate::entry::enter(process, 617, || unsafe {
+                    $crate::calls::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
                 })
             }
 
@@ -8439,8 +8700,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 618, || unsafe {
-                    $crate::texture::cuSurfObjectCreate(process, p_surf_object, p_res_desc)
+                $crate::entry::enter(process, 618, || unsafe {
+                    $crate::calls::texture::cuSurfObjectCreate(process, p_surf_object, p_res_desc)
                 })
             }
 
@@ -8449,8 +8710,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuSurfObjectDestroy(surf_object: CUsurfObject) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 619, || unsafe {
-                    $crate::texture::cuSurfObjectDestroy(process, surf_object)
+                $crate::entry::enter(process, 619, || unsafe {
+                    $crate::calls::texture::cuSurfObjectDestroy(process, surf_object)
                 })
             }
 
@@ -8462,8 +8723,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 620, || unsafe {
-                    $crate::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
+                $crate::entry::enter(process, 620, || unsafe {
+                    $crate::calls::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
                 })
             }
 
@@ -8472,8 +8733,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 621, || unsafe {
-                    $crate::reference::cuSurfRefGetArray(process, ph_array, h_surf_ref)
+                $crate::entry::enter(process, 621, || unsafe {
+                    $crate::calls::reference::cuSurfRefGetArray(process, ph_array, h_surf_ref)
                 })
             }
 
@@ -8486,8 +8747,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 622, || unsafe {
-                    $crate::reference::cuSurfRefSetArray(process, h_surf_ref, h_array, flags)
+                $crate::entry::enter(process, 622, || unsafe {
+                    $crate::calls::reference::cuSurfRefSetArray(process, h_surf_ref, h_array, flags)
                 })
             }
 
@@ -8512,8 +8773,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 623, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeIm2col(
+                $crate::entry::enter(process, 623, || unsafe {
+                    $crate::calls::tensormap::cuTensorMapEncodeIm2col(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8556,8 +8817,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 624, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeIm2colWide(
+                $crate::entry::enter(process, 624, || unsafe {
+                    $crate::calls::tensormap::cuTensorMapEncodeIm2colWide(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8597,8 +8858,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 625, || unsafe {
-                    $crate::tensormap::cuTensorMapEncodeTiled(
+                $crate::entry::enter(process, 625, || unsafe {
+                    $crate::calls::tensormap::cuTensorMapEncodeTiled(
                         process,
                         tensor_map,
                         tensor_data_type,
@@ -8624,8 +8885,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 626, || unsafe {
-                    $crate::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
+                $crate::entry::enter(process, 626, || unsafe {
+                    $crate::calls::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
                 })
             }
 
@@ -8639,8 +8900,14 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 627, || unsafe {
-                    $crate::texture::cuTexObjectCreate(process, p_tex_object, p_res_desc, p_tex_desc, p_res_view_desc)
+                $crate::entry::enter(process, 627, || unsafe {
+                    $crate::calls::texture::cuTexObjectCreate(
+                        process,
+                        p_tex_object,
+                        p_res_desc,
+                        p_tex_desc,
+                        p_res_view_desc,
+                    )
                 })
             }
 
@@ -8649,8 +8916,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexObjectDestroy(tex_object: CUtexObject) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 628, || unsafe {
-                    $crate::texture::cuTexObjectDestroy(process, tex_object)
+                $crate::entry::enter(process, 628, || unsafe {
+                    $crate::calls::texture::cuTexObjectDestroy(process, tex_object)
                 })
             }
 
@@ -8662,8 +8929,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 629, || unsafe {
-                    $crate::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
+                $crate::entry::enter(process, 629, || unsafe {
+                    $crate::calls::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
                 })
             }
 
@@ -8675,8 +8942,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 630, || unsafe {
-                    $crate::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
+                $crate::entry::enter(process, 630, || unsafe {
+                    $crate::calls::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
                 })
             }
 
@@ -8688,8 +8955,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 631, || unsafe {
-                    $crate::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
+                $crate::entry::enter(process, 631, || unsafe {
+                    $crate::calls::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
                 })
             }
 
@@ -8698,7 +8965,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefCreate(p_tex_ref: *mut CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 632, || unsafe { $crate::reference::cuTexRefCreate(process, p_tex_ref) })
+                $crate::entry::enter(process, 632, || unsafe {
+                    $crate::calls::reference::cuTexRefCreate(process, p_tex_ref)
+                })
             }
 
             /// `cuTexRefDestroy` of cuda.h.
@@ -8706,8 +8975,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefDestroy(h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 633, || unsafe {
-                    $crate::reference::cuTexRefDestroy(process, h_tex_ref)
+                $crate::entry::enter(process, 633, || unsafe {
+                    $crate::calls::reference::cuTexRefDestroy(process, h_tex_ref)
                 })
             }
 
@@ -8715,7 +8984,7 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 634)
+                $crate::entry::refuse(process, 634)
             }
 
             /// `cuTexRefGetAddressMode` of cuda.h.
@@ -8727,8 +8996,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 635, || unsafe {
-                    $crate::reference::cuTexRefGetAddressMode(process, pam, h_tex_ref, dim)
+                $crate::entry::enter(process, 635, || unsafe {
+                    $crate::calls::reference::cuTexRefGetAddressMode(process, pam, h_tex_ref, dim)
                 })
             }
 
@@ -8737,8 +9006,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 636, || unsafe {
-                    $crate::reference::cuTexRefGetAddress_v2(process, pdptr, h_tex_ref)
+                $crate::entry::enter(process, 636, || unsafe {
+                    $crate::calls::reference::cuTexRefGetAddress_v2(process, pdptr, h_tex_ref)
                 })
             }
 
@@ -8747,8 +9016,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 637, || unsafe {
-                    $crate::reference::cuTexRefGetArray(process, ph_array, h_tex_ref)
+                $crate::entry::enter(process, 637, || unsafe {
+                    $crate::calls::reference::cuTexRefGetArray(process, ph_array, h_tex_ref)
                 })
             }
 
@@ -8757,8 +9026,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 638, || unsafe {
-                    $crate::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
+                $crate::entry::enter(process, 638, || unsafe {
+                    $crate::calls::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
                 })
             }
 
@@ -8767,8 +9036,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 639, || unsafe {
-                    $crate::reference::cuTexRefGetFilterMode(process, pfm, h_tex_ref)
+                $crate::entry::enter(process, 639, || unsafe {
+                    $crate::calls::reference::cuTexRefGetFilterMode(process, pfm, h_tex_ref)
                 })
             }
 
@@ -8777,8 +9046,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 640, || unsafe {
-                    $crate::reference::cuTexRefGetFlags(process, p_flags, h_tex_ref)
+                $crate::entry::enter(process, 640, || unsafe {
+                    $crate::calls::reference::cuTexRefGetFlags(process, p_flags, h_tex_ref)
                 })
             }
 
@@ -8791,8 +9060,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 641, || unsafe {
-                    $crate::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
+                $crate::entry::enter(process, 641, || unsafe {
+                    $crate::calls::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
                 })
             }
 
@@ -8801,8 +9070,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 642, || unsafe {
-                    $crate::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
+                $crate::entry::enter(process, 642, || unsafe {
+                    $crate::calls::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
                 })
             }
 
@@ -8814,8 +9083,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 643, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapFilterMode(process, pfm, h_tex_ref)
+                $crate::entry::enter(process, 643, || unsafe {
+                    $crate::calls::reference::cuTexRefGetMipmapFilterMode(process, pfm, h_tex_ref)
                 })
             }
 
@@ -8824,8 +9093,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 644, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapLevelBias(process, pbias, h_tex_ref)
+                $crate::entry::enter(process, 644, || unsafe {
+                    $crate::calls::reference::cuTexRefGetMipmapLevelBias(process, pbias, h_tex_ref)
                 })
             }
 
@@ -8838,8 +9107,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 645, || unsafe {
-                    $crate::reference::cuTexRefGetMipmapLevelClamp(
+                $crate::entry::enter(process, 645, || unsafe {
+                    $crate::calls::reference::cuTexRefGetMipmapLevelClamp(
                         process,
                         pmin_mipmap_level_clamp,
                         pmax_mipmap_level_clamp,
@@ -8856,8 +9125,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 646, || unsafe {
-                    $crate::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
+                $crate::entry::enter(process, 646, || unsafe {
+                    $crate::calls::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
                 })
             }
 
@@ -8870,7 +9139,7 @@ macro_rules! driver_exports {
                 bytes: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 647)
+                $crate::entry::refuse(process, 647)
             }
 
             /// `cuTexRefSetAddress2D` of cuda.h.
@@ -8882,7 +9151,7 @@ macro_rules! driver_exports {
                 pitch: c_uint,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 648)
+                $crate::entry::refuse(process, 648)
             }
 
             /// `cuTexRefSetAddress2D_v2` of cuda.h.
@@ -8895,8 +9164,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 649, || unsafe {
-                    $crate::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
+                $crate::entry::enter(process, 649, || unsafe {
+                    $crate::calls::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
 
@@ -8910,8 +9179,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 650, || unsafe {
-                    $crate::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
+                $crate::entry::enter(process, 650, || unsafe {
+                    $crate::calls::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
                 })
             }
 
@@ -8924,8 +9193,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 651, || unsafe {
-                    $crate::reference::cuTexRefSetAddressMode(process, h_tex_ref, dim, am)
+                $crate::entry::enter(process, 651, || unsafe {
+                    $crate::calls::reference::cuTexRefSetAddressMode(process, h_tex_ref, dim, am)
                 })
             }
 
@@ -8939,8 +9208,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 652, || unsafe {
-                    $crate::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
+                $crate::entry::enter(process, 652, || unsafe {
+                    $crate::calls::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
                 })
             }
 
@@ -8953,8 +9222,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 653, || unsafe {
-                    $crate::reference::cuTexRefSetArray(process, h_tex_ref, h_array, flags)
+                $crate::entry::enter(process, 653, || unsafe {
+                    $crate::calls::reference::cuTexRefSetArray(process, h_tex_ref, h_array, flags)
                 })
             }
 
@@ -8963,8 +9232,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 654, || unsafe {
-                    $crate::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
+                $crate::entry::enter(process, 654, || unsafe {
+                    $crate::calls::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
                 })
             }
 
@@ -8973,8 +9242,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 655, || unsafe {
-                    $crate::reference::cuTexRefSetFilterMode(process, h_tex_ref, fm)
+                $crate::entry::enter(process, 655, || unsafe {
+                    $crate::calls::reference::cuTexRefSetFilterMode(process, h_tex_ref, fm)
                 })
             }
 
@@ -8983,8 +9252,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 656, || unsafe {
-                    $crate::reference::cuTexRefSetFlags(process, h_tex_ref, flags)
+                $crate::entry::enter(process, 656, || unsafe {
+                    $crate::calls::reference::cuTexRefSetFlags(process, h_tex_ref, flags)
                 })
             }
 
@@ -8997,8 +9266,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 657, || unsafe {
-                    $crate::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
+                $crate::entry::enter(process, 657, || unsafe {
+                    $crate::calls::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
                 })
             }
 
@@ -9007,8 +9276,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 658, || unsafe {
-                    $crate::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
+                $crate::entry::enter(process, 658, || unsafe {
+                    $crate::calls::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
                 })
             }
 
@@ -9017,8 +9286,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 659, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapFilterMode(process, h_tex_ref, fm)
+                $crate::entry::enter(process, 659, || unsafe {
+                    $crate::calls::reference::cuTexRefSetMipmapFilterMode(process, h_tex_ref, fm)
                 })
             }
 
@@ -9027,8 +9296,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 660, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapLevelBias(process, h_tex_ref, bias)
+                $crate::entry::enter(process, 660, || unsafe {
+                    $crate::calls::reference::cuTexRefSetMipmapLevelBias(process, h_tex_ref, bias)
                 })
             }
 
@@ -9041,8 +9310,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 661, || unsafe {
-                    $crate::reference::cuTexRefSetMipmapLevelClamp(
+                $crate::entry::enter(process, 661, || unsafe {
+                    $crate::calls::reference::cuTexRefSetMipmapLevelClamp(
                         process,
                         h_tex_ref,
                         min_mipmap_level_clamp,
@@ -9060,8 +9329,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 662, || unsafe {
-                    $crate::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
+                $crate::entry::enter(process, 662, || unsafe {
+                    $crate::calls::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
                 })
             }
 
@@ -9070,8 +9339,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 663, || unsafe {
-                    $crate::capture::cuThreadExchangeStreamCaptureMode(process, mode)
+                $crate::entry::enter(process, 663, || unsafe {
+                    $crate::calls::capture::cuThreadExchangeStreamCaptureMode(process, mode)
                 })
             }
 
@@ -9086,8 +9355,8 @@ macro_rules! driver_exports {
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 664, || unsafe {
-                    $crate::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
+                $crate::entry::enter(process, 664, || unsafe {
+                    $crate::calls::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
                 })
             }
 
@@ -9096,8 +9365,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 665, || unsafe {
-                    $crate::graph::cuUserObjectRelease(process, object, count)
+                $crate::entry::enter(process, 665, || unsafe {
+                    $crate::calls::graph::cuUserObjectRelease(process, object, count)
                 })
             }
 
@@ -9106,8 +9375,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 666, || unsafe {
-                    $crate::graph::cuUserObjectRetain(process, object, count)
+                $crate::entry::enter(process, 666, || unsafe {
+                    $crate::calls::graph::cuUserObjectRetain(process, object, count)
                 })
             }
 
@@ -9115,21 +9384,21 @@ macro_rules! driver_exports {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 667)
+                $crate::entry::refuse(process, 667)
             }
 
             /// `cuVDPAUCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUCtxCreate_v2() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 668)
+                $crate::entry::refuse(process, 668)
             }
 
             /// `cuVDPAUGetDevice` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuVDPAUGetDevice() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 669)
+                $crate::entry::refuse(process, 669)
             }
 
             /// `cuWaitExternalSemaphoresAsync` of cuda.h.
@@ -9141,7 +9410,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 670)
+                $crate::entry::refuse(process, 670)
             }
 
             /// `cuWaitExternalSemaphoresAsync_ptsz` of cuda.h.
@@ -9153,7 +9422,7 @@ macro_rules! driver_exports {
                 stream: CUstream,
             ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 671)
+                $crate::entry::refuse(process, 671)
             }
 
             /// Sorted by base name, then version.

@@ -1,22 +1,19 @@
 //! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
 
-use core::ffi::c_void;
-use std::collections::HashMap;
-
 use outboard_abi::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphMem_attribute, CUgraphNode,
-    CUmemAllocationType_enum as Allocation, CUmemLocationType_enum as Location,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType_enum as Allocation, CUmemLocationType_enum as Location,
 };
 use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
 
 use super::mirror::flush;
 use super::model::{Given, INVALID, Node, Plain, world};
-use super::{edges_of, named_edges};
 use crate::backend::{Backend, ObjectId, Result};
-use crate::border::{put, require, slice};
+use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
+
+pub(crate) use crate::parts::graph::memory::{Allocates, Held};
 
 /// Adds a node that allocates, and gives the node and its address.
 pub(crate) fn allocate<B: Backend>(
@@ -53,22 +50,10 @@ pub(crate) fn allocate<B: Backend>(
     Ok((node, address))
 }
 
-/// How many graphs and executables allocate each address: while there is one, freeing it ends only what a launch has allocated.
-#[derive(Debug, Default)]
-pub(crate) struct Held(HashMap<u64, u32>);
-
-/// What a graph or an executable allocates: addresses, and whether it also frees them. Two nodes may have one address, the second after
-/// the first was freed.
-pub(super) type Allocates = Vec<(u64, bool)>;
-
 impl Held {
-    pub(super) fn hold(&mut self, allocates: &Allocates) {
-        allocates.iter().for_each(|(address, _)| *self.0.entry(*address).or_default() += 1);
-    }
-
     /// A graph or an executable is gone. When it was the last, memory that it also freed goes with it; other memory stays the program's to
     /// free.
-    pub(super) fn let_go(&mut self, front: &'static Front, allocates: &Allocates) {
+    pub(crate) fn let_go(&mut self, front: &'static Front, allocates: &Allocates) {
         for (address, freed) in allocates {
             let Some(count) = self.0.get_mut(address) else { continue };
             *count -= 1;
@@ -87,20 +72,6 @@ pub(crate) fn is_owned(front: &'static Front, address: u64) -> bool {
     world(front).memory.0.contains_key(&address)
 }
 
-/// What nodes allocate.
-pub(super) fn allocated<'a>(nodes: impl Iterator<Item = &'a Node>) -> Allocates {
-    let (mut addresses, mut frees) = (Vec::new(), HashMap::<u64, usize>::new());
-    for node in nodes {
-        match (&node.params, &node.given) {
-            (NodeParams::Free { address }, _) => *frees.entry(*address).or_default() += 1,
-            (_, Given::Address(address, _)) => addresses.push(*address),
-            _ => {}
-        }
-    }
-    let allocations = |address| addresses.iter().filter(|other| **other == address).count();
-    addresses.iter().map(|at| (*at, frees.get(at).is_some_and(|frees| *frees >= allocations(*at)))).collect()
-}
-
 /// Whether memory can be freed by a node: it must be a graph's.
 pub(crate) fn check_free(front: &'static Front, address: u64) -> Result<()> {
     let (base, _, allocation) = memory::find(front, address).ok_or(INVALID)?;
@@ -108,7 +79,7 @@ pub(crate) fn check_free(front: &'static Front, address: u64) -> Result<()> {
 }
 
 /// Adds the node that a structure describes, and fills in its address.
-pub(super) fn add_allocation<B: Backend>(
+pub(crate) fn add_allocation<B: Backend>(
     process: &'static Process<B>,
     graph: u64,
     edges: &[Edge],
@@ -134,119 +105,7 @@ pub(super) fn add_allocation<B: Backend>(
     Ok(node)
 }
 
-pub(super) fn add_free(front: &'static Front, graph: u64, edges: &[Edge], address: u64) -> Result<u64> {
+pub(crate) fn add_free(front: &'static Front, graph: u64, edges: &[Edge], address: u64) -> Result<u64> {
     check_free(front, address)?;
     world(front).add(graph, edges, NodeParams::Free { address }, Given::Nothing)
-}
-
-pub unsafe fn cuGraphAddMemAllocNode<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    p: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> Result<()> {
-    crate::state::ready(process)?;
-    require(!out.is_null())?;
-    // SAFETY: null or the program's structure; it gives `count` dependencies.
-    let (p, (nodes, _)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, core::ptr::null(), count)?) };
-    let node = add_allocation(process, graph as u64, &edges_of(nodes, None)?, p)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, node as CUgraphNode) }
-}
-
-pub unsafe fn cuGraphAddMemFreeNode<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    address: CUdeviceptr,
-) -> Result<()> {
-    crate::state::ready(process)?;
-    require(!out.is_null())?;
-    // SAFETY: the program gives `count` dependencies.
-    let (nodes, _) = unsafe { named_edges(dependencies, core::ptr::null(), count) }?;
-    let node = add_free(process, graph as u64, &edges_of(nodes, None)?, address)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, node as CUgraphNode) }
-}
-
-pub unsafe fn cuGraphMemAllocNodeGetParams<B: Backend>(
-    process: &'static Process<B>,
-    node: CUgraphNode,
-    out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> Result<()> {
-    crate::state::ready(process)?;
-    let params = {
-        let world = world(process);
-        let found = world.node(node as u64)?;
-        let (NodeParams::Allocate(allocate), Given::Address(address, access)) = (&found.params, &found.given) else {
-            return Err(INVALID);
-        };
-        let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = super::params::zeroed();
-        params.poolProps.allocType = Allocation::CU_MEM_ALLOCATION_TYPE_PINNED;
-        params.poolProps.location.type_ = Location::CU_MEM_LOCATION_TYPE_DEVICE;
-        let devices = &crate::state::ready(process)?.devices;
-        let ordinal = devices.iter().position(|device| device.ordinal == allocate.device).unwrap_or(0);
-        params.poolProps.location.id = ordinal as i32;
-        params.accessDescs = if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
-        params.accessDescCount = access.0.len();
-        params.bytesize = allocate.bytes as usize;
-        params.dptr = *address;
-        params
-    };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, params) }
-}
-
-pub unsafe fn cuGraphMemFreeNodeGetParams<B: Backend>(
-    process: &'static Process<B>,
-    node: CUgraphNode,
-    out: *mut CUdeviceptr,
-) -> Result<()> {
-    crate::state::ready(process)?;
-    let NodeParams::Free { address } = world(process).node(node as u64)?.params else { return Err(INVALID) };
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
-}
-
-/// The context to ask about a device's graphs in: its primary one, or the current one.
-fn somewhere(front: &'static Front, device: CUdevice) -> Result<(Here, u32)> {
-    let (index, device) = crate::state::device(front, device)?;
-    let here = context::primary(front, index)?.live().or_else(|_| context::current(front))?;
-    Ok((here, device.ordinal))
-}
-
-pub unsafe fn cuDeviceGraphMemTrim<B: Backend>(process: &'static Process<B>, device: CUdevice) -> Result<()> {
-    let (here, device) = somewhere(process, device)?;
-    here.note(process.backend.graph_memory_trim(here.id, device))
-}
-
-pub unsafe fn cuDeviceGetGraphMemAttribute<B: Backend>(
-    process: &'static Process<B>,
-    device: CUdevice,
-    attribute: CUgraphMem_attribute,
-    value: *mut c_void,
-) -> Result<()> {
-    let (here, device) = somewhere(process, device)?;
-    require(!value.is_null() && attribute.0 <= 3)?;
-    let found = here.note(process.backend.graph_memory_get(here.id, device, attribute.0))?;
-    // SAFETY: the program's out parameter, 64 bits for each attribute.
-    unsafe { put(value.cast::<u64>(), found) }
-}
-
-pub unsafe fn cuDeviceSetGraphMemAttribute<B: Backend>(
-    process: &'static Process<B>,
-    device: CUdevice,
-    attribute: CUgraphMem_attribute,
-    value: *mut c_void,
-) -> Result<()> {
-    let (here, device) = somewhere(process, device)?;
-    // SAFETY: null or the program's value, 64 bits for each attribute.
-    let value = *unsafe { value.cast::<u64>().as_ref() }.ok_or(INVALID)?;
-    // Only the high-water marks can be set, and only to 0.
-    require(matches!(attribute.0, 1 | 3) && value == 0)?;
-    here.note(process.backend.graph_memory_set(here.id, device, attribute.0, value))
 }

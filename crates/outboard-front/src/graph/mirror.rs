@@ -1,7 +1,5 @@
 //! What the device has yet to be told of a graph.
 
-use std::collections::BTreeSet;
-
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
@@ -9,58 +7,10 @@ use crate::backend::{Backend, ContextId, ObjectId, Result};
 use crate::context::Here;
 use crate::process::Process;
 
+pub(crate) use crate::parts::graph::mirror::Mirror;
+
 /// Edits that travel in one message take about this many bytes at most.
 const BATCH: usize = 256 << 10;
-
-/// Changes since the device was last told.
-#[derive(Debug, Default)]
-pub(crate) struct Mirror {
-    /// The device knows of the graph.
-    pub(crate) known: bool,
-    /// Nodes that it does not know, oldest first.
-    fresh: Vec<u64>,
-    /// Changes among nodes that it knows, in order.
-    log: Vec<GraphEdit>,
-    /// Nodes that it knows with other parameters.
-    changed: BTreeSet<u64>,
-}
-
-impl Mirror {
-    pub(super) fn added(&mut self, node: u64) {
-        self.fresh.push(node);
-    }
-
-    pub(super) fn removed(&mut self, node: u64, sent: bool) {
-        if sent {
-            self.log.push(GraphEdit::Remove { node });
-            self.changed.remove(&node);
-            return;
-        }
-        self.fresh.retain(|other| *other != node);
-        let is_of = |from: &Edge, to: &u64| from.node == node || *to == node;
-        self.log.retain(|edit| match edit {
-            GraphEdit::Connect { from, to } | GraphEdit::Disconnect { from, to } => !is_of(from, to),
-            _ => true,
-        });
-    }
-
-    /// An edge whose second node is not known travels with that node.
-    pub(super) fn connected(&mut self, from: Edge, to: u64, sent: bool) {
-        if sent {
-            self.log.push(GraphEdit::Connect { from, to });
-        }
-    }
-
-    pub(super) fn disconnected(&mut self, from: Edge, to: u64, sent: bool) {
-        if sent {
-            self.log.push(GraphEdit::Disconnect { from, to });
-        }
-    }
-
-    pub(super) fn changed(&mut self, node: u64) {
-        self.changed.insert(node);
-    }
-}
 
 /// What the device is told, in order.
 #[derive(Debug)]
@@ -129,17 +79,6 @@ impl World {
             any |= self.flush(body, steps);
         }
         any
-    }
-
-    /// The graphs inside the conditional nodes of a graph.
-    fn bodies(&self, graph: u64) -> Vec<u64> {
-        let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
-        let nodes = graph.nodes.iter().filter_map(|node| self.nodes.get(node));
-        let bodies = nodes.filter_map(|node| match &node.params {
-            NodeParams::Conditional(node) => Some(node.bodies.clone()),
-            _ => None,
-        });
-        bodies.flatten().collect()
     }
 }
 

@@ -3,71 +3,21 @@
 //! The object model is here ([`model`]); questions about a graph and changes to it need no device. Before an executable is made or updated
 //! the device is told what has changed ([`mirror`]).
 
-mod build;
-mod dot;
-mod exec;
-mod exec_set;
-mod generic;
+pub(crate) mod build;
+pub(crate) mod exec;
+pub(crate) mod exec_set;
 pub(crate) mod memory;
-mod mirror;
+pub(crate) mod mirror;
 pub(crate) mod model;
-mod node;
+pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod params;
-mod query;
-
-use std::sync::LazyLock;
-use std::sync::atomic::AtomicUsize;
 
 use outboard_abi::{CUgraphEdgeData, CUgraphNode, CUresult};
 use outboard_wire::graph::Edge;
-use parking_lot::{Mutex, RwLock};
 
 use crate::backend::Result;
 use crate::border::{require, slice};
-
-pub use build::*;
-pub use dot::cuGraphDebugDotPrint;
-pub use exec::*;
-pub use exec_set::*;
-pub use generic::*;
-pub use memory::{
-    cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuDeviceSetGraphMemAttribute, cuGraphAddMemAllocNode,
-    cuGraphAddMemFreeNode, cuGraphMemAllocNodeGetParams, cuGraphMemFreeNodeGetParams,
-};
-pub use node::*;
-pub use object::{
-    cuGraphReleaseUserObject, cuGraphRetainUserObject, cuUserObjectCreate, cuUserObjectRelease, cuUserObjectRetain,
-};
-pub use query::*;
-
-/// Graphs, captures and executables of a process.
-pub(crate) struct Graphs {
-    world: LazyLock<Mutex<model::World>>,
-    execs: exec::Execs,
-    /// User objects.
-    objects: LazyLock<Mutex<object::Objects>>,
-    /// How many captures are under way. Whoever queues work looks here first: nearly always there is none.
-    pub(crate) captures: AtomicUsize,
-}
-
-impl Graphs {
-    pub(crate) const fn new() -> Graphs {
-        Graphs {
-            world: LazyLock::new(Mutex::default),
-            execs: LazyLock::new(RwLock::default),
-            objects: LazyLock::new(Mutex::default),
-            captures: AtomicUsize::new(0),
-        }
-    }
-
-    /// For tests: how many there are.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        let world = self.world.lock();
-        world.graphs.len() + world.nodes.len() + self.execs.read().len()
-    }
-}
 
 /// The nodes that a call names, and the data of the edges to them if it gives any.
 ///

@@ -137,15 +137,15 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
     let function = if p.func.is_null() && !p.ctx.is_null() {
         crate::library::in_context(process, p.kern as u64, &context(process, p.ctx)?)?
     } else {
-        crate::function::resolve(process, named)?
+        crate::library::function(process, named)?
     };
     let here = function.live()?;
     let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
-    let shape = crate::launch::Shape { grid, block, shared: p.sharedMemBytes };
-    crate::launch::check(&shape, &function, here.limits()?)?;
+    let shape = crate::launch_check::Shape { grid, block, shared: p.sharedMemBytes };
+    crate::launch_check::check(&shape, &function, here.limits()?)?;
     let gather = |params: &[u8]| Ok(params.to_vec());
     // SAFETY: by the contract above.
-    let params = unsafe { crate::launch::with_params(&function, p.kernelParams, p.extra, gather) }?;
+    let params = unsafe { crate::launch_check::with_params(&function, p.kernelParams, p.extra, gather) }?;
     let function = function.id().0;
     let node = KernelNode { ctx: here.id.0, function, grid, block, shared: p.sharedMemBytes, params, attributes };
     let given = Given::Kernel {
@@ -217,7 +217,7 @@ pub(crate) unsafe fn batch_node(
     require(count > 0)?;
     // SAFETY: by the contract above.
     let (list, given) = unsafe {
-        (crate::stream::values::list(front, &here, operations, count, flags)?, slice(operations, count as usize)?)
+        (crate::memory_operations::list(front, &here, operations, count, flags)?, slice(operations, count as usize)?)
     };
     let given = Given::Batch(Plain(given.to_vec()), here.context.handle);
     Ok((NodeParams::Batch(batch(here.id, &list)), given))

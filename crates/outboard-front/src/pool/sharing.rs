@@ -1,18 +1,12 @@
 //! Pools and their allocations, passed to other processes.
 
-use core::ffi::{c_int, c_ulonglong, c_void};
-use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::Arc;
+use core::ffi::{c_ulonglong, c_void};
+use std::os::fd::BorrowedFd;
 
-use outboard_abi::{CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult};
+use outboard_abi::{CUmemAllocationHandleType, CUresult};
 
-use super::{Origin, Pool, put_pool, resolve};
-use crate::backend::{Backend, ObjectId, Result, Token};
-use crate::border::{put, require};
-use crate::memory::{self, Kind as Memory};
-use crate::process::Process;
-use crate::state::ready;
-use crate::{context, vmm};
+use crate::backend::Result;
+use crate::border::require;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and nothing else.
 pub(crate) fn descriptor(kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Result<()> {
@@ -36,85 +30,4 @@ pub(crate) unsafe fn given<'a>(handle: *mut c_void) -> Result<BorrowedFd<'a>> {
     require(fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)?;
     // SAFETY: open, as was just asked.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
-pub unsafe fn cuMemPoolExportToShareableHandle<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut c_void,
-    pool: CUmemoryPool,
-    kind: CUmemAllocationHandleType,
-    flags: c_ulonglong,
-) -> Result<()> {
-    let pool = resolve(process, pool)?;
-    descriptor(kind, flags)?;
-    require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
-    let fd = process.backend.export_pool(pool.id())?;
-    // SAFETY: for this type of handle the out parameter is an `int`.
-    unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
-}
-
-pub unsafe fn cuMemPoolImportFromShareableHandle<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmemoryPool,
-    handle: *mut c_void,
-    kind: CUmemAllocationHandleType,
-    flags: c_ulonglong,
-) -> Result<()> {
-    ready(process)?;
-    descriptor(kind, flags)?;
-    require(!out.is_null())?;
-    // SAFETY: the program's descriptor.
-    let fd = unsafe { given(handle) }?;
-    let id = process.pools.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let imported = process.backend.import_pool(ObjectId(id), fd).and_then(|ordinal| {
-        let device = ready(process)?.devices.iter().position(|device| device.ordinal == ordinal);
-        device.ok_or_else(|| {
-            let _ = process.backend.pool_destroy(ObjectId(id));
-            CUresult::CUDA_ERROR_INVALID_DEVICE
-        })
-    });
-    match imported {
-        Ok(device) => {
-            let pool = Arc::new(Pool { handle: id, device, origin: Origin::Imported, handle_types: 0 });
-            process.pools.table.fill(id, pool.clone());
-            // SAFETY: the program's out parameter.
-            unsafe { put_pool(out, &pool) }
-        }
-        Err(error) => {
-            process.pools.table.release(id);
-            Err(error)
-        }
-    }
-}
-
-pub unsafe fn cuMemPoolExportPointer<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUmemPoolPtrExportData,
-    address: CUdeviceptr,
-) -> Result<()> {
-    ready(process)?;
-    require(!out.is_null())?;
-    let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
-    require(base == address && process.pools.table.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0))?;
-    let reserved = process.backend.share_pooled(address, bytes)?;
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
-}
-
-pub unsafe fn cuMemPoolImportPointer<B: Backend>(
-    process: &'static Process<B>,
-    out: *mut CUdeviceptr,
-    pool: CUmemoryPool,
-    data: *mut CUmemPoolPtrExportData,
-) -> Result<()> {
-    let pool = resolve(process, pool)?;
-    require(!out.is_null() && pool.origin == Origin::Imported)?;
-    // SAFETY: null or the program's structure.
-    let token: Token = unsafe { data.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.reserved;
-    let here = context::current(process)?;
-    let (address, bytes) = here.note(process.backend.open_pooled(here.id, pool.id(), &token))?;
-    memory::insert_on(process, &here, pool.device, address, bytes, Memory::Pooled(pool.handle));
-    // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
 }

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUresult;
 
 use crate::generated::symbols::SYMBOLS;
-use crate::process::Front;
+
 use block::{Block, add};
-pub(crate) use write::at_exit;
+pub(crate) use write::write;
 
 /// Whether anybody wants a profile: found out by the first call.
 static WANTED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -217,14 +217,14 @@ fn decide() -> bool {
 }
 
 /// The process has devices: it leaves its profile behind, if one is wanted.
-pub(crate) fn start(front: &Front) {
+pub(crate) fn start(at_exit: Option<extern "C" fn()>) {
     static ONCE: Once = Once::new();
-    if let Some(hooks) = &front.hooks
+    if let Some(at_exit) = at_exit
         && is_on()
     {
         // SAFETY: the handler touches only statics, which outlive it.
         ONCE.call_once(|| unsafe {
-            libc::atexit(hooks.at_exit);
+            libc::atexit(at_exit);
         });
     }
 }

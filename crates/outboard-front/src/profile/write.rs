@@ -4,11 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use outboard_abi::CUresult;
+
 use super::block::{self, Sum};
 use super::{BACKGROUND, FUNCTIONS, lived, name};
-use crate::backend::Backend as _;
-use crate::process::Library;
-use crate::refusals;
 
 /// The file that is asked for. Set to nothing is not set.
 pub(super) fn path() -> Option<OsString> {
@@ -16,21 +15,20 @@ pub(super) fn path() -> Option<OsString> {
     named("OUTBOARD_PROFILE").or_else(|| named("OUTBOARD_STATS_FILE"))
 }
 
-/// Writes the profile of the process that has loaded `L`.
-pub(crate) extern "C" fn at_exit<L: Library>() {
-    if crate::state::is_forked() {
-        return;
+/// Name, how often, with which error.
+type Refused = (String, u64, CUresult);
+
+/// Writes the profile, if one is asked for. `gather` gives what the backend counts of its connection, as JSON values, and what was refused.
+pub(crate) fn write(gather: impl FnOnce() -> (Vec<(&'static str, String)>, Vec<Refused>)) {
+    if let Some(path) = path() {
+        let (link, refused) = gather();
+        // There is nobody to tell if it cannot be written.
+        let _ = std::fs::write(with_process(&path, std::process::id()), json(&link, refused));
     }
-    let _ = std::panic::catch_unwind(|| {
-        if let Some(path) = path() {
-            // There is nobody to tell if it cannot be written.
-            let _ = std::fs::write(with_process(&path, std::process::id()), json(&L::process().backend.statistics()));
-        }
-    });
 }
 
 /// The profile of this process. `link` is what the backend counts of its connection, as JSON values.
-fn json(link: &[(&'static str, String)]) -> String {
+fn json(link: &[(&'static str, String)], refused: Vec<Refused>) -> String {
     let all: Vec<(&str, Sum)> = (0..FUNCTIONS)
         .map(|function| (name(function), block::sum(function)))
         .filter(|(_, sum)| sum.calls + sum.round_trips + sum.to_device + sum.from_device + sum.nanoseconds > 0)
@@ -68,7 +66,7 @@ fn json(link: &[(&'static str, String)]) -> String {
     json.push_str("}, \"errors\": {");
     let failed = all.iter().filter(|(_, sum)| sum.errors > 0);
     let failed = failed.map(|(name, sum)| ((*name).to_owned(), sum.errors, sum.last_error));
-    let refused = refusals::refused().into_iter().map(|(name, count, last)| (name, count, u64::from(last.0)));
+    let refused = refused.into_iter().map(|(name, count, last)| (name, count, u64::from(last.0)));
     for (index, (name, count, last)) in failed.chain(refused).enumerate() {
         let comma = if index == 0 { "" } else { ", " };
         let _ = write!(json, "{comma}\"{name}\": {{\"count\": {count}, \"last\": {last}}}");

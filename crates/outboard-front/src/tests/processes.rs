@@ -1,5 +1,6 @@
 //! Two processes at once: what one has is not there for the other.
 
+use crate::backend::Faults as _;
 use outboard_abi::CUresult;
 
 use super::program::{Program, two_sides};

@@ -1,5 +1,6 @@
 //! Before `cuInit`, and after a fault.
 
+use crate::backend::Faults as _;
 use outboard_abi::{CUlimit, CUresult};
 
 use super::cases::{ENDINGS, OTHERS};

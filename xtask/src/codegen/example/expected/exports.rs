@@ -17,14 +17,14 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampGetCount(p_count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 0, || unsafe { $crate::lamp::cuLampGetCount(process, p_count) })
+                $crate::entry::enter(process, 0, || unsafe { $crate::calls::lamp::cuLampGetCount(process, p_count) })
             }
 
             /// `cuLampPaint` of cuda.h.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn cuLampPaint() -> CUresult {
                 let process = <$library as $crate::Library>::process();
-                $crate::border::refuse(process, 1)
+                $crate::entry::refuse(process, 1)
             }
 
             /// `cuLampSwitch` of cuda.h.
@@ -32,7 +32,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampSwitch(h_lamp: CUlamp, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 2, || unsafe { $crate::lamp::cuLampSwitch(process, h_lamp, h_stream) })
+                $crate::entry::enter(process, 2, || unsafe {
+                    $crate::calls::lamp::cuLampSwitch(process, h_lamp, h_stream)
+                })
             }
 
             /// `cuLampSwitch_ptsz` of cuda.h.
@@ -40,8 +42,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampSwitch_ptsz(h_lamp: CUlamp, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 3, || unsafe {
-                    $crate::lamp::cuLampSwitch(process, h_lamp, or_per_thread(h_stream))
+                $crate::entry::enter(process, 3, || unsafe {
+                    $crate::calls::lamp::cuLampSwitch(process, h_lamp, or_per_thread(h_stream))
                 })
             }
 
@@ -50,8 +52,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampSwitch_v2(h_lamp: CUlamp, flags: c_uint, h_stream: CUstream) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 4, || unsafe {
-                    $crate::lamp::cuLampSwitch_v2(process, h_lamp, flags, h_stream)
+                $crate::entry::enter(process, 4, || unsafe {
+                    $crate::calls::lamp::cuLampSwitch_v2(process, h_lamp, flags, h_stream)
                 })
             }
 
@@ -60,8 +62,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampWait(r#type: CUlamp_type) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 5, || unsafe {
-                    $crate::lamp::cuLampWait(process, r#type, DefaultStream::Legacy)
+                $crate::entry::enter(process, 5, || unsafe {
+                    $crate::calls::lamp::cuLampWait(process, r#type, DefaultStream::Legacy)
                 })
             }
 
@@ -70,8 +72,8 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampWait_ptds(r#type: CUlamp_type) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::border::enter(process, 6, || unsafe {
-                    $crate::lamp::cuLampWait(process, r#type, DefaultStream::PerThread)
+                $crate::entry::enter(process, 6, || unsafe {
+                    $crate::calls::lamp::cuLampWait(process, r#type, DefaultStream::PerThread)
                 })
             }
 

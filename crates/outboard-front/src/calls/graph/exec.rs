@@ -1,0 +1,311 @@
+//! Executables.
+
+use core::ffi::{c_char, c_uint, c_ulonglong};
+use std::sync::Arc;
+
+use outboard_abi::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResult_enum,
+    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags_enum as Flags, CUgraphInstantiateResult_enum as Outcome,
+    CUgraphNode, CUresult, CUstream, cuuint64_t,
+};
+use outboard_wire::graph::NodeParams;
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, ObjectId, Result, Stream};
+use crate::border::{put, put_if, require};
+use crate::context::{self, Here};
+use crate::graph::exec::{Exec, FLAGS, resolve};
+use crate::graph::mirror::flush;
+use crate::graph::model::{INVALID, world};
+use crate::process::{Front, Process};
+use crate::stream::{self, DefaultStream};
+
+/// What went wrong when an executable was made.
+struct Failure {
+    error: CUresult,
+    result: u32,
+    node: u64,
+}
+
+impl Failure {
+    fn new(error: CUresult) -> Failure {
+        Failure { error, result: Outcome::CUDA_GRAPH_INSTANTIATE_ERROR.0, node: 0 }
+    }
+}
+
+fn make<B: Backend>(
+    process: &'static Process<B>,
+    graph: u64,
+    flags: u64,
+    upload: Option<(Here, Stream)>,
+) -> std::result::Result<u64, Failure> {
+    let of = Failure::new;
+    let known = flags & !FLAGS == 0;
+    require(known).map_err(of)?;
+    crate::capture::refuse_unsafe(process).map_err(of)?;
+    let here = match &upload {
+        Some((here, _)) => here.clone(),
+        None => context::current(process).map_err(of)?,
+    };
+    world(process).to_be_copied(graph).map_err(of)?;
+    flush(process, &here, graph).map_err(of)?;
+    let id = world(process).handle();
+    let stream = upload.map_or(Stream::Legacy, |(_, stream)| stream);
+    let made = here.note(process.backend.graph_instantiate(here.id, ObjectId(graph), ObjectId(id), flags, stream));
+    let made = made.map_err(of)?;
+    if made.status != CUresult::CUDA_SUCCESS {
+        return Err(Failure { error: made.status, result: made.result, node: made.node });
+    }
+    let (objects, memory) = {
+        let mut world = world(process);
+        let memory = world.allocates(graph);
+        world.memory.hold(&memory);
+        let objects = world.graph(graph).map_err(of)?.objects.clone();
+        crate::graph::object::retain_all(process, &objects);
+        (objects, memory)
+    };
+    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory };
+    // Kernels launch it by the device's handle, so that is the program's too.
+    let handle = if made.handle == 0 { id } else { made.handle };
+    process.graphs.execs.write().insert(handle, Arc::new(exec));
+    Ok(handle)
+}
+
+pub unsafe fn cuGraphInstantiateWithFlags<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    require(!out.is_null())?;
+    let upload = u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
+    // An upload needs a stream, which this form has not.
+    require(flags & upload == 0)?;
+    let exec = make(process, graph as u64, flags, None).map_err(|failure| failure.error)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, exec as CUgraphExec) }
+}
+
+pub unsafe fn cuGraphInstantiate_v2<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    bytes: usize,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    require(!out.is_null())?;
+    let outcome = make(process, graph as u64, 0, None);
+    // SAFETY: the program's out parameters; the log has `bytes`.
+    unsafe {
+        if bytes > 0 {
+            put_if(log, 0);
+        }
+        match outcome {
+            Ok(exec) => put(out, exec as CUgraphExec),
+            Err(failure) => {
+                put_if(node, failure.node as CUgraphNode);
+                Err(failure.error)
+            }
+        }
+    }
+}
+
+pub unsafe fn cuGraphInstantiate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    bytes: usize,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { cuGraphInstantiate_v2(process, out, graph, node, log, bytes) }
+}
+
+pub unsafe fn cuGraphInstantiateWithParams<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    default: DefaultStream,
+) -> Result<()> {
+    crate::state::ready(process)?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let params = unsafe { params.as_mut() }.ok_or(INVALID)?;
+    let wants_upload = params.flags & u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0) != 0;
+    let upload = match (wants_upload, default) {
+        (false, _) => None,
+        (true, DefaultStream::Legacy) => Some(stream::resolve(process, params.hUploadStream)?),
+        (true, DefaultStream::PerThread) => {
+            Some(stream::resolve(process, stream::or_per_thread(params.hUploadStream))?)
+        }
+    };
+    match make(process, graph as u64, params.flags, upload) {
+        Ok(exec) => {
+            params.result_out = Outcome::CUDA_GRAPH_INSTANTIATE_SUCCESS;
+            params.hErrNode_out = core::ptr::null_mut();
+            // SAFETY: the program's out parameter.
+            unsafe { put(out, exec as CUgraphExec) }
+        }
+        Err(failure) => {
+            params.result_out = outboard_abi::CUgraphInstantiateResult_enum(failure.result);
+            params.hErrNode_out = failure.node as CUgraphNode;
+            Err(failure.error)
+        }
+    }
+}
+
+pub unsafe fn cuGraphExecGetFlags<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    out: *mut cuuint64_t,
+) -> Result<()> {
+    // Uploading is done once and no property of what was made.
+    let flags = resolve(process, exec)?.flags & !u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, flags) }
+}
+
+pub unsafe fn cuGraphUpload<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
+    let (here, stream) = stream::resolve(process, stream)?;
+    here.note(process.backend.graph_upload(here.id, ObjectId(exec.id), stream))
+}
+
+pub unsafe fn cuGraphLaunch<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
+    // Not even a relaxed capture takes a launch of an executable.
+    let (here, stream) = stream::resolve(process, stream)?;
+    here.note(process.backend.graph_launch(here.id, ObjectId(exec.id), stream))
+}
+
+pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec: CUgraphExec) -> Result<()> {
+    crate::state::ready(process)?;
+    crate::capture::refuse_unsafe(process)?;
+    let gone = process.graphs.execs.write().remove(&(exec as u64)).ok_or(INVALID)?;
+    let ctx = context::any(process);
+    world(process).memory.let_go(process, &gone.memory);
+    if let Some(ctx) = ctx {
+        let _ = process.backend.graph_exec_destroy(ctx, ObjectId(gone.id));
+    }
+    if !gone.objects.is_empty() {
+        // Launches that still run may use them.
+        if let Some(ctx) = ctx {
+            let _ = process.backend.context_synchronize(ctx);
+        }
+        crate::graph::object::release_all(process, &gone.objects);
+        crate::graph::object::run_destructors(process);
+    }
+    Ok(())
+}
+
+/// Gives the nodes of an executable the parameters of a graph.
+fn update<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    graph: CUgraph,
+) -> Result<crate::backend::Updated> {
+    let exec = resolve(process, exec)?;
+    let here = context::current(process)?;
+    world(process).to_be_copied(graph as u64)?;
+    flush(process, &here, graph as u64)?;
+    let updated = here.note(process.backend.graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;
+    if updated.status == CUresult::CUDA_SUCCESS {
+        exec.disabled.lock().clear();
+    }
+    Ok(updated)
+}
+
+pub unsafe fn cuGraphExecUpdate<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> Result<()> {
+    let updated = update(process, exec, graph)?;
+    // SAFETY: the program's out parameters.
+    unsafe {
+        put_if(node, updated.node as CUgraphNode);
+        put_if(result, CUgraphExecUpdateResult_enum(updated.result));
+    }
+    outcome(updated.status)
+}
+
+pub unsafe fn cuGraphExecUpdate_v2<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    out: *mut CUgraphExecUpdateResultInfo,
+) -> Result<()> {
+    require(!out.is_null())?;
+    let updated = update(process, exec, graph)?;
+    let info = CUgraphExecUpdateResultInfo {
+        result: CUgraphExecUpdateResult_enum(updated.result),
+        errorNode: updated.node as CUgraphNode,
+        errorFromNode: updated.from as CUgraphNode,
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, info) }?;
+    outcome(updated.status)
+}
+
+fn outcome(status: CUresult) -> Result<()> {
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// The kinds of nodes that can be switched off.
+fn can_be_disabled(params: &NodeParams) -> bool {
+    matches!(params, NodeParams::Kernel(_) | NodeParams::Copy(_) | NodeParams::Fill(_))
+}
+
+/// Checks that a node is one of the executable's graph that can be switched off.
+fn switchable(front: &'static Front, exec: &Exec, node: CUgraphNode) -> Result<()> {
+    let world = world(front);
+    let found = world.node(node as u64)?;
+    require(world.is_within(found.graph, exec.graph) && can_be_disabled(&found.params))
+}
+
+pub unsafe fn cuGraphNodeSetEnabled<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    enabled: c_uint,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
+    switchable(process, &exec, node)?;
+    let here = context::current(process)?;
+    here.note(process.backend.graph_exec_enable(here.id, ObjectId(exec.id), node as u64, enabled != 0))?;
+    let mut disabled = exec.disabled.lock();
+    if enabled != 0 {
+        disabled.remove(&(node as u64))
+    } else {
+        disabled.insert(node as u64)
+    };
+    Ok(())
+}
+
+pub unsafe fn cuGraphNodeGetEnabled<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    out: *mut c_uint,
+) -> Result<()> {
+    let exec = resolve(process, exec)?;
+    switchable(process, &exec, node)?;
+    let enabled = !exec.disabled.lock().contains(&(node as u64));
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, c_uint::from(enabled)) }
+}

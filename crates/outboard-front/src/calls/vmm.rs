@@ -1,0 +1,260 @@
+//! Virtual memory.
+
+use core::ffi::{c_ulonglong, c_void};
+
+use outboard_abi::{
+    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum as Granularity, CUmemAllocationProp,
+    CUmemAllocationType_enum, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType_enum as Location,
+    CUresult,
+};
+
+use crate::backend::{Backend, MemoryKind, Result};
+use crate::border::{put, require, slice};
+use crate::memory;
+use crate::process::{Front, Process};
+use crate::state::{self, ready};
+use crate::vmm::{Mapping, POSIX, Space, access, access_of, adopt_with, location, resolve};
+
+/// What this many bytes must be multiples of; every device of today has the same.
+const GRANULE: u64 = 2 << 20;
+
+/// Physical memory that a program describes, and the device it is of.
+fn kind(front: &'static Front, prop: &CUmemAllocationProp) -> Result<(MemoryKind, usize)> {
+    require(prop.type_ == CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED)?;
+    let device = match prop.location.type_ {
+        Location::CU_MEM_LOCATION_TYPE_DEVICE => prop.location.id,
+        // Memory of the server's processors, for which devices here report no support.
+        Location::CU_MEM_LOCATION_TYPE_HOST
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    if prop.requestedHandleTypes.0 & !POSIX != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let (index, device) = state::device(front, device)?;
+    let kind = MemoryKind {
+        device: device.ordinal,
+        handle_types: prop.requestedHandleTypes.0,
+        compression: prop.allocFlags.compressionType.into(),
+        usage: prop.allocFlags.usage.into(),
+    };
+    Ok((kind, index))
+}
+
+pub unsafe fn cuMemGetAllocationGranularity<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut usize,
+    prop: *const CUmemAllocationProp,
+    option: Granularity,
+) -> Result<()> {
+    ready(process)?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let (kind, _) = kind(process, unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let recommended = match option {
+        Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM => false,
+        Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED => true,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let known = process
+        .vmm
+        .granularities
+        .lock()
+        .iter()
+        .find(|(asked, _)| *asked == (kind, recommended))
+        .map(|(_, bytes)| *bytes);
+    let granularity = match known {
+        Some(granularity) => granularity,
+        None => {
+            let granularity = process.backend.vmm_granularity(kind, recommended)?;
+            // Programs use few kinds of memory; two threads may note the same one.
+            let mut known = process.vmm.granularities.lock();
+            if known.len() < 64 {
+                known.push(((kind, recommended), granularity));
+            }
+            granularity
+        }
+    };
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, granularity as usize) }
+}
+
+pub unsafe fn cuMemAddressReserve<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    hint: CUdeviceptr,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready(process)?;
+    let (bytes, alignment) = (bytes as u64, alignment as u64);
+    require(!out.is_null() && flags == 0 && bytes > 0 && bytes.is_multiple_of(GRANULE))?;
+    require(alignment == 0 || alignment.is_power_of_two())?;
+    let mut space = process.vmm.space.lock();
+    let address = process.backend.vmm_reserve(bytes, alignment, hint)?;
+    space.reservations.insert(address, bytes, ());
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, address) }
+}
+
+pub unsafe fn cuMemAddressFree<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+    bytes: usize,
+) -> Result<()> {
+    ready(process)?;
+    let bytes = bytes as u64;
+    let mut space = process.vmm.space.lock();
+    require(space.reservations.find(address).is_some_and(|(base, len, ())| (base, len) == (address, bytes)))?;
+    require(!space.mappings.overlaps(address, bytes))?;
+    process.backend.vmm_free(address, bytes)?;
+    space.reservations.remove(address);
+    Ok(())
+}
+
+pub unsafe fn cuMemCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    prop: *const CUmemAllocationProp,
+    flags: c_ulonglong,
+) -> Result<()> {
+    ready(process)?;
+    let bytes = bytes as u64;
+    require(!out.is_null() && flags == 0 && bytes > 0 && bytes.is_multiple_of(GRANULE))?;
+    // SAFETY: null or the program's structure.
+    let prop = unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (kind, device) = kind(process, prop)?;
+    let handle =
+        adopt_with(process, |id| process.backend.vmm_create(id, bytes, kind).map(|()| (bytes, *prop, device)))?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, handle) }
+}
+
+pub unsafe fn cuMemRelease<B: Backend>(
+    process: &'static Process<B>,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<()> {
+    resolve(process, handle)?.drop_user(process, |users| &mut users.handles)
+}
+
+pub unsafe fn cuMemMap<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: c_ulonglong,
+) -> Result<()> {
+    let memory = resolve(process, handle)?;
+    let (bytes, offset) = (bytes as u64, offset as u64);
+    require(flags == 0 && bytes > 0 && [address, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
+    require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
+    let mut space = process.vmm.space.lock();
+    let inside = |(base, len, ()): (u64, u64, &())| bytes <= len - (address - base);
+    require(space.reservations.find(address).is_some_and(inside) && !space.mappings.overlaps(address, bytes))?;
+    process.backend.vmm_map(address, bytes, offset, memory.id())?;
+    memory.users.lock().mappings += 1;
+    memory::insert_mapped(process, memory.device, address, bytes, memory.handle);
+    space.mappings.insert(address, bytes, Mapping { memory, access: Vec::new() });
+    Ok(())
+}
+
+/// The bases of the mappings that make up a range, if they do so without a rest.
+fn whole(space: &Space, address: u64, bytes: u64) -> Result<Vec<u64>> {
+    let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (mut bases, mut at) = (Vec::new(), address);
+    while at < end {
+        let (base, len, _) = space.mappings.find(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        require(base == at && len <= end - at)?;
+        bases.push(base);
+        at += len;
+    }
+    require(!bases.is_empty())?;
+    Ok(bases)
+}
+
+pub unsafe fn cuMemUnmap<B: Backend>(process: &'static Process<B>, address: CUdeviceptr, bytes: usize) -> Result<()> {
+    ready(process)?;
+    let mut space = process.vmm.space.lock();
+    let bases = whole(&space, address, bytes as u64)?;
+    process.backend.vmm_unmap(address, bytes as u64)?;
+    for base in bases {
+        memory::remove(process, base, |kind| matches!(kind, memory::Kind::Mapped { .. }));
+        if let Some((_, mapping)) = space.mappings.remove(base) {
+            mapping.memory.drop_user(process, |users| &mut users.mappings)?;
+        }
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemSetAccess<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+    bytes: usize,
+    desc: *const CUmemAccessDesc,
+    count: usize,
+) -> Result<()> {
+    ready(process)?;
+    require(count > 0)?;
+    // SAFETY: the program gives `count` of them.
+    let desc = unsafe { slice(desc, count) }?;
+    let access = desc.iter().map(|desc| access(process, desc)).collect::<Result<Vec<_>>>()?;
+    let mut space = process.vmm.space.lock();
+    let bases = whole(&space, address, bytes as u64)?;
+    let devices = &ready(process)?.devices;
+    let ordinals: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
+    process.backend.vmm_set_access(address, bytes as u64, &ordinals)?;
+    for base in bases {
+        let Some(mapping) = space.mappings.get_mut(base) else { continue };
+        for &(device, flags) in &access {
+            mapping.access.retain(|(index, _)| *index != device);
+            if flags != 0 {
+                mapping.access.push((device, flags));
+            }
+        }
+        memory::set_accessible(process, base, !mapping.access.is_empty());
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemGetAccess<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut c_ulonglong,
+    place: *const CUmemLocation,
+    address: CUdeviceptr,
+) -> Result<()> {
+    ready(process)?;
+    require(!out.is_null())?;
+    // SAFETY: null or the program's structure.
+    let device = location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let flags = access_of(process, address, device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, flags.into()) }
+}
+
+pub unsafe fn cuMemGetAllocationPropertiesFromHandle<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemAllocationProp,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<()> {
+    let memory = resolve(process, handle)?;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, memory.prop) }
+}
+
+pub unsafe fn cuMemRetainAllocationHandle<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> Result<()> {
+    ready(process)?;
+    require(!out.is_null())?;
+    let space = process.vmm.space.lock();
+    let (_, _, mapping) = space.mappings.find(address as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    mapping.memory.users.lock().handles += 1;
+    // SAFETY: the program's out parameter.
+    unsafe { put(out, mapping.memory.handle) }
+}

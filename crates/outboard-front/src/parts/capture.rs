@@ -1,0 +1,3 @@
+//! The parts of the folder.
+
+pub(crate) mod state;

@@ -1,0 +1,151 @@
+//! Contexts: the stack of current ones, primary contexts, limits and flags.
+
+pub(crate) mod limits;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use outboard_abi::CUresult;
+use outboard_wire::platform::Device;
+use parking_lot::Mutex;
+
+use crate::backend::{ContextId, Result};
+use crate::device::Limits;
+use crate::fault::Fault;
+use crate::handles::{Kind, Table};
+use crate::parts::green::Green;
+use crate::parts::state::State;
+use crate::storage::Storage;
+
+/// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
+pub(crate) struct Context {
+    /// Of the process that it is of.
+    pub(crate) state: &'static State,
+    pub(crate) handle: u64,
+    /// Index among the visible devices.
+    pub(crate) device: usize,
+    pub(crate) storage: Storage,
+    pub(crate) primary: bool,
+    /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
+    pub(crate) green: Option<Green>,
+    /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
+    pub(crate) id: AtomicU32,
+    pub(crate) fault: Fault,
+    pub(crate) flags: AtomicU32,
+    pub(crate) cache_config: AtomicU32,
+    pub(crate) limits: limits::Limits,
+    /// An error that a call has returned, and that the next wait returns as well; 0 for none.
+    pub(crate) owed: AtomicU32,
+    pub(crate) destroyed: AtomicBool,
+    /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
+    pub(crate) users: Mutex<u32>,
+}
+
+/// A context that can be worked in, and the backend's name for it.
+#[derive(Clone)]
+pub(crate) struct Here {
+    pub(crate) context: &'static Context,
+    pub(crate) id: ContextId,
+    /// The green context through which it was named.
+    green: Option<&'static Context>,
+}
+
+/// The contexts of a process.
+pub(crate) struct Contexts {
+    pub(crate) table: Table<&'static Context>,
+    pub(crate) next_id: AtomicU32,
+    /// The primary contexts, by the visible devices' indices.
+    pub(crate) primary: OnceLock<Vec<&'static Context>>,
+}
+
+impl Contexts {
+    pub(crate) const fn new() -> Contexts {
+        Contexts { table: Table::new(Kind::Context), next_id: AtomicU32::new(1), primary: OnceLock::new() }
+    }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.table.count()
+    }
+}
+
+impl Context {
+    /// The context to work in: alive, active, without a fault.
+    pub(crate) fn live(&'static self) -> Result<Here> {
+        crate::host_call::outside()?;
+        let here = self.open()?;
+        here.context.fault.check()?;
+        Ok(here)
+    }
+
+    /// As [`Context::live`], faulted or not.
+    pub(crate) fn open(&'static self) -> Result<Here> {
+        if let Some(green) = &self.green {
+            let here = green.primary.open()?;
+            if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
+                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            }
+            return Ok(Here { green: Some(self), ..here });
+        }
+        match self.id.load(Ordering::Acquire) {
+            0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
+            id => Ok(Here { context: self, id: ContextId(id), green: None }),
+        }
+    }
+
+    /// There is a kernel whose threads need so many bytes of local memory each.
+    pub(crate) fn needs_local(&self, bytes: u64) {
+        self.limits.needs_local(bytes);
+    }
+}
+
+impl Here {
+    /// The context as the program named it: the green one, if it did by that.
+    pub(crate) fn named(&self) -> &'static Context {
+        self.green.unwrap_or(self.context)
+    }
+
+    /// The green context whose share of the device is meant.
+    pub(crate) fn green(&self) -> Option<&Green> {
+        self.green.as_ref()?.green.as_ref()
+    }
+
+    /// The device as its snapshot describes it.
+    pub(crate) fn device(&self) -> Result<&'static Device> {
+        Ok(&self.context.state.ready()?.devices[self.context.device])
+    }
+
+    /// What the device says of launches.
+    pub(crate) fn limits(&self) -> Result<&'static Limits> {
+        Ok(&self.context.state.ready()?.limits[self.context.device])
+    }
+
+    /// Keeps a sticky error that a call came back with.
+    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && crate::fault::is_sticky(*error)
+        {
+            self.context.fault.set(*error);
+        }
+        outcome
+    }
+}
+
+impl Here {
+    /// Has the next wait in the context return an error, too: whoever made the call at hand may not look, and go on with wrong results.
+    pub(crate) fn owe(&self, error: CUresult) {
+        self.context.owed.store(error.0, Ordering::Relaxed);
+    }
+
+    /// To be called by what waits for the device.
+    pub(crate) fn pay(&self) -> Result<()> {
+        if self.context.owed.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match self.context.owed.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            error => Err(CUresult(error)),
+        }
+    }
+}

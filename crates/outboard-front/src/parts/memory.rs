@@ -1,0 +1,86 @@
+//! Device memory, and the map of what is allocated.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::addresses::Addresses;
+use crate::backend::ContextId;
+
+/// An allocation that the program knows by address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    pub(crate) ctx: ContextId,
+    /// The visible device's index.
+    pub(crate) device: usize,
+    /// The context's handle, for `cuPointerGetAttribute`.
+    pub(crate) context: u64,
+    pub(crate) kind: Kind,
+    /// Whether synchronous operations on it always wait for the device: `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub(crate) synchronous: bool,
+    /// Unique in the process, for `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub(crate) id: u64,
+}
+
+/// What kind of memory an allocation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Device memory.
+    Device,
+    /// Device memory of a stream-ordered allocation, and the handle of its pool: 0 for the device's default one.
+    Pooled(u64),
+    /// Device memory that a graph allocates: it is known as long as the graph, whether a launch has it or not.
+    Graph,
+    /// Memory of another process.
+    Opened,
+    /// Managed memory: of the device, and the host's to touch.
+    Managed,
+    /// A variable of a module, which lives as long as the module.
+    Global,
+    /// A managed variable of a module.
+    ManagedGlobal,
+    /// Physical memory mapped by the virtual-memory calls.
+    Mapped {
+        /// The physical memory's handle.
+        memory: u64,
+        /// Whether any device may use it.
+        accessible: bool,
+    },
+    /// Page-locked memory that we allocated, with the flags of `cuMemHostAlloc`.
+    HostAllocated(u32),
+    /// Page-locked memory of the program, with the flags of `cuMemHostRegister`.
+    HostRegistered(u32),
+}
+
+/// The allocations of a process, by address.
+pub(crate) struct Allocations {
+    pub(crate) map: LazyLock<Addresses<Allocation>>,
+    pub(crate) next_id: AtomicU64,
+    /// Whether any has ever been made synchronous: hardly any program does, and then copies need not ask.
+    pub(crate) any_synchronous: AtomicBool,
+}
+
+impl Allocations {
+    pub(crate) const fn new() -> Allocations {
+        Allocations {
+            map: LazyLock::new(Addresses::new),
+            next_id: AtomicU64::new(1),
+            any_synchronous: AtomicBool::new(false),
+        }
+    }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.map.count()
+    }
+}
+
+impl Kind {
+    pub(crate) fn is_host(self) -> bool {
+        matches!(self, Kind::HostAllocated(_) | Kind::HostRegistered(_))
+    }
+
+    pub(crate) fn is_managed(self) -> bool {
+        matches!(self, Kind::Managed | Kind::ManagedGlobal)
+    }
+}

@@ -1,0 +1,23 @@
+//! What the front knows of a process: the parts of [`Front`](crate::process::Front), each without knowing of the whole.
+
+pub(crate) mod array;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod event;
+pub(crate) mod function;
+pub(crate) mod graph;
+pub(crate) mod green;
+pub(crate) mod ipc;
+pub(crate) mod library;
+pub(crate) mod link;
+pub(crate) mod managed;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod occupancy;
+pub(crate) mod peer;
+pub(crate) mod pool;
+pub(crate) mod reference;
+pub(crate) mod state;
+pub(crate) mod stream;
+pub(crate) mod texture;
+pub(crate) mod vmm;

@@ -1,0 +1,62 @@
+//! What the process knows once `cuInit` has worked.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outboard_abi::CUresult;
+use outboard_wire::platform::{Device, Platform};
+use parking_lot::Mutex;
+
+use crate::backend::Result;
+
+/// A fork tells its child nothing else.
+pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// What a process knows of its devices and their driver.
+pub(crate) struct State {
+    pub(crate) ready: OnceLock<Ready>,
+    pub(crate) init: Mutex<()>,
+    /// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
+    pub(crate) found: Mutex<Option<(u32, Platform)>>,
+    pub(crate) interface: OnceLock<Interface>,
+    /// The driver has been asked before `cuInit`.
+    pub(crate) asked: AtomicBool,
+}
+
+/// The devices that the program sees.
+pub(crate) struct Ready {
+    pub(crate) driver_version: u32,
+    pub(crate) devices: Vec<Device>,
+    /// Of each device.
+    pub(crate) limits: Vec<crate::device::Limits>,
+}
+
+impl State {
+    pub(crate) const fn new() -> State {
+        State {
+            ready: OnceLock::new(),
+            init: Mutex::new(()),
+            found: Mutex::new(None),
+            interface: OnceLock::new(),
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    /// The devices, or `CUDA_ERROR_NOT_INITIALIZED`.
+    pub(crate) fn ready(&'static self) -> Result<&'static Ready> {
+        if FORKED.load(Ordering::Relaxed) {
+            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        self.ready.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+}
+
+/// Which functions there are.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    /// What `cuDriverGetVersion` gives.
+    pub(crate) version: u32,
+    /// Functions that the device's driver does not have.
+    pub(crate) lacks: HashSet<String>,
+}

@@ -1,0 +1,78 @@
+//! Virtual memory: address ranges, physical memory, and which is mapped where.
+
+use std::sync::Arc;
+
+use outboard_abi::CUmemAllocationProp;
+use parking_lot::Mutex;
+
+use crate::backend::{MemoryKind, ObjectId};
+use crate::handles::{Kind, Table};
+use crate::ranges::Ranges;
+
+/// Physical memory.
+pub(crate) struct Physical {
+    pub(crate) handle: u64,
+    pub(crate) bytes: u64,
+    pub(crate) prop: CUmemAllocationProp,
+    /// The visible device's index.
+    pub(crate) device: usize,
+    pub(crate) users: Mutex<Users>,
+}
+
+// SAFETY: the pointer in `prop` is for other systems; it is kept as a number and never followed.
+unsafe impl Send for Physical {}
+
+// SAFETY: as above.
+unsafe impl Sync for Physical {}
+
+/// Who keeps physical memory alive.
+#[derive(Default)]
+pub(crate) struct Users {
+    /// Created, imported or retained, and not released so often.
+    pub(crate) handles: u32,
+    pub(crate) mappings: u32,
+}
+
+impl Physical {
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(self.handle)
+    }
+}
+
+/// A mapped range.
+pub(crate) struct Mapping {
+    pub(crate) memory: Arc<Physical>,
+    /// What each visible device may do, by index; those that may do nothing are left out.
+    pub(crate) access: Vec<(usize, u32)>,
+}
+
+/// What address space is used for. Held while the backend changes it, so that both agree.
+pub(crate) struct Space {
+    pub(crate) reservations: Ranges<()>,
+    pub(crate) mappings: Ranges<Mapping>,
+}
+
+/// Physical memory and address space of a process.
+pub(crate) struct Vmm {
+    pub(crate) memory: Table<Physical>,
+    pub(crate) space: Mutex<Space>,
+    /// What granularities were asked for, minimal or recommended, and the answers in bytes: they do not change.
+    pub(crate) granularities: Mutex<Vec<((MemoryKind, bool), u64)>>,
+}
+
+impl Vmm {
+    pub(crate) const fn new() -> Vmm {
+        Vmm {
+            memory: Table::new(Kind::Memory),
+            space: Mutex::new(Space { reservations: Ranges::new(), mappings: Ranges::new() }),
+            granularities: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// For tests: how many there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        let space = self.space.lock();
+        self.memory.count() + space.reservations.count() + space.mappings.count()
+    }
+}
