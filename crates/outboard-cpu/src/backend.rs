@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, Fill, Front, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
+    Backend, CheckpointStep, ContextId, CopyMode, Faults, Fill, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -20,8 +20,8 @@ use crate::sched::Lane;
 use crate::work::{Condition, Stamp, Work};
 
 impl Backend for Cpu {
-    fn attach(&self, front: &'static Front) {
-        let _ = self.front.set(front);
+    fn attach(&self, faults: &'static dyn Faults) {
+        let _ = self.faults.set(faults);
     }
 
     fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {

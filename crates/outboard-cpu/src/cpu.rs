@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Front, Launch, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, Faults, Launch, ObjectId, Result, Stream};
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
 
@@ -29,8 +29,8 @@ use crate::work::Word;
 
 /// The software device.
 pub struct Cpu {
-    /// The process that uses it, from its first question on.
-    pub(crate) front: OnceLock<&'static Front>,
+    /// Who is told of faults, from the first question on.
+    pub(crate) faults: OnceLock<&'static dyn Faults>,
     config: Config,
     engines: OnceLock<Vec<Arc<Engine>>>,
     starting: Mutex<()>,
@@ -58,7 +58,7 @@ pub struct Cpu {
 }
 
 static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
-    front: OnceLock::new(),
+    faults: OnceLock::new(),
     config: Config::from_environment(),
     engines: OnceLock::new(),
     starting: Mutex::new(()),
@@ -87,8 +87,8 @@ static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
 
 /// Has the process know that a context is faulted.
 fn fault(ctx: ContextId, error: CUresult) {
-    if let Some(front) = Cpu::get().front.get() {
-        front.fault(ctx, error);
+    if let Some(faults) = Cpu::get().faults.get() {
+        faults.fault(ctx, error);
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Process<B: 'static> {
     front: Front,
 }
 
-/// What the front knows of a process, wherever its devices are. Each part belongs to one module, which alone changes it.
+/// What the front knows of a process, wherever its devices are. Its parts know their own tables and nothing of each other; who needs several is given the whole.
 pub struct Front {
     pub(crate) hooks: Option<Hooks>,
     pub(crate) state: parts::state::State,

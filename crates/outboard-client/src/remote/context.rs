@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{CheckpointStep, ContextId, Front, Result};
+use outboard_front::backend::{CheckpointStep, ContextId, Faults, Result};
 use outboard_wire::messages as msg;
 use outboard_wire::platform::Platform;
 
@@ -19,13 +19,13 @@ impl Remote {
         &REMOTE
     }
 
-    pub(super) fn attach(&self, front: &'static Front) {
-        let _ = self.front.set(front);
+    pub(super) fn attach(&self, faults: &'static dyn Faults) {
+        let _ = self.faults.set(faults);
     }
 
     pub(super) fn platform(&self) -> Result<Platform> {
-        let front = self.front.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
-        let (session, platform) = Session::open(*front)?;
+        let faults = self.faults.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
+        let (session, platform) = Session::open(*faults)?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(&MOVER));

@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Front, Result, Stream};
+use outboard_front::backend::{ContextId, Faults, Result, Stream};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;
@@ -42,8 +42,8 @@ pub(crate) use shared::with_shared_memory;
 
 /// The remote devices. One server serves the process, from its first `cuInit` on.
 pub struct Remote {
-    /// The process that uses them, from its first question on.
-    front: OnceLock<&'static Front>,
+    /// Who is told of faults, from the first question on.
+    faults: OnceLock<&'static dyn Faults>,
     /// From the first connection on; a forked child that had not begun to use it makes another.
     session: AtomicPtr<Arc<Session>>,
     host: HostMemory,
@@ -57,7 +57,7 @@ pub struct Remote {
 }
 
 static REMOTE: Remote = Remote {
-    front: OnceLock::new(),
+    faults: OnceLock::new(),
     session: AtomicPtr::new(core::ptr::null_mut()),
     host: HostMemory::new(),
     pager: Pager::new(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Front, Result};
+use outboard_front::backend::{Faults, Result};
 use outboard_transport::Any;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
@@ -56,15 +56,15 @@ impl OpenError {
 
 impl Session {
     /// Connects to the server that the environment names.
-    pub(crate) fn open(front: &'static Front) -> Result<(Arc<Session>, Platform)> {
-        connect(front).map_err(|error| {
+    pub(crate) fn open(faults: &'static dyn Faults) -> Result<(Arc<Session>, Platform)> {
+        connect(faults).map_err(|error| {
             explain(&error);
             if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
         })
     }
 }
 
-fn connect(front: &'static Front) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
+fn connect(faults: &'static dyn Faults) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
     let functions = Arc::new(HostFunctions::new(Arc::clone(&progress)));
@@ -75,7 +75,7 @@ fn connect(front: &'static Front) -> std::result::Result<(Arc<Session>, Platform
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
         pending: Arc::clone(&pending),
-        fault: Box::new(|ctx, error| front.fault(ctx, error)),
+        fault: Box::new(|ctx, error| faults.fault(ctx, error)),
         copies: Arc::clone(&copies),
         requests: Arc::clone(&requests),
         kernels: Arc::clone(&kernels),

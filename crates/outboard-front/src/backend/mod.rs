@@ -91,14 +91,11 @@ pub struct Launch<'a> {
     pub attributes: &'a [(u32, [u8; 64])],
 }
 
-/// What a back end tells the process whose devices it has.
+/// The process whose devices a back end has, as the back end sees it: who is told of faults.
 pub trait Faults: std::fmt::Debug + Send + Sync {
     /// Marks a context as faulted: every later call that needs it returns `error`.
     fn fault(&self, ctx: ContextId, error: CUresult);
 }
-
-/// The process whose devices a back end has, as the back end sees it.
-pub type Front = dyn Faults;
 
 /// What a tiled tensor map describes; the names and values are those of `cuTensorMapEncodeTiled`.
 #[derive(Clone, Copy, Debug)]

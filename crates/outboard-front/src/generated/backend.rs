@@ -3,7 +3,7 @@
 #![allow(unused_variables, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, Fill, Front, HostCall, Im2colMap, Image,
+    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, Faults, Fill, HostCall, Im2colMap, Image,
     Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PoolKind, Rect,
     ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, Stream, TiledMap, Token,
     Updated, View,
@@ -35,8 +35,8 @@ pub trait Backend:
     + 'static
     + Sized
 {
-    /// The process whose devices these are, told before anything else is asked. Faults that the back end learns of go to it ([`Faults::fault`]).
-    fn attach(&self, front: &'static Front);
+    /// Where faults go that the back end learns of: told before anything else is asked.
+    fn attach(&self, faults: &'static dyn Faults);
     /// Finds the devices; the first `cuInit` calls it, and again if that failed.
     fn platform(&self) -> Result<Platform>;
     /// Says to who wants to know that the program's environment hides all of so many devices.

@@ -3,7 +3,7 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Fill, Front,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Faults, Fill,
     Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
     Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
     References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
@@ -160,8 +160,8 @@ pub(crate) const METHODS: [&str; 140] = [
 ];
 
 impl Backend for Recorder {
-    fn attach(&self, front: &'static Front) {
-        self.answer("attach", format_args!("front: {front:?}"))
+    fn attach(&self, faults: &'static dyn Faults) {
+        self.answer("attach", format_args!("faults: {faults:?}"))
     }
 
     fn platform(&self) -> Result<Platform> {

@@ -205,7 +205,7 @@ pub(super) fn names(ty: &str) -> impl Iterator<Item = &str> {
 
 fn is_known(name: &str, known: &BTreeSet<&str>) -> bool {
     const PLAIN: &[&str] = &[
-        "bool", "const", "f32", "f64", "i32", "i64", "mut", "str", "u8", "u16", "u32", "u64", "usize", "Option",
+        "bool", "const", "dyn", "f32", "f64", "i32", "i64", "mut", "str", "u8", "u16", "u32", "u64", "usize", "Option",
         "Self", "String", "Vec",
     ];
     PLAIN.contains(&name) || known.contains(name)

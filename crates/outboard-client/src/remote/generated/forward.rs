@@ -6,7 +6,7 @@
 use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Fill, Front,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Faults, Fill,
     Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
     Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
     References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
@@ -21,8 +21,8 @@ use crate::tokens::{Kind, decode, encode, read};
 
 impl Backend for Remote {
     #[inline]
-    fn attach(&self, front: &'static Front) {
-        self.attach(front)
+    fn attach(&self, faults: &'static dyn Faults) {
+        self.attach(faults)
     }
 
     #[inline]
