@@ -15,6 +15,7 @@ use crate::copies::late::LateCopies;
 use crate::graphs::{GraphHosts, Launch};
 use crate::host_calls::HostFunctions;
 use crate::link::bulk;
+use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::Answerer;
 use crate::session::Taken;
@@ -43,7 +44,7 @@ pub fn session(data: &[u8]) {
     let mut sink = vec![KEPT; AROUND + BOX + AROUND];
     let progress = Arc::new(Progress::default());
     let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
-    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress)));
+    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), Box::leak(Box::new(Pager::new()))));
     let answerers: [Arc<dyn Answerer>; 3] = [functions, Arc::new(LateCopies::default()), Arc::clone(&graphs) as _];
     let numbers = nodes(&graphs, &mut source, &mut sink);
     graphs.made(EXEC, GRAPH, graphs.of_graph(GRAPH));

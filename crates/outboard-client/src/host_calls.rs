@@ -12,6 +12,7 @@ use outboard_wire::request::HOST_CALL;
 use crate::graphs::Launch;
 use crate::link::Expectation;
 use crate::outstanding::Queued;
+use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::Answerer;
 
@@ -22,6 +23,7 @@ pub(crate) struct HostFunctions {
     waiting: Mutex<HashMap<u64, Waiting>>,
     unfinished: Arc<AtomicUsize>,
     progress: Arc<Progress>,
+    pager: &'static Pager,
 }
 
 #[derive(Debug)]
@@ -51,9 +53,15 @@ impl HostFunctions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The functions of a session about whose streams so much is known.
-    pub(crate) fn new(progress: Arc<Progress>) -> HostFunctions {
-        HostFunctions { last: AtomicU64::new(0), waiting: Mutex::default(), unfinished: Arc::default(), progress }
+    /// The functions of a session about whose streams so much is known, and which may touch what the pager tracks.
+    pub(crate) fn new(progress: Arc<Progress>, pager: &'static Pager) -> HostFunctions {
+        HostFunctions {
+            last: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            unfinished: Arc::default(),
+            progress,
+            pager,
+        }
     }
 
     /// Takes in a function that is about to be queued in a stream; the number by which the worker asks for its call. Until then `launch` is under way.
@@ -122,7 +130,7 @@ impl Answerer for HostFunctions {
             if seq < u64::MAX {
                 self.progress.stream_seen(ctx, stream, seq);
             }
-            crate::remote::with_shared_memory(|| call.run(CUresult(status)));
+            self.pager.around_function(|| call.run(CUresult(status)));
         });
         Some(called.map(|()| Vec::new()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE))
     }

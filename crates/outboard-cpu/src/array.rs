@@ -157,7 +157,12 @@ impl Arrays for Cpu {
         Err(invalid())
     }
 
-    fn array_sparse_properties(&self, ctx: ContextId, array: ObjectId, mipmapped: bool) -> Result<SparseProperties> {
+    fn array_sparse_properties(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        mipmapped: bool,
+    ) -> Result<SparseProperties> {
         // Nor are there sparse ones.
         self.array_memory_requirements(ctx, array, mipmapped, 0).map(|_| SparseProperties::default())
     }

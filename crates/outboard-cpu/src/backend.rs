@@ -337,7 +337,7 @@ impl Backend for Cpu {
         self.functions.get(function)?.dynamic_shared(blocks.max(0) as u32, block.max(0) as u32)
     }
 
-    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         let function = self.functions.get(launch.function)?;
         let mut grid = self.grid(&function, ctx, launch)?;
         grid.processors = self.shares.processors(stream);

@@ -127,7 +127,7 @@ impl GreenContexts for Cpu {
         Ok(share(device, 0, self.config().threads as u32))
     }
 
-    fn context_resource(&self, _ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
+    fn context_resource(&'static self, _ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
         match green {
             // Every context of a device has all of it; which one it is matters to nobody.
             None => self.device_resource(0, kind),
@@ -174,7 +174,14 @@ impl GreenContexts for Cpu {
         Ok(())
     }
 
-    fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn green_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         self.stream_create(ctx, stream, flags, priority)?;
         self.scheduler.join(Lane::Created(stream), green, false)?;
         let mut greens = self.shares.greens.lock();
@@ -184,12 +191,12 @@ impl GreenContexts for Cpu {
         wait_for(ctx, Lane::Created(stream), &green.gates)
     }
 
-    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
         self.green_stream(ctx, green, stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0, 0)?;
         self.scheduler.join(Lane::Created(stream), green, true)
     }
 
-    fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         let mut before = Vec::new();
         for lane in self.lanes(ctx, green)? {
             before.extend(self.scheduler.lane_pending(ctx, lane).unwrap_or_default());

@@ -7,7 +7,7 @@ use outboard_front::backend::{Backend, ContextId, Managed, Result, Stream};
 use crate::cpu::Cpu;
 
 impl Managed for Cpu {
-    fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         if self.engines()?.len() == 1 {
             return self.memory_alloc(ctx, bytes);
         }
@@ -16,7 +16,7 @@ impl Managed for Cpu {
         self.host_alloc(ctx, bytes, 0).map(|memory| memory as u64)
     }
 
-    fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         if self.engines()?.len() == 1 {
             return self.memory_free(ctx, address);
         }

@@ -72,7 +72,7 @@ impl Streams for Cpu {
         Ok(())
     }
 
-    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
         for operation in operations {
             match *operation {
                 MemoryOperation::Wait { address, value, wide, flags } => {

@@ -10,7 +10,8 @@ impl Library for Libcuda {
 
     #[inline]
     fn process() -> &'static Process<Remote> {
-        static PROCESS: Process<Remote> = Process::of_library::<Libcuda>(Remote::get());
+        static REMOTE: Remote = Remote::new();
+        static PROCESS: Process<Remote> = Process::of_library::<Libcuda>(&REMOTE);
         &PROCESS
     }
 }

@@ -56,6 +56,12 @@ pub(crate) struct Pager {
     active: AtomicBool,
 }
 
+impl std::fmt::Debug for Pager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pager")
+    }
+}
+
 impl Pager {
     pub(crate) const fn new() -> Pager {
         Pager { store: OnceLock::new(), inner: Mutex::new(Inner::new()), active: AtomicBool::new(false) }

@@ -77,8 +77,19 @@ impl Pager {
         });
     }
 
+    /// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it writes.
+    pub(crate) fn around_function<T>(&self, run: impl FnOnce() -> T) -> T {
+        if !self.is_active() {
+            return run();
+        }
+        self.before_function();
+        let result = run();
+        self.after_function();
+        result
+    }
+
     /// A stream is about to call a function of the program: what the stream has done so far is there for it.
-    pub(crate) fn before_function(&self) {
+    pub(super) fn before_function(&self) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let _ = fault::arm();
@@ -87,7 +98,7 @@ impl Pager {
     }
 
     /// Such a function has returned: what it has written is there for what the stream does next.
-    pub(crate) fn after_function(&self) {
+    pub(super) fn after_function(&self) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let before = inner.sent.clone();

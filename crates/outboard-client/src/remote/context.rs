@@ -7,28 +7,22 @@ use outboard_front::backend::{CheckpointStep, ContextId, Faults, Result};
 use outboard_wire::messages as msg;
 use outboard_wire::platform::Platform;
 
-use super::shared::MOVER;
-use super::{REMOTE, Remote};
+use super::Remote;
 use crate::pager::Done;
 use crate::progress::Progress;
 use crate::session::Session;
 
 impl Remote {
-    /// The one server's devices.
-    pub const fn get() -> &'static Remote {
-        &REMOTE
-    }
-
     pub(super) fn attach(&self, faults: &'static dyn Faults) {
         let _ = self.faults.set(faults);
     }
 
-    pub(super) fn platform(&self) -> Result<Platform> {
+    pub(super) fn platform(&'static self) -> Result<Platform> {
         let faults = self.faults.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
-        let (session, platform) = Session::open(*faults)?;
+        let (session, platform) = Session::open(*faults, &self.pager)?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
-        self.pager.connect(Box::new(&MOVER));
+        self.pager.connect(Box::new(self));
         Ok(platform)
     }
 

@@ -20,7 +20,7 @@ fn span(rows: Rows, [width, height, depth]: [u64; 3]) -> u64 {
 
 impl Remote {
     /// Has what the program and the device both use be the device's in parameters of a node.
-    fn on_the_device(&self, params: &mut NodeParams) -> Result<()> {
+    fn on_the_device(&'static self, params: &mut NodeParams) -> Result<()> {
         match params {
             NodeParams::Kernel(kernel) => self.map_parameters(ContextId(kernel.ctx), &kernel.params)?,
             NodeParams::Copy(copy) => {
@@ -40,7 +40,7 @@ impl Remote {
     }
 
     /// Parameters of a node of a graph as the worker may know them.
-    fn graph_node(&self, graph: u64, node: u64, mut params: NodeParams) -> Result<NodeParams> {
+    fn graph_node(&'static self, graph: u64, node: u64, mut params: NodeParams) -> Result<NodeParams> {
         self.on_the_device(&mut params)?;
         let session = self.session()?;
         session.graphs().set_node(graph, node, params, || session.expect_graphs())
@@ -48,7 +48,7 @@ impl Remote {
 }
 
 impl Remote {
-    pub(super) fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    pub(super) fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
         let known = |edit| {
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
@@ -114,7 +114,13 @@ impl Remote {
         Ok(updated)
     }
 
-    pub(super) fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    pub(super) fn graph_exec_set(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()> {
         let (mut params, session) = (params, self.session()?);
         self.on_the_device(&mut params)?;
         let params = session.graphs().set_exec_node(exec.0, node, params, || session.expect_graphs())?;

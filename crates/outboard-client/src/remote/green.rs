@@ -7,7 +7,7 @@ use outboard_wire::messages as msg;
 use super::Remote;
 
 impl Remote {
-    pub(super) fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    pub(super) fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
         self.green_stream(ctx, green, stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0, 0)
     }
 

@@ -12,7 +12,7 @@ fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
 impl Remote {
     /// Queues a kernel.
     #[inline]
-    pub(super) fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    pub(super) fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         self.map_parameters(ctx, launch.params)?;
         let message = msg::Launch {
             function: launch.function.0,

@@ -98,7 +98,7 @@ impl Remote {
 
     /// Fills memory, which kernels may share with the program.
     #[inline]
-    pub(super) fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    pub(super) fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
         if self.host.may_contain(dst) {
             self.map_host(ctx, dst)?;

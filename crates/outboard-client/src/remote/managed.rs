@@ -7,8 +7,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, Stream};
 use outboard_wire::messages as msg;
 
-use super::shared::MOVER;
-use super::{REMOTE, Remote, wire};
+use super::{Remote, wire};
 use crate::pager::{Done, PAGE};
 use crate::slabs::{Freed, SLAB, SMALL};
 
@@ -17,11 +16,11 @@ const TRIES: usize = 8;
 
 impl Remote {
     /// Takes a variable of a module in.
-    pub(super) fn add_variable(&self, ctx: ContextId, module: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn add_variable(&'static self, ctx: ContextId, module: u64, range: Range<u64>) -> Result<()> {
         let mut variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner);
         let of_module = variables.entry(module).or_default();
         if !of_module.contains(&range) {
-            REMOTE.pager.add_variable(ctx, range.clone())?;
+            self.pager.add_variable(ctx, range.clone())?;
             of_module.push(range);
         }
         Ok(())
@@ -36,7 +35,7 @@ impl Remote {
     }
 
     /// Managed memory of the device at addresses that nothing has here: its address there, and the pages.
-    fn managed_block(&self, ctx: ContextId, bytes: u64, room: u64, shared: bool) -> Result<(u64, Range<u64>)> {
+    fn managed_block(&'static self, ctx: ContextId, bytes: u64, room: u64, shared: bool) -> Result<(u64, Range<u64>)> {
         let mut useless = Vec::new();
         let mut found = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut ask = room.max(bytes);
@@ -56,7 +55,7 @@ impl Remote {
                 self.call(ctx, &msg::MemoryFree { address: device }, |_| ())?;
                 continue;
             }
-            match REMOTE.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
+            match self.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
                 Ok(true) => {
                     found = Ok((device, range));
                     break;
@@ -75,14 +74,14 @@ impl Remote {
         let (device, range) = found?;
         // As the program sees it: zeros.
         let (dst, width) = (range.start, range.end - range.start);
-        let stream = MOVER.stream(ctx)?;
+        let stream = self.pager_stream(ctx)?;
         self.post(ctx, &msg::Fill { dst, pitch: 0, value: 0, element: 1, width, height: 1, stream })?;
         Ok((device, range))
     }
 }
 
 impl Remote {
-    pub(super) fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > SMALL {
             let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;

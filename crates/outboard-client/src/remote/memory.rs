@@ -60,7 +60,7 @@ impl Remote {
         Ok(())
     }
 
-    pub(super) fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    pub(super) fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
         // The device has it under the same address from now on.
         let known = self.map_host(ctx, memory as u64)?;
         if known { Ok(memory as u64) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }

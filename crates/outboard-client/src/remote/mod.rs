@@ -25,7 +25,7 @@ mod generated {
     mod forward;
 }
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -38,9 +38,8 @@ use crate::pager::Pager;
 use crate::session::Session;
 use crate::slabs::Slabs;
 use seen::Seen;
-pub(crate) use shared::with_shared_memory;
 
-/// The remote devices. One server serves the process, from its first `cuInit` on.
+/// The remote devices of a process. One server serves it, from its first `cuInit` on.
 pub struct Remote {
     /// Who is told of faults, from the first question on.
     faults: OnceLock<&'static dyn Faults>,
@@ -53,19 +52,28 @@ pub struct Remote {
     slabs: Mutex<Slabs>,
     /// Managed variables, by module.
     variables: Mutex<BTreeMap<u64, Vec<Range<u64>>>>,
+    /// The contexts that have a stream for the pager's bytes.
+    moving: Mutex<BTreeSet<ContextId>>,
     seen: Seen,
 }
 
-static REMOTE: Remote = Remote {
-    faults: OnceLock::new(),
-    session: AtomicPtr::new(core::ptr::null_mut()),
-    host: HostMemory::new(),
-    pager: Pager::new(),
-    mapping: Mutex::new(()),
-    slabs: Mutex::new(Slabs::new()),
-    variables: Mutex::new(BTreeMap::new()),
-    seen: Seen::new(),
-};
+impl Remote {
+    /// Devices that nobody has asked for yet.
+    #[expect(clippy::new_without_default, reason = "it is made in a static")]
+    pub const fn new() -> Remote {
+        Remote {
+            faults: OnceLock::new(),
+            session: AtomicPtr::new(core::ptr::null_mut()),
+            host: HostMemory::new(),
+            pager: Pager::new(),
+            mapping: Mutex::new(()),
+            slabs: Mutex::new(Slabs::new()),
+            variables: Mutex::new(BTreeMap::new()),
+            moving: Mutex::new(BTreeSet::new()),
+            seen: Seen::new(),
+        }
+    }
+}
 
 /// The name of a stream on the wire.
 fn wire(stream: Stream) -> u64 {

@@ -50,7 +50,12 @@ impl Remote {
     }
 
     /// Address, size of a variable, and whether it is managed memory.
-    pub(super) fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    pub(super) fn module_global(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(u64, u64, bool)> {
         let message = msg::ModuleGlobal { module: module.0, name };
         let found = self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
         let (address, bytes, managed) = found;

@@ -18,6 +18,7 @@ use crate::graphs::GraphHosts;
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
 use crate::link::{Config, ConnectError, Link, NoticeHandler};
+use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
@@ -56,18 +57,21 @@ impl OpenError {
 
 impl Session {
     /// Connects to the server that the environment names.
-    pub(crate) fn open(faults: &'static dyn Faults) -> Result<(Arc<Session>, Platform)> {
-        connect(faults).map_err(|error| {
+    pub(crate) fn open(faults: &'static dyn Faults, pager: &'static Pager) -> Result<(Arc<Session>, Platform)> {
+        connect(faults, pager).map_err(|error| {
             explain(&error);
             if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
         })
     }
 }
 
-fn connect(faults: &'static dyn Faults) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
+fn connect(
+    faults: &'static dyn Faults,
+    pager: &'static Pager,
+) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
-    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress)));
+    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), pager));
     let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());

@@ -36,34 +36,34 @@ pub trait Backend:
     + Sized
 {
     /// Where faults go that the back end learns of: told before anything else is asked.
-    fn attach(&self, faults: &'static dyn Faults);
+    fn attach(&'static self, faults: &'static dyn Faults);
     /// Finds the devices; the first `cuInit` calls it, and again if that failed.
-    fn platform(&self) -> Result<Platform>;
+    fn platform(&'static self) -> Result<Platform>;
     /// Says to who wants to know that the program's environment hides all of so many devices.
-    fn all_hidden(&self, devices: usize) {}
+    fn all_hidden(&'static self, devices: usize) {}
     /// Takes a step of `cuCheckpointProcess*` with a process of the user, waiting `limit` milliseconds at most (0: as long as it takes), and gives its `CUprocessState`.
-    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+    fn checkpoint(&'static self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Allocates page-locked host memory, page-aligned; `flags` as of `cuMemHostAlloc`.
-    fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8>;
+    fn host_alloc(&'static self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8>;
     /// Frees what [`Backend::host_alloc`] gave, once nothing queued uses it.
     ///
     /// # Safety
     /// `memory` and `bytes` are of one such allocation, which the program uses no more.
-    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
+    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
     /// Page-locks memory of the application; `flags` as of `cuMemHostRegister`.
-    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()>;
+    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()>;
     /// Undoes [`Backend::host_register`].
-    fn host_unregister(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
+    fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
     /// The address by which kernels see page-locked memory, or `CUDA_ERROR_NOT_SUPPORTED`.
-    fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64>;
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64>;
     /// Copies host to device.
     ///
     /// # Safety
     /// `src` is readable for `bytes`, for as long as `mode` says.
     unsafe fn copy_to_device(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: u64,
         src: *const u8,
@@ -76,7 +76,7 @@ pub trait Backend:
     /// # Safety
     /// `dst` is writable for `bytes`, for as long as `mode` says.
     unsafe fn copy_to_host(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: *mut u8,
         src: u64,
@@ -85,46 +85,46 @@ pub trait Backend:
         mode: CopyMode,
     ) -> Result<()>;
     /// What the profile says of the connection, as pairs of a name and a value of JSON.
-    fn statistics(&self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
     /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
-    fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()>;
+    fn context_open(&'static self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()>;
     /// Ends a context and frees all that is in it, faulted or not. Call.
-    fn context_close(&self, ctx: ContextId) -> Result<()>;
+    fn context_close(&'static self, ctx: ContextId) -> Result<()>;
     /// Waits for all work of the context. Call.
-    fn context_synchronize(&self, ctx: ContextId) -> Result<()>;
+    fn context_synchronize(&'static self, ctx: ContextId) -> Result<()>;
     /// `cuCtxGetLimit`. Call.
-    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64>;
+    fn context_limit(&'static self, ctx: ContextId, limit: u32) -> Result<u64>;
     /// `cuCtxSetLimit`. Call.
-    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()>;
+    fn context_set_limit(&'static self, ctx: ContextId, limit: u32, value: u64) -> Result<()>;
     /// Free and total bytes of the context's device. Call.
-    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)>;
+    fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)>;
     /// Allocates at least `bytes` (not 0), aligned to 256 or more. Call.
-    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64>;
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64>;
     /// Frees an allocation once the work of the context that is queued before is done. Call.
-    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()>;
+    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()>;
     /// Allocates in the stream's order from the device's default pool. Call.
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64>;
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64>;
     /// Frees in the stream's order. Posted.
-    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()>;
+    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()>;
     /// Copies within the device (or between devices of the process), rows of a rectangle. Posted.
-    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()>;
+    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()>;
     /// Fills memory. Posted.
-    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()>;
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()>;
     /// Makes a stream; `flags` as of `cuStreamCreate`. Posted.
-    fn stream_create(&self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
+    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
     /// Ends a stream; its work still runs. Posted.
-    fn stream_destroy(&self, ctx: ContextId, stream: ObjectId) -> Result<()>;
+    fn stream_destroy(&'static self, ctx: ContextId, stream: ObjectId) -> Result<()>;
     /// Waits for the stream. Call.
-    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()>;
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()>;
     /// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`. Call.
-    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()>;
+    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()>;
     /// Later work of `stream` waits for the event's latest record. Posted.
-    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()>;
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()>;
     /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`. Posted.
     fn stream_wait_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -134,7 +134,7 @@ pub trait Backend:
     ) -> Result<()>;
     /// `cuStreamWriteValue32` (`wide` false) or `64`. Posted.
     fn stream_write_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -143,43 +143,62 @@ pub trait Backend:
         flags: u32,
     ) -> Result<()>;
     /// Makes an event; `flags` as of `cuEventCreate`. Posted.
-    fn event_create(&self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()>;
+    fn event_create(&'static self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()>;
     /// Ends an event. Posted.
-    fn event_destroy(&self, ctx: ContextId, event: ObjectId) -> Result<()>;
+    fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// Records the event in the stream. Posted.
-    fn event_record(&self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()>;
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()>;
     /// Waits for the event's latest record. Call.
-    fn event_synchronize(&self, ctx: ContextId, event: ObjectId) -> Result<()>;
+    fn event_synchronize(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// `Ok` if the latest record is done or there is none, else `CUDA_ERROR_NOT_READY`. Call.
-    fn event_query(&self, ctx: ContextId, event: ObjectId) -> Result<()>;
+    fn event_query(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// Milliseconds between two recorded events. Call.
-    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32>;
+    fn event_elapsed(&'static self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32>;
     /// Loads an image. `log` is filled whether it works or not. Call.
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()>;
+    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()>;
     /// Unloads an image. Call.
-    fn module_unload(&self, ctx: ContextId, module: ObjectId) -> Result<()>;
+    fn module_unload(&'static self, ctx: ContextId, module: ObjectId) -> Result<()>;
     /// Names of the image's kernels, in its order. Call.
-    fn module_functions(&self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>>;
+    fn module_functions(&'static self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>>;
     /// Finds a kernel, which is `function` from now on; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo>;
+    fn module_function(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<KernelInfo>;
     /// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)>;
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)>;
     /// `cuFuncSetAttribute`. Posted.
-    fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()>;
+    fn function_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        attribute: u32,
+        value: i32,
+    ) -> Result<()>;
     /// `cuFuncSetCacheConfig`. Posted.
-    fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
+    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
     /// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`. Call.
-    fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32>;
+    fn occupancy(&'static self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32)
+    -> Result<i32>;
     /// Launches a kernel. Posted.
-    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
     /// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor. Call.
-    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64>;
+    fn occupancy_dynamic_shared(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        blocks: i32,
+        block: i32,
+    ) -> Result<u64>;
     /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have. Call.
-    fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// `cuTensorMapEncodeTiled`. Call.
-    fn tensor_map_tiled(&self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_tiled(&'static self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }
@@ -187,41 +206,69 @@ pub trait Backend:
 /// The part of a [`Backend`] for arrays, textures and surfaces.
 pub trait Arrays: Sized {
     /// Makes an array, and says how the device describes it. Call.
-    fn array_create(&self, ctx: ContextId, array: ObjectId, descriptor: &ArrayDescriptor) -> Result<ArrayDescriptor>;
+    fn array_create(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        descriptor: &ArrayDescriptor,
+    ) -> Result<ArrayDescriptor>;
     /// Frees an array, or forgets the name of a level or plane. Call.
-    fn array_destroy(&self, ctx: ContextId, array: ObjectId) -> Result<()>;
+    fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()>;
     /// Names a plane of an array. Call.
-    fn array_plane(&self, ctx: ContextId, array: ObjectId, plane: u32, name: ObjectId) -> Result<ArrayDescriptor>;
+    fn array_plane(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        plane: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor>;
     /// Bytes and alignment of the memory that an array or mipmapped array needs. Call.
     fn array_memory_requirements(
-        &self,
+        &'static self,
         ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
         device: u32,
     ) -> Result<(u64, u64)>;
     /// How a sparse array or mipmapped array is tiled. Call.
-    fn array_sparse_properties(&self, ctx: ContextId, array: ObjectId, mipmapped: bool) -> Result<SparseProperties>;
+    fn array_sparse_properties(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        mipmapped: bool,
+    ) -> Result<SparseProperties>;
     /// Makes a mipmapped array. Call.
-    fn mipmap_create(&self, ctx: ContextId, mipmap: ObjectId, descriptor: &ArrayDescriptor, levels: u32) -> Result<()>;
+    fn mipmap_create(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        descriptor: &ArrayDescriptor,
+        levels: u32,
+    ) -> Result<()>;
     /// Frees a mipmapped array and its levels. Call.
-    fn mipmap_destroy(&self, ctx: ContextId, mipmap: ObjectId) -> Result<()>;
+    fn mipmap_destroy(&'static self, ctx: ContextId, mipmap: ObjectId) -> Result<()>;
     /// Names a level of a mipmapped array. Call.
-    fn mipmap_level(&self, ctx: ContextId, mipmap: ObjectId, level: u32, name: ObjectId) -> Result<ArrayDescriptor>;
+    fn mipmap_level(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        level: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor>;
     /// Makes a texture object; its value is what kernels use. Call.
     fn texture_create(
-        &self,
+        &'static self,
         ctx: ContextId,
         resource: &Resource,
         sampler: &Sampler,
         view: Option<&View>,
     ) -> Result<u64>;
     /// Ends a texture object. Posted.
-    fn texture_destroy(&self, ctx: ContextId, texture: u64) -> Result<()>;
+    fn texture_destroy(&'static self, ctx: ContextId, texture: u64) -> Result<()>;
     /// Makes a surface object; its value is what kernels use. Call.
-    fn surface_create(&self, ctx: ContextId, resource: &Resource) -> Result<u64>;
+    fn surface_create(&'static self, ctx: ContextId, resource: &Resource) -> Result<u64>;
     /// Ends a surface object. Posted.
-    fn surface_destroy(&self, ctx: ContextId, surface: u64) -> Result<()>;
+    fn surface_destroy(&'static self, ctx: ContextId, surface: u64) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for copies of boxes.
@@ -230,24 +277,24 @@ pub trait BoxCopies: Sized {
     ///
     /// # Safety
     /// A side in host memory is readable or writable, in the rows of the box, for as long as `mode` says.
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for questions about devices, named by their ordinals.
 pub trait Devices: Sized {
     /// Texels of the widest 1D texture in linear memory, for a `CUarray_format` and a number of channels. Call.
-    fn texture_1d_width(&self, device: u32, format: u32, channels: u32) -> Result<u64>;
+    fn texture_1d_width(&'static self, device: u32, format: u32, channels: u32) -> Result<u64>;
 }
 
 /// The part of a [`Backend`] for graphs. Nodes are named by the front, uniquely in the process.
 pub trait Graphs: Sized {
     /// Names a graph, which is empty. The bodies of a conditional node are named by the edit that adds it. Posted.
-    fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()>;
+    fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()>;
     /// Changes a graph. What fails is reported by the next executable made of it. Posted.
-    fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()>;
+    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()>;
     /// Adds a node that allocates, and gives its address. Call.
     fn graph_allocate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         node: u64,
@@ -255,12 +302,12 @@ pub trait Graphs: Sized {
         params: AllocateNode,
     ) -> Result<u64>;
     /// Makes a value for a conditional node of the graph: what kernels call it by. `value` is what each launch starts with, if `flags` say so. Call.
-    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64>;
+    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64>;
     /// Forgets a graph and the graphs inside its nodes. Posted.
-    fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()>;
+    fn graph_destroy(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()>;
     /// Makes an executable; `flags` as of `CUgraphInstantiate_flags`, `stream` for the upload among them. Call.
     fn graph_instantiate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         exec: ObjectId,
@@ -268,157 +315,188 @@ pub trait Graphs: Sized {
         stream: Stream,
     ) -> Result<Instantiated>;
     /// Gives the nodes of an executable the parameters of a graph of the same shape. Call.
-    fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated>;
+    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated>;
     /// Gives one node of an executable other parameters. Posted.
-    fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()>;
+    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()>;
     /// Lets one node of an executable do something, or nothing. Posted.
-    fn graph_exec_enable(&self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()>;
+    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()>;
     /// Takes what a launch needs to the device. Posted.
-    fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
     /// Launches an executable. Posted.
-    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
     /// Forgets an executable; launches of it still run. Posted.
-    fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()>;
+    fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()>;
     /// Gives back memory that graphs keep and do not use. `device` is the ordinal in [`Platform::devices`](outboard_wire::platform::Platform). Call.
-    fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()>;
+    fn graph_memory_trim(&'static self, ctx: ContextId, device: u32) -> Result<()>;
     /// `cuDeviceGetGraphMemAttribute`. Call.
-    fn graph_memory_get(&self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64>;
+    fn graph_memory_get(&'static self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64>;
     /// `cuDeviceSetGraphMemAttribute`. Call.
-    fn graph_memory_set(&self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()>;
+    fn graph_memory_set(&'static self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for green contexts. `ctx` is the primary context of their device.
 pub trait GreenContexts: Sized {
     /// Makes the stream that stands in for a green context's default stream: streams there that are not non-blocking and this one wait for each other, where the device can see to it. Posted.
-    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()>;
+    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()>;
     /// What a device has of a `CUdevResourceType`. Call.
-    fn device_resource(&self, device: u32, kind: u32) -> Result<Share>;
+    fn device_resource(&'static self, device: u32, kind: u32) -> Result<Share>;
     /// What a context, or a green one of it, has. Call.
-    fn context_resource(&self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share>;
+    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share>;
     /// `cuDevSmResourceSplitByCount`. Call.
-    fn resource_split(&self, request: SplitRequest<'_>) -> Result<Split>;
+    fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split>;
     /// `cuDevResourceGenerateDesc`; the descriptor lasts as long as the process. Call.
-    fn resource_describe(&self, desc: ObjectId, resources: &[Share]) -> Result<()>;
+    fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()>;
     /// Makes a green context. Call.
-    fn green_open(&self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()>;
+    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()>;
     /// Ends it. Call.
-    fn green_close(&self, ctx: ContextId, green: ObjectId) -> Result<()>;
+    fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()>;
     /// Makes a stream in it; otherwise as [`Backend::stream_create`]. Posted.
-    fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
+    fn green_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()>;
     /// Records an event behind all work of a context, or of a green one. Posted.
-    fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
+    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
     /// Lets all work to come of a context, or of a green one, wait for an event. Posted.
-    fn context_wait(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
+    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for functions of the program that a stream calls.
 pub trait HostCalls: Sized {
     /// Calls a function of the program, on a thread of the library's, when the stream comes to it; later work of the stream waits for it. Functions of one context never run at the same time. What the device did before is there: bytes in page-locked memory, text that kernels printed. Posted.
-    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()>;
+    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for memory and events shared among processes. A token or descriptor may come from anywhere: what is none of this backend's is `CUDA_ERROR_INVALID_VALUE`.
 pub trait Sharing: Sized {
     /// Names the allocation of `bytes` that starts at `address`. Call.
-    fn share_memory(&self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token>;
+    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token>;
     /// Maps an allocation of another process: its address, the same at each time, and its bytes. Call.
-    fn open_memory(&self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)>;
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)>;
     /// Undoes one [`Sharing::open_memory`]. Call.
-    fn close_memory(&self, ctx: ContextId, address: u64) -> Result<()>;
+    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()>;
     /// Names an event that was made for this. Call.
-    fn share_event(&self, ctx: ContextId, event: ObjectId) -> Result<Token>;
+    fn share_event(&'static self, ctx: ContextId, event: ObjectId) -> Result<Token>;
     /// Another process's event is `event` from now on. Call.
-    fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()>;
+    fn open_event(&'static self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()>;
     /// A descriptor for physical memory that was created for this. Call.
-    fn export_physical(&self, memory: ObjectId) -> Result<OwnedFd>;
+    fn export_physical(&'static self, memory: ObjectId) -> Result<OwnedFd>;
     /// The memory of a descriptor is `memory` from now on. Its bytes and what it was created with. Call.
-    fn import_physical(&self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)>;
+    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)>;
     /// A descriptor for a pool that was created for this. Call.
-    fn export_pool(&self, pool: ObjectId) -> Result<OwnedFd>;
+    fn export_pool(&'static self, pool: ObjectId) -> Result<OwnedFd>;
     /// The pool of a descriptor is `pool` from now on. The ordinal of its device. Call.
-    fn import_pool(&self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32>;
+    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32>;
     /// Names an allocation of `bytes` from such a pool. Call.
-    fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token>;
+    fn share_pooled(&'static self, address: u64, bytes: u64) -> Result<Token>;
     /// Maps an allocation of an imported pool: address and bytes. Call.
-    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)>;
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)>;
 }
 
 /// The part of a [`Backend`] for the linker.
 pub trait Linking: Sized {
     /// `cuLinkCreate`. Call.
-    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()>;
+    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()>;
     /// Adds an input. `log` is filled whether it works or not. Call.
-    fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()>;
+    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()>;
     /// Links; the image, which [`Backend::module_load`] takes. `log` is filled whether it works or not. Call.
-    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>>;
+    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>>;
     /// Ends the link. Posted.
-    fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()>;
+    fn link_destroy(&'static self, ctx: ContextId, link: ObjectId) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for memory that host and device both touch: mapped and managed. Its addresses are the same on both sides.
 pub trait Managed: Sized {
     /// Frees an allocation once the work of the context that is queued before is done. Call.
-    fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()>;
+    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()>;
     /// Once the stream comes to it, moves managed memory to the host (`to_host`) or to the device, where it is wanted next. Posted.
-    fn managed_prefetch(&self, ctx: ContextId, address: u64, bytes: u64, to_host: bool, stream: Stream) -> Result<()>;
+    fn managed_prefetch(
+        &'static self,
+        ctx: ContextId,
+        address: u64,
+        bytes: u64,
+        to_host: bool,
+        stream: Stream,
+    ) -> Result<()>;
     /// Allocates managed memory, aligned to 256 at least. Call.
-    fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64>;
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64>;
 }
 
 /// The part of a [`Backend`] for access between devices. Which devices can reach which is in the platform.
 pub trait Peers: Sized {
     /// Kernels of `ctx` may use the memory of `peer`, a context of another device, from now on. Call.
-    fn peer_enable(&self, ctx: ContextId, peer: ContextId) -> Result<()>;
+    fn peer_enable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()>;
     /// Undoes [`Peers::peer_enable`], once the work of `ctx` is done. Call.
-    fn peer_disable(&self, ctx: ContextId, peer: ContextId) -> Result<()>;
+    fn peer_disable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()>;
     /// A `CUdevice_P2PAttribute` of the way from one device (an ordinal) to another. Call.
-    fn peer_attribute(&self, src: u32, dst: u32, attribute: u32) -> Result<i32>;
+    fn peer_attribute(&'static self, src: u32, dst: u32, attribute: u32) -> Result<i32>;
     /// What each `CUatomicOperation` on memory of another device can do: `CUatomicOperationCapability` bits. Call.
-    fn peer_atomics(&self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>>;
+    fn peer_atomics(&'static self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>>;
 }
 
 /// The part of a [`Backend`] for memory pools. Pools are of devices, not of contexts.
 pub trait Pools: Sized {
     /// The default pool of a device (an ordinal) is `pool` from now on. Posted.
-    fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()>;
+    fn pool_default(&'static self, pool: ObjectId, device: u32) -> Result<()>;
     /// Makes a pool. Call.
-    fn pool_create(&self, pool: ObjectId, kind: PoolKind) -> Result<()>;
+    fn pool_create(&'static self, pool: ObjectId, kind: PoolKind) -> Result<()>;
     /// Ends a pool; what is allocated from it stays until it is freed. Posted.
-    fn pool_destroy(&self, pool: ObjectId) -> Result<()>;
+    fn pool_destroy(&'static self, pool: ObjectId) -> Result<()>;
     /// Gives memory that is not used back to the device, all but `keep` bytes. Call.
-    fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()>;
+    fn pool_trim(&'static self, pool: ObjectId, keep: u64) -> Result<()>;
     /// The value of a `CUmemPool_attribute`. Call.
-    fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64>;
+    fn pool_attribute(&'static self, pool: ObjectId, attribute: u32) -> Result<u64>;
     /// Sets a `CUmemPool_attribute` that can be set, to a value that it can have. Posted.
-    fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()>;
+    fn pool_set_attribute(&'static self, pool: ObjectId, attribute: u32, value: u64) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with the pool's memory. Call.
-    fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()>;
+    fn pool_set_access(&'static self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()>;
     /// What a device may do with the pool's memory. Call.
-    fn pool_access(&self, pool: ObjectId, device: u32) -> Result<u32>;
+    fn pool_access(&'static self, pool: ObjectId, device: u32) -> Result<u32>;
     /// Allocates in the stream's order. Call.
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64>;
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64>;
 }
 
 /// The part of a [`Backend`] for texture and surface references.
 pub trait References: Sized {
     /// Makes a texture reference of no module. Call.
-    fn reference_create(&self, ctx: ContextId, reference: ObjectId) -> Result<()>;
+    fn reference_create(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()>;
     /// Ends a texture reference of no module. Call.
-    fn reference_destroy(&self, ctx: ContextId, reference: ObjectId) -> Result<()>;
+    fn reference_destroy(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()>;
     /// Names a texture reference of a module. None is found on devices whose kernels cannot use them. Call.
-    fn reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_FOUND)
     }
     /// Sets one thing, and gives the offset of the first element from what memory is bound. Call.
-    fn reference_set(&self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64>;
+    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64>;
     /// What is set, in the way of `like`, whose values do not matter but for the dimension; an address comes as `Memory`. Call.
-    fn reference_get(&self, ctx: ContextId, reference: ObjectId, like: &ReferenceSetting) -> Result<ReferenceSetting>;
+    fn reference_get(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        like: &ReferenceSetting,
+    ) -> Result<ReferenceSetting>;
     /// Names a surface reference of a module, likewise. Call.
-    fn surface_reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn surface_reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_FOUND)
     }
     /// Binds a surface reference to an array. Call.
-    fn surface_reference_set(&self, ctx: ContextId, reference: ObjectId, array: ObjectId, flags: u32) -> Result<()> {
+    fn surface_reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        array: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }
@@ -426,19 +504,25 @@ pub trait References: Sized {
 /// The part of a [`Backend`] for streams.
 pub trait Streams: Sized {
     /// Sets an attribute, one of `outboard_wire::launch::STREAM_ATTRIBUTES`, for launches from now on. Call.
-    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()>;
+    fn stream_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: Stream,
+        attribute: u32,
+        value: [u8; 64],
+    ) -> Result<()>;
     /// The value of an attribute. Call.
-    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]>;
+    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]>;
     /// Gives `dst` the attributes of `src`. Call.
-    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()>;
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()>;
     /// Queues the operations, in order. Posted.
-    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()>;
+    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for tensor maps.
 pub trait TensorMaps: Sized {
     /// `cuTensorMapEncodeIm2col` or, if there is a mode, `cuTensorMapEncodeIm2colWide`. Call.
-    fn tensor_map_im2col(&self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_im2col(&'static self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 }
@@ -446,19 +530,19 @@ pub trait TensorMaps: Sized {
 /// The part of a [`Backend`] for the virtual-memory calls. None of it needs a context. The front has checked that ranges lie in reservations, do not overlap mappings, or are whole mappings, as each asks.
 pub trait VirtualMemory: Sized {
     /// Bytes of which sizes and addresses must be multiples. Call.
-    fn vmm_granularity(&self, kind: MemoryKind, recommended: bool) -> Result<u64>;
+    fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64>;
     /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free. Call.
-    fn vmm_reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64>;
+    fn vmm_reserve(&'static self, bytes: u64, align: u64, hint: u64) -> Result<u64>;
     /// Gives a reservation back. Posted.
-    fn vmm_free(&self, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_free(&'static self, address: u64, bytes: u64) -> Result<()>;
     /// Allocates physical memory, which is `memory` from now on. Call.
-    fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()>;
+    fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()>;
     /// Frees physical memory, which is mapped nowhere. Posted.
-    fn vmm_release(&self, memory: ObjectId) -> Result<()>;
+    fn vmm_release(&'static self, memory: ObjectId) -> Result<()>;
     /// Maps `bytes` of physical memory from `offset` on. Call.
-    fn vmm_map(&self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()>;
+    fn vmm_map(&'static self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()>;
     /// Unmaps whole mappings, once the work that may use them is done. Call.
-    fn vmm_unmap(&self, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_unmap(&'static self, address: u64, bytes: u64) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with whole mappings. Call.
-    fn vmm_set_access(&self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()>;
+    fn vmm_set_access(&'static self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()>;
 }

@@ -160,47 +160,47 @@ pub(crate) const METHODS: [&str; 140] = [
 ];
 
 impl Backend for Recorder {
-    fn attach(&self, faults: &'static dyn Faults) {
+    fn attach(&'static self, faults: &'static dyn Faults) {
         self.answer("attach", format_args!("faults: {faults:?}"))
     }
 
-    fn platform(&self) -> Result<Platform> {
+    fn platform(&'static self) -> Result<Platform> {
         self.outcome("platform", format_args!(""))
     }
 
-    fn all_hidden(&self, devices: usize) {
+    fn all_hidden(&'static self, devices: usize) {
         self.answer("all_hidden", format_args!("devices: {devices:?}"))
     }
 
-    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+    fn checkpoint(&'static self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
         self.outcome("checkpoint", format_args!("process: {process:?}, step: {step:?}, limit: {limit:?}"))
     }
 
-    fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {
+    fn host_alloc(&'static self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {
         self.outcome("host_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}, flags: {flags:?}"))
     }
 
-    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.outcome("host_free", format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"))
     }
 
-    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
+    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
         self.outcome(
             "host_register",
             format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}, flags: {flags:?}"),
         )
     }
 
-    fn host_unregister(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.outcome("host_unregister", format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"))
     }
 
-    fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
         self.outcome("host_device_address", format_args!("ctx: {ctx:?}, memory: {memory:?}"))
     }
 
     unsafe fn copy_to_device(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: u64,
         src: *const u8,
@@ -217,7 +217,7 @@ impl Backend for Recorder {
     }
 
     unsafe fn copy_to_host(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: *mut u8,
         src: u64,
@@ -233,84 +233,84 @@ impl Backend for Recorder {
         )
     }
 
-    fn statistics(&self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Vec<(&'static str, String)> {
         self.answer("statistics", format_args!(""))
     }
 
-    fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(&'static self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
         self.outcome(
             "context_open",
             format_args!("ctx: {ctx:?}, device: {device:?}, flags: {flags:?}, primary: {primary:?}"),
         )
     }
 
-    fn context_close(&self, ctx: ContextId) -> Result<()> {
+    fn context_close(&'static self, ctx: ContextId) -> Result<()> {
         self.outcome("context_close", format_args!("ctx: {ctx:?}"))
     }
 
-    fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
+    fn context_synchronize(&'static self, ctx: ContextId) -> Result<()> {
         self.outcome("context_synchronize", format_args!("ctx: {ctx:?}"))
     }
 
-    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
+    fn context_limit(&'static self, ctx: ContextId, limit: u32) -> Result<u64> {
         self.outcome("context_limit", format_args!("ctx: {ctx:?}, limit: {limit:?}"))
     }
 
-    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
+    fn context_set_limit(&'static self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
         self.outcome("context_set_limit", format_args!("ctx: {ctx:?}, limit: {limit:?}, value: {value:?}"))
     }
 
-    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
+    fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)> {
         self.outcome("memory_info", format_args!("ctx: {ctx:?}"))
     }
 
-    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         self.outcome("memory_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}"))
     }
 
-    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.outcome("memory_free", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
         self.outcome("memory_alloc_async", format_args!("ctx: {ctx:?}, bytes: {bytes:?}, stream: {stream:?}"))
     }
 
-    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
         self.outcome("memory_free_async", format_args!("ctx: {ctx:?}, address: {address:?}, stream: {stream:?}"))
     }
 
-    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         self.outcome(
             "copy_on_device",
             format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, rect: {rect:?}, stream: {stream:?}"),
         )
     }
 
-    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         self.outcome("fill", format_args!("ctx: {ctx:?}, fill: {fill:?}, stream: {stream:?}"))
     }
 
-    fn stream_create(&self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
         self.outcome(
             "stream_create",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, flags: {flags:?}, priority: {priority:?}"),
         )
     }
 
-    fn stream_destroy(&self, ctx: ContextId, stream: ObjectId) -> Result<()> {
+    fn stream_destroy(&'static self, ctx: ContextId, stream: ObjectId) -> Result<()> {
         self.outcome("stream_destroy", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
         self.outcome("stream_synchronize", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
         self.outcome("stream_query", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
         self.outcome(
             "stream_wait_event",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, event: {event:?}, flags: {flags:?}"),
@@ -318,7 +318,7 @@ impl Backend for Recorder {
     }
 
     fn stream_wait_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -330,7 +330,7 @@ impl Backend for Recorder {
     }
 
     fn stream_write_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -341,71 +341,90 @@ impl Backend for Recorder {
         self.outcome("stream_write_value", format_args!("ctx: {ctx:?}, stream: {stream:?}, address: {address:?}, value: {value:?}, wide: {wide:?}, flags: {flags:?}"))
     }
 
-    fn event_create(&self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()> {
+    fn event_create(&'static self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()> {
         self.outcome("event_create", format_args!("ctx: {ctx:?}, event: {event:?}, flags: {flags:?}"))
     }
 
-    fn event_destroy(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.outcome("event_destroy", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn event_record(&self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
         self.outcome(
             "event_record",
             format_args!("ctx: {ctx:?}, event: {event:?}, stream: {stream:?}, flags: {flags:?}"),
         )
     }
 
-    fn event_synchronize(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_synchronize(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.outcome("event_synchronize", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn event_query(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_query(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.outcome("event_query", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+    fn event_elapsed(&'static self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
         self.outcome("event_elapsed", format_args!("ctx: {ctx:?}, start: {start:?}, end: {end:?}"))
     }
 
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
         self.outcome("module_load", format_args!("ctx: {ctx:?}, id: {id:?}, image: {image:?}, log: {log:?}"))
     }
 
-    fn module_unload(&self, ctx: ContextId, module: ObjectId) -> Result<()> {
+    fn module_unload(&'static self, ctx: ContextId, module: ObjectId) -> Result<()> {
         self.outcome("module_unload", format_args!("ctx: {ctx:?}, module: {module:?}"))
     }
 
-    fn module_functions(&self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>> {
+    fn module_functions(&'static self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>> {
         self.outcome("module_functions", format_args!("ctx: {ctx:?}, module: {module:?}"))
     }
 
-    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+    fn module_function(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<KernelInfo> {
         self.outcome(
             "module_function",
             format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, function: {function:?}"),
         )
     }
 
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
         self.outcome("module_global", format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}"))
     }
 
-    fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
+    fn function_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        attribute: u32,
+        value: i32,
+    ) -> Result<()> {
         self.outcome(
             "function_set_attribute",
             format_args!("ctx: {ctx:?}, function: {function:?}, attribute: {attribute:?}, value: {value:?}"),
         )
     }
 
-    fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
         self.outcome(
             "function_set_cache_config",
             format_args!("ctx: {ctx:?}, function: {function:?}, config: {config:?}"),
         )
     }
 
-    fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32> {
+    fn occupancy(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        block: u32,
+        shared: u64,
+        flags: u32,
+    ) -> Result<i32> {
         self.outcome(
             "occupancy",
             format_args!(
@@ -414,41 +433,58 @@ impl Backend for Recorder {
         )
     }
 
-    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         self.outcome("launch", format_args!("ctx: {ctx:?}, launch: {launch:?}, stream: {stream:?}"))
     }
 
-    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
+    fn occupancy_dynamic_shared(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        blocks: i32,
+        block: i32,
+    ) -> Result<u64> {
         self.outcome(
             "occupancy_dynamic_shared",
             format_args!("ctx: {ctx:?}, function: {function:?}, blocks: {blocks:?}, block: {block:?}"),
         )
     }
 
-    fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
         self.outcome("occupancy_clusters", format_args!("ctx: {ctx:?}, launch: {launch:?}, largest: {largest:?}"))
     }
 
-    fn tensor_map_tiled(&self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_tiled(&'static self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
         self.outcome("tensor_map_tiled", format_args!("ctx: {ctx:?}, map: {map:?}"))
     }
 }
 
 impl Arrays for Recorder {
-    fn array_create(&self, ctx: ContextId, array: ObjectId, descriptor: &ArrayDescriptor) -> Result<ArrayDescriptor> {
+    fn array_create(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        descriptor: &ArrayDescriptor,
+    ) -> Result<ArrayDescriptor> {
         self.outcome("array_create", format_args!("ctx: {ctx:?}, array: {array:?}, descriptor: {descriptor:?}"))
     }
 
-    fn array_destroy(&self, ctx: ContextId, array: ObjectId) -> Result<()> {
+    fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()> {
         self.outcome("array_destroy", format_args!("ctx: {ctx:?}, array: {array:?}"))
     }
 
-    fn array_plane(&self, ctx: ContextId, array: ObjectId, plane: u32, name: ObjectId) -> Result<ArrayDescriptor> {
+    fn array_plane(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        plane: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         self.outcome("array_plane", format_args!("ctx: {ctx:?}, array: {array:?}, plane: {plane:?}, name: {name:?}"))
     }
 
     fn array_memory_requirements(
-        &self,
+        &'static self,
         ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
@@ -460,30 +496,47 @@ impl Arrays for Recorder {
         )
     }
 
-    fn array_sparse_properties(&self, ctx: ContextId, array: ObjectId, mipmapped: bool) -> Result<SparseProperties> {
+    fn array_sparse_properties(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        mipmapped: bool,
+    ) -> Result<SparseProperties> {
         self.outcome(
             "array_sparse_properties",
             format_args!("ctx: {ctx:?}, array: {array:?}, mipmapped: {mipmapped:?}"),
         )
     }
 
-    fn mipmap_create(&self, ctx: ContextId, mipmap: ObjectId, descriptor: &ArrayDescriptor, levels: u32) -> Result<()> {
+    fn mipmap_create(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        descriptor: &ArrayDescriptor,
+        levels: u32,
+    ) -> Result<()> {
         self.outcome(
             "mipmap_create",
             format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}, descriptor: {descriptor:?}, levels: {levels:?}"),
         )
     }
 
-    fn mipmap_destroy(&self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
+    fn mipmap_destroy(&'static self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
         self.outcome("mipmap_destroy", format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}"))
     }
 
-    fn mipmap_level(&self, ctx: ContextId, mipmap: ObjectId, level: u32, name: ObjectId) -> Result<ArrayDescriptor> {
+    fn mipmap_level(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        level: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         self.outcome("mipmap_level", format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}, level: {level:?}, name: {name:?}"))
     }
 
     fn texture_create(
-        &self,
+        &'static self,
         ctx: ContextId,
         resource: &Resource,
         sampler: &Sampler,
@@ -495,42 +548,42 @@ impl Arrays for Recorder {
         )
     }
 
-    fn texture_destroy(&self, ctx: ContextId, texture: u64) -> Result<()> {
+    fn texture_destroy(&'static self, ctx: ContextId, texture: u64) -> Result<()> {
         self.outcome("texture_destroy", format_args!("ctx: {ctx:?}, texture: {texture:?}"))
     }
 
-    fn surface_create(&self, ctx: ContextId, resource: &Resource) -> Result<u64> {
+    fn surface_create(&'static self, ctx: ContextId, resource: &Resource) -> Result<u64> {
         self.outcome("surface_create", format_args!("ctx: {ctx:?}, resource: {resource:?}"))
     }
 
-    fn surface_destroy(&self, ctx: ContextId, surface: u64) -> Result<()> {
+    fn surface_destroy(&'static self, ctx: ContextId, surface: u64) -> Result<()> {
         self.outcome("surface_destroy", format_args!("ctx: {ctx:?}, surface: {surface:?}"))
     }
 }
 
 impl BoxCopies for Recorder {
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
         self.outcome("copy_box", format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"))
     }
 }
 
 impl Devices for Recorder {
-    fn texture_1d_width(&self, device: u32, format: u32, channels: u32) -> Result<u64> {
+    fn texture_1d_width(&'static self, device: u32, format: u32, channels: u32) -> Result<u64> {
         self.outcome("texture_1d_width", format_args!("device: {device:?}, format: {format:?}, channels: {channels:?}"))
     }
 }
 
 impl Graphs for Recorder {
-    fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+    fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         self.outcome("graph_create", format_args!("ctx: {ctx:?}, graph: {graph:?}"))
     }
 
-    fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
         self.outcome("graph_edit", format_args!("ctx: {ctx:?}, graph: {graph:?}, edits: {edits:?}"))
     }
 
     fn graph_allocate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         node: u64,
@@ -545,19 +598,19 @@ impl Graphs for Recorder {
         )
     }
 
-    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
         self.outcome(
             "graph_condition",
             format_args!("ctx: {ctx:?}, graph: {graph:?}, value: {value:?}, flags: {flags:?}"),
         )
     }
 
-    fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+    fn graph_destroy(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         self.outcome("graph_destroy", format_args!("ctx: {ctx:?}, graph: {graph:?}"))
     }
 
     fn graph_instantiate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         exec: ObjectId,
@@ -570,42 +623,42 @@ impl Graphs for Recorder {
         )
     }
 
-    fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
         self.outcome("graph_exec_update", format_args!("ctx: {ctx:?}, exec: {exec:?}, graph: {graph:?}"))
     }
 
-    fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
         self.outcome("graph_exec_set", format_args!("ctx: {ctx:?}, exec: {exec:?}, node: {node:?}, params: {params:?}"))
     }
 
-    fn graph_exec_enable(&self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
         self.outcome(
             "graph_exec_enable",
             format_args!("ctx: {ctx:?}, exec: {exec:?}, node: {node:?}, enabled: {enabled:?}"),
         )
     }
 
-    fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         self.outcome("graph_upload", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
     }
 
-    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         self.outcome("graph_launch", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
     }
 
-    fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
+    fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()> {
         self.outcome("graph_exec_destroy", format_args!("ctx: {ctx:?}, exec: {exec:?}"))
     }
 
-    fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()> {
+    fn graph_memory_trim(&'static self, ctx: ContextId, device: u32) -> Result<()> {
         self.outcome("graph_memory_trim", format_args!("ctx: {ctx:?}, device: {device:?}"))
     }
 
-    fn graph_memory_get(&self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
+    fn graph_memory_get(&'static self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
         self.outcome("graph_memory_get", format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}"))
     }
 
-    fn graph_memory_set(&self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(&'static self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
         self.outcome(
             "graph_memory_set",
             format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}, value: {value:?}"),
@@ -614,35 +667,42 @@ impl Graphs for Recorder {
 }
 
 impl GreenContexts for Recorder {
-    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
         self.outcome("green_default_stream", format_args!("ctx: {ctx:?}, green: {green:?}, stream: {stream:?}"))
     }
 
-    fn device_resource(&self, device: u32, kind: u32) -> Result<Share> {
+    fn device_resource(&'static self, device: u32, kind: u32) -> Result<Share> {
         self.outcome("device_resource", format_args!("device: {device:?}, kind: {kind:?}"))
     }
 
-    fn context_resource(&self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
+    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
         self.outcome("context_resource", format_args!("ctx: {ctx:?}, green: {green:?}, kind: {kind:?}"))
     }
 
-    fn resource_split(&self, request: SplitRequest<'_>) -> Result<Split> {
+    fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split> {
         self.outcome("resource_split", format_args!("request: {request:?}"))
     }
 
-    fn resource_describe(&self, desc: ObjectId, resources: &[Share]) -> Result<()> {
+    fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()> {
         self.outcome("resource_describe", format_args!("desc: {desc:?}, resources: {resources:?}"))
     }
 
-    fn green_open(&self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
+    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
         self.outcome("green_open", format_args!("ctx: {ctx:?}, green: {green:?}, desc: {desc:?}, flags: {flags:?}"))
     }
 
-    fn green_close(&self, ctx: ContextId, green: ObjectId) -> Result<()> {
+    fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()> {
         self.outcome("green_close", format_args!("ctx: {ctx:?}, green: {green:?}"))
     }
 
-    fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn green_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         self.outcome(
             "green_stream",
             format_args!(
@@ -651,91 +711,98 @@ impl GreenContexts for Recorder {
         )
     }
 
-    fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         self.outcome("context_record", format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"))
     }
 
-    fn context_wait(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         self.outcome("context_wait", format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"))
     }
 }
 
 impl HostCalls for Recorder {
-    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
         self.outcome("host_call", format_args!("ctx: {ctx:?}, stream: {stream:?}, call: {call:?}"))
     }
 }
 
 impl Sharing for Recorder {
-    fn share_memory(&self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
         self.outcome("share_memory", format_args!("ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn open_memory(&self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
         self.outcome("open_memory", format_args!("ctx: {ctx:?}, token: {token:?}, flags: {flags:?}"))
     }
 
-    fn close_memory(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.outcome("close_memory", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
-    fn share_event(&self, ctx: ContextId, event: ObjectId) -> Result<Token> {
+    fn share_event(&'static self, ctx: ContextId, event: ObjectId) -> Result<Token> {
         self.outcome("share_event", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
+    fn open_event(&'static self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
         self.outcome("open_event", format_args!("ctx: {ctx:?}, event: {event:?}, token: {token:?}"))
     }
 
-    fn export_physical(&self, memory: ObjectId) -> Result<OwnedFd> {
+    fn export_physical(&'static self, memory: ObjectId) -> Result<OwnedFd> {
         self.outcome("export_physical", format_args!("memory: {memory:?}"))
     }
 
-    fn import_physical(&self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
+    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
         self.outcome("import_physical", format_args!("memory: {memory:?}, fd: {fd:?}"))
     }
 
-    fn export_pool(&self, pool: ObjectId) -> Result<OwnedFd> {
+    fn export_pool(&'static self, pool: ObjectId) -> Result<OwnedFd> {
         self.outcome("export_pool", format_args!("pool: {pool:?}"))
     }
 
-    fn import_pool(&self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
+    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
         self.outcome("import_pool", format_args!("pool: {pool:?}, fd: {fd:?}"))
     }
 
-    fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&'static self, address: u64, bytes: u64) -> Result<Token> {
         self.outcome("share_pooled", format_args!("address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
         self.outcome("open_pooled", format_args!("ctx: {ctx:?}, pool: {pool:?}, token: {token:?}"))
     }
 }
 
 impl Linking for Recorder {
-    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
+    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
         self.outcome("link_create", format_args!("ctx: {ctx:?}, link: {link:?}, options: {options:?}"))
     }
 
-    fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
         self.outcome("link_add", format_args!("ctx: {ctx:?}, link: {link:?}, input: {input:?}, log: {log:?}"))
     }
 
-    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
         self.outcome("link_complete", format_args!("ctx: {ctx:?}, link: {link:?}, log: {log:?}"))
     }
 
-    fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()> {
+    fn link_destroy(&'static self, ctx: ContextId, link: ObjectId) -> Result<()> {
         self.outcome("link_destroy", format_args!("ctx: {ctx:?}, link: {link:?}"))
     }
 }
 
 impl Managed for Recorder {
-    fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.outcome("managed_free", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
-    fn managed_prefetch(&self, ctx: ContextId, address: u64, bytes: u64, to_host: bool, stream: Stream) -> Result<()> {
+    fn managed_prefetch(
+        &'static self,
+        ctx: ContextId,
+        address: u64,
+        bytes: u64,
+        to_host: bool,
+        stream: Stream,
+    ) -> Result<()> {
         self.outcome(
             "managed_prefetch",
             format_args!(
@@ -744,99 +811,116 @@ impl Managed for Recorder {
         )
     }
 
-    fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         self.outcome("managed_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}"))
     }
 }
 
 impl Peers for Recorder {
-    fn peer_enable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+    fn peer_enable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
         self.outcome("peer_enable", format_args!("ctx: {ctx:?}, peer: {peer:?}"))
     }
 
-    fn peer_disable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+    fn peer_disable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
         self.outcome("peer_disable", format_args!("ctx: {ctx:?}, peer: {peer:?}"))
     }
 
-    fn peer_attribute(&self, src: u32, dst: u32, attribute: u32) -> Result<i32> {
+    fn peer_attribute(&'static self, src: u32, dst: u32, attribute: u32) -> Result<i32> {
         self.outcome("peer_attribute", format_args!("src: {src:?}, dst: {dst:?}, attribute: {attribute:?}"))
     }
 
-    fn peer_atomics(&self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>> {
+    fn peer_atomics(&'static self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>> {
         self.outcome("peer_atomics", format_args!("src: {src:?}, dst: {dst:?}, operations: {operations:?}"))
     }
 }
 
 impl Pools for Recorder {
-    fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+    fn pool_default(&'static self, pool: ObjectId, device: u32) -> Result<()> {
         self.outcome("pool_default", format_args!("pool: {pool:?}, device: {device:?}"))
     }
 
-    fn pool_create(&self, pool: ObjectId, kind: PoolKind) -> Result<()> {
+    fn pool_create(&'static self, pool: ObjectId, kind: PoolKind) -> Result<()> {
         self.outcome("pool_create", format_args!("pool: {pool:?}, kind: {kind:?}"))
     }
 
-    fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
+    fn pool_destroy(&'static self, pool: ObjectId) -> Result<()> {
         self.outcome("pool_destroy", format_args!("pool: {pool:?}"))
     }
 
-    fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
+    fn pool_trim(&'static self, pool: ObjectId, keep: u64) -> Result<()> {
         self.outcome("pool_trim", format_args!("pool: {pool:?}, keep: {keep:?}"))
     }
 
-    fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
+    fn pool_attribute(&'static self, pool: ObjectId, attribute: u32) -> Result<u64> {
         self.outcome("pool_attribute", format_args!("pool: {pool:?}, attribute: {attribute:?}"))
     }
 
-    fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(&'static self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
         self.outcome("pool_set_attribute", format_args!("pool: {pool:?}, attribute: {attribute:?}, value: {value:?}"))
     }
 
-    fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
+    fn pool_set_access(&'static self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
         self.outcome("pool_set_access", format_args!("pool: {pool:?}, access: {access:?}"))
     }
 
-    fn pool_access(&self, pool: ObjectId, device: u32) -> Result<u32> {
+    fn pool_access(&'static self, pool: ObjectId, device: u32) -> Result<u32> {
         self.outcome("pool_access", format_args!("pool: {pool:?}, device: {device:?}"))
     }
 
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
         self.outcome("pool_alloc", format_args!("ctx: {ctx:?}, pool: {pool:?}, bytes: {bytes:?}, stream: {stream:?}"))
     }
 }
 
 impl References for Recorder {
-    fn reference_create(&self, ctx: ContextId, reference: ObjectId) -> Result<()> {
+    fn reference_create(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
         self.outcome("reference_create", format_args!("ctx: {ctx:?}, reference: {reference:?}"))
     }
 
-    fn reference_destroy(&self, ctx: ContextId, reference: ObjectId) -> Result<()> {
+    fn reference_destroy(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
         self.outcome("reference_destroy", format_args!("ctx: {ctx:?}, reference: {reference:?}"))
     }
 
-    fn reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
         self.outcome(
             "reference_find",
             format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"),
         )
     }
 
-    fn reference_set(&self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
+    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
         self.outcome("reference_set", format_args!("ctx: {ctx:?}, reference: {reference:?}, setting: {setting:?}"))
     }
 
-    fn reference_get(&self, ctx: ContextId, reference: ObjectId, like: &ReferenceSetting) -> Result<ReferenceSetting> {
+    fn reference_get(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        like: &ReferenceSetting,
+    ) -> Result<ReferenceSetting> {
         self.outcome("reference_get", format_args!("ctx: {ctx:?}, reference: {reference:?}, like: {like:?}"))
     }
 
-    fn surface_reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn surface_reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         self.outcome(
             "surface_reference_find",
             format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"),
         )
     }
 
-    fn surface_reference_set(&self, ctx: ContextId, reference: ObjectId, array: ObjectId, flags: u32) -> Result<()> {
+    fn surface_reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        array: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         self.outcome(
             "surface_reference_set",
             format_args!("ctx: {ctx:?}, reference: {reference:?}, array: {array:?}, flags: {flags:?}"),
@@ -845,65 +929,71 @@ impl References for Recorder {
 }
 
 impl Streams for Recorder {
-    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
+    fn stream_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: Stream,
+        attribute: u32,
+        value: [u8; 64],
+    ) -> Result<()> {
         self.outcome(
             "stream_set_attribute",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}, value: {value:?}"),
         )
     }
 
-    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
         self.outcome("stream_attribute", format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}"))
     }
 
-    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
         self.outcome("stream_copy_attributes", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}"))
     }
 
-    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
         self.outcome("stream_batch", format_args!("ctx: {ctx:?}, stream: {stream:?}, operations: {operations:?}"))
     }
 }
 
 impl TensorMaps for Recorder {
-    fn tensor_map_im2col(&self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_im2col(&'static self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
         self.outcome("tensor_map_im2col", format_args!("ctx: {ctx:?}, map: {map:?}"))
     }
 }
 
 impl VirtualMemory for Recorder {
-    fn vmm_granularity(&self, kind: MemoryKind, recommended: bool) -> Result<u64> {
+    fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64> {
         self.outcome("vmm_granularity", format_args!("kind: {kind:?}, recommended: {recommended:?}"))
     }
 
-    fn vmm_reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&'static self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
         self.outcome("vmm_reserve", format_args!("bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"))
     }
 
-    fn vmm_free(&self, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_free(&'static self, address: u64, bytes: u64) -> Result<()> {
         self.outcome("vmm_free", format_args!("address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
+    fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
         self.outcome("vmm_create", format_args!("memory: {memory:?}, bytes: {bytes:?}, kind: {kind:?}"))
     }
 
-    fn vmm_release(&self, memory: ObjectId) -> Result<()> {
+    fn vmm_release(&'static self, memory: ObjectId) -> Result<()> {
         self.outcome("vmm_release", format_args!("memory: {memory:?}"))
     }
 
-    fn vmm_map(&self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(&'static self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
         self.outcome(
             "vmm_map",
             format_args!("address: {address:?}, bytes: {bytes:?}, offset: {offset:?}, memory: {memory:?}"),
         )
     }
 
-    fn vmm_unmap(&self, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&'static self, address: u64, bytes: u64) -> Result<()> {
         self.outcome("vmm_unmap", format_args!("address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn vmm_set_access(&self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
+    fn vmm_set_access(&'static self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
         self.outcome("vmm_set_access", format_args!("address: {address:?}, bytes: {bytes:?}, access: {access:?}"))
     }
 }

@@ -144,7 +144,7 @@ impl Method {
     /// Its declaration, without a body.
     fn head(&self) -> String {
         let arguments = self.arguments.iter().map(|(name, ty)| format!("{name}: {ty}"));
-        let all: Vec<String> = std::iter::once("&self".to_owned()).chain(arguments).collect();
+        let all: Vec<String> = std::iter::once("&'static self".to_owned()).chain(arguments).collect();
         let returned = match &self.returned {
             Returned::Outcome(ty) => format!(" -> Result<{ty}>"),
             Returned::Plain(ty) if ty == "()" => String::new(),

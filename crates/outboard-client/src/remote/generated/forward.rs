@@ -21,54 +21,54 @@ use crate::tokens::{Kind, decode, encode, read};
 
 impl Backend for Remote {
     #[inline]
-    fn attach(&self, faults: &'static dyn Faults) {
+    fn attach(&'static self, faults: &'static dyn Faults) {
         self.attach(faults)
     }
 
     #[inline]
-    fn platform(&self) -> Result<Platform> {
+    fn platform(&'static self) -> Result<Platform> {
         self.platform()
     }
 
     #[inline]
-    fn all_hidden(&self, devices: usize) {
+    fn all_hidden(&'static self, devices: usize) {
         self.all_hidden(devices)
     }
 
     #[inline]
-    fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
+    fn checkpoint(&'static self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
         self.checkpoint(process, step, limit)
     }
 
     #[inline]
-    fn host_alloc(&self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {
+    fn host_alloc(&'static self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {
         self.host_alloc(ctx, bytes, flags)
     }
 
     #[inline]
-    unsafe fn host_free(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.host_free(ctx, memory, bytes) }
     }
 
     #[inline]
-    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
+    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
         self.host_register(ctx, memory, bytes, flags)
     }
 
     #[inline]
-    fn host_unregister(&self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.host_unregister(ctx, memory, bytes)
     }
 
     #[inline]
-    fn host_device_address(&self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
         self.host_device_address(ctx, memory)
     }
 
     #[inline]
     unsafe fn copy_to_device(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: u64,
         src: *const u8,
@@ -82,7 +82,7 @@ impl Backend for Remote {
 
     #[inline]
     unsafe fn copy_to_host(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: *mut u8,
         src: u64,
@@ -95,94 +95,94 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn statistics(&self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Vec<(&'static str, String)> {
         self.statistics()
     }
 
     #[inline]
-    fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(&'static self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
         self.context_open(ctx, device, flags, primary)
     }
 
     #[inline]
-    fn context_close(&self, ctx: ContextId) -> Result<()> {
+    fn context_close(&'static self, ctx: ContextId) -> Result<()> {
         self.context_close(ctx)
     }
 
     #[inline]
-    fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
+    fn context_synchronize(&'static self, ctx: ContextId) -> Result<()> {
         self.context_synchronize(ctx)
     }
 
-    fn context_limit(&self, ctx: ContextId, limit: u32) -> Result<u64> {
+    fn context_limit(&'static self, ctx: ContextId, limit: u32) -> Result<u64> {
         self.call_idle(ctx, &msg::ContextLimit { limit }, |reply| reply.value)
     }
 
-    fn context_set_limit(&self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
+    fn context_set_limit(&'static self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
         self.call_idle(ctx, &msg::ContextSetLimit { limit, value }, |_| ())
     }
 
-    fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
+    fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)> {
         self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))
     }
 
     #[inline]
-    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         self.memory_alloc(ctx, bytes)
     }
 
     #[inline]
-    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.memory_free(ctx, address)
     }
 
     #[inline]
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
         self.memory_alloc_async(ctx, bytes, stream)
     }
 
     #[inline]
-    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
         self.memory_free_async(ctx, address, stream)
     }
 
     #[inline]
-    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
         self.copy_on_device(ctx, dst, src, rect, stream)
     }
 
     #[inline]
-    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
         self.fill(ctx, fill, stream)
     }
 
     #[inline]
-    fn stream_create(&self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
         self.stream_create(ctx, stream, flags, priority)
     }
 
     #[inline]
-    fn stream_destroy(&self, ctx: ContextId, stream: ObjectId) -> Result<()> {
+    fn stream_destroy(&'static self, ctx: ContextId, stream: ObjectId) -> Result<()> {
         self.stream_destroy(ctx, stream)
     }
 
     #[inline]
-    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
         self.stream_synchronize(ctx, stream)
     }
 
     #[inline]
-    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
         self.stream_query(ctx, stream)
     }
 
     #[inline]
-    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
         self.stream_wait_event(ctx, stream, event, flags)
     }
 
     fn stream_wait_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -199,7 +199,7 @@ impl Backend for Remote {
     }
 
     fn stream_write_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -216,82 +216,107 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn event_create(&self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()> {
+    fn event_create(&'static self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()> {
         self.event_create(ctx, event, flags)
     }
 
     #[inline]
-    fn event_destroy(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.event_destroy(ctx, event)
     }
 
     #[inline]
-    fn event_record(&self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
         self.event_record(ctx, event, stream, flags)
     }
 
     #[inline]
-    fn event_synchronize(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_synchronize(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.event_synchronize(ctx, event)
     }
 
     #[inline]
-    fn event_query(&self, ctx: ContextId, event: ObjectId) -> Result<()> {
+    fn event_query(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.event_query(ctx, event)
     }
 
     #[inline]
-    fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+    fn event_elapsed(&'static self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
         self.event_elapsed(ctx, start, end)
     }
 
     #[inline]
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
         self.module_load(ctx, id, image, log)
     }
 
     #[inline]
-    fn module_unload(&self, ctx: ContextId, module: ObjectId) -> Result<()> {
+    fn module_unload(&'static self, ctx: ContextId, module: ObjectId) -> Result<()> {
         self.module_unload(ctx, module)
     }
 
     #[inline]
-    fn module_functions(&self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>> {
+    fn module_functions(&'static self, ctx: ContextId, module: ObjectId) -> Result<Vec<String>> {
         self.module_functions(ctx, module)
     }
 
     #[inline]
-    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+    fn module_function(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<KernelInfo> {
         self.module_function(ctx, module, name, function)
     }
 
     #[inline]
-    fn module_global(&self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
         self.module_global(ctx, module, name)
     }
 
-    fn function_set_attribute(&self, ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
+    fn function_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        attribute: u32,
+        value: i32,
+    ) -> Result<()> {
         self.post(ctx, &msg::FunctionSetAttribute { function: function.0, attribute, value })
     }
 
-    fn function_set_cache_config(&self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
         self.post(ctx, &msg::FunctionSetCacheConfig { function: function.0, config })
     }
 
-    fn occupancy(&self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32) -> Result<i32> {
+    fn occupancy(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        block: u32,
+        shared: u64,
+        flags: u32,
+    ) -> Result<i32> {
         self.call_idle(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
     }
 
     #[inline]
-    fn launch(&self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
         self.launch(ctx, launch, stream)
     }
 
-    fn occupancy_dynamic_shared(&self, ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
+    fn occupancy_dynamic_shared(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        blocks: i32,
+        block: i32,
+    ) -> Result<u64> {
         self.call_idle(ctx, &msg::OccupancyDynamicShared { function: function.0, blocks, block }, |reply| reply.bytes)
     }
 
-    fn occupancy_clusters(&self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
         self.call(
             ctx,
             &msg::OccupancyClusters {
@@ -306,7 +331,7 @@ impl Backend for Remote {
         )
     }
 
-    fn tensor_map_tiled(&self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_tiled(&'static self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
         self.call(
             ctx,
             &msg::TensorMapTiled {
@@ -327,20 +352,31 @@ impl Backend for Remote {
 }
 
 impl Arrays for Remote {
-    fn array_create(&self, ctx: ContextId, array: ObjectId, descriptor: &ArrayDescriptor) -> Result<ArrayDescriptor> {
+    fn array_create(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        descriptor: &ArrayDescriptor,
+    ) -> Result<ArrayDescriptor> {
         self.call(ctx, &msg::ArrayCreate { array: array.0, descriptor: descriptor.clone() }, |reply| reply.descriptor)
     }
 
-    fn array_destroy(&self, ctx: ContextId, array: ObjectId) -> Result<()> {
+    fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()> {
         self.call(ctx, &msg::ArrayDestroy { array: array.0 }, |_| ())
     }
 
-    fn array_plane(&self, ctx: ContextId, array: ObjectId, plane: u32, name: ObjectId) -> Result<ArrayDescriptor> {
+    fn array_plane(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        plane: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         self.call(ctx, &msg::ArrayPlane { array: array.0, plane, name: name.0 }, |reply| reply.descriptor)
     }
 
     fn array_memory_requirements(
-        &self,
+        &'static self,
         ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
@@ -351,24 +387,41 @@ impl Arrays for Remote {
         })
     }
 
-    fn array_sparse_properties(&self, ctx: ContextId, array: ObjectId, mipmapped: bool) -> Result<SparseProperties> {
+    fn array_sparse_properties(
+        &'static self,
+        ctx: ContextId,
+        array: ObjectId,
+        mipmapped: bool,
+    ) -> Result<SparseProperties> {
         self.call(ctx, &msg::ArraySparseProperties { array: array.0, mipmapped }, |reply| reply.properties)
     }
 
-    fn mipmap_create(&self, ctx: ContextId, mipmap: ObjectId, descriptor: &ArrayDescriptor, levels: u32) -> Result<()> {
+    fn mipmap_create(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        descriptor: &ArrayDescriptor,
+        levels: u32,
+    ) -> Result<()> {
         self.call(ctx, &msg::MipmapCreate { mipmap: mipmap.0, descriptor: descriptor.clone(), levels }, |_| ())
     }
 
-    fn mipmap_destroy(&self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
+    fn mipmap_destroy(&'static self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
         self.call(ctx, &msg::MipmapDestroy { mipmap: mipmap.0 }, |_| ())
     }
 
-    fn mipmap_level(&self, ctx: ContextId, mipmap: ObjectId, level: u32, name: ObjectId) -> Result<ArrayDescriptor> {
+    fn mipmap_level(
+        &'static self,
+        ctx: ContextId,
+        mipmap: ObjectId,
+        level: u32,
+        name: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         self.call(ctx, &msg::MipmapLevel { mipmap: mipmap.0, level, name: name.0 }, |reply| reply.descriptor)
     }
 
     fn texture_create(
-        &self,
+        &'static self,
         ctx: ContextId,
         resource: &Resource,
         sampler: &Sampler,
@@ -385,45 +438,45 @@ impl Arrays for Remote {
         )
     }
 
-    fn texture_destroy(&self, ctx: ContextId, texture: u64) -> Result<()> {
+    fn texture_destroy(&'static self, ctx: ContextId, texture: u64) -> Result<()> {
         self.post(ctx, &msg::TextureDestroy { texture })
     }
 
-    fn surface_create(&self, ctx: ContextId, resource: &Resource) -> Result<u64> {
+    fn surface_create(&'static self, ctx: ContextId, resource: &Resource) -> Result<u64> {
         self.call(ctx, &msg::SurfaceCreate { resource: resource.clone() }, |reply| reply.value)
     }
 
-    fn surface_destroy(&self, ctx: ContextId, surface: u64) -> Result<()> {
+    fn surface_destroy(&'static self, ctx: ContextId, surface: u64) -> Result<()> {
         self.post(ctx, &msg::SurfaceDestroy { surface })
     }
 }
 
 impl BoxCopies for Remote {
     #[inline]
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.copy_box(ctx, copy, stream, mode) }
     }
 }
 
 impl Devices for Remote {
-    fn texture_1d_width(&self, device: u32, format: u32, channels: u32) -> Result<u64> {
+    fn texture_1d_width(&'static self, device: u32, format: u32, channels: u32) -> Result<u64> {
         self.call(NO_CONTEXT, &msg::DeviceTexture1dWidth { device, format, channels }, |reply| reply.width)
     }
 }
 
 impl Graphs for Remote {
-    fn graph_create(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+    fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         self.post(ctx, &msg::GraphCreate { graph: graph.0 })
     }
 
     #[inline]
-    fn graph_edit(&self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
         self.graph_edit(ctx, graph, edits)
     }
 
     fn graph_allocate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         node: u64,
@@ -433,18 +486,18 @@ impl Graphs for Remote {
         self.call(ctx, &msg::GraphAllocate { graph: graph.0, node, dependencies, params }, |reply| reply.address)
     }
 
-    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
         self.call(ctx, &msg::GraphCondition { graph: graph.0, value, flags }, |reply| reply.handle)
     }
 
     #[inline]
-    fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
+    fn graph_destroy(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         self.graph_destroy(ctx, graph)
     }
 
     #[inline]
     fn graph_instantiate(
-        &self,
+        &'static self,
         ctx: ContextId,
         graph: ObjectId,
         exec: ObjectId,
@@ -455,61 +508,61 @@ impl Graphs for Remote {
     }
 
     #[inline]
-    fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
         self.graph_exec_update(ctx, exec, graph)
     }
 
     #[inline]
-    fn graph_exec_set(&self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
         self.graph_exec_set(ctx, exec, node, params)
     }
 
-    fn graph_exec_enable(&self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
         self.post(ctx, &msg::GraphExecEnable { exec: exec.0, node, enabled })
     }
 
-    fn graph_upload(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         self.post_to(ctx, stream, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
     }
 
     #[inline]
-    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         self.graph_launch(ctx, exec, stream)
     }
 
     #[inline]
-    fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
+    fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()> {
         self.graph_exec_destroy(ctx, exec)
     }
 
-    fn graph_memory_trim(&self, ctx: ContextId, device: u32) -> Result<()> {
+    fn graph_memory_trim(&'static self, ctx: ContextId, device: u32) -> Result<()> {
         self.call(ctx, &msg::GraphMemoryTrim { device }, |_| ())
     }
 
-    fn graph_memory_get(&self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
+    fn graph_memory_get(&'static self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
         self.call(ctx, &msg::GraphMemoryGet { device, attribute }, |reply| reply.value)
     }
 
-    fn graph_memory_set(&self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(&'static self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
         self.call(ctx, &msg::GraphMemorySet { device, attribute, value }, |_| ())
     }
 }
 
 impl GreenContexts for Remote {
     #[inline]
-    fn green_default_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
         self.green_default_stream(ctx, green, stream)
     }
 
-    fn device_resource(&self, device: u32, kind: u32) -> Result<Share> {
+    fn device_resource(&'static self, device: u32, kind: u32) -> Result<Share> {
         self.call(NO_CONTEXT, &msg::DeviceResource { device, kind }, |reply| reply.resource)
     }
 
-    fn context_resource(&self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
+    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
         self.call(ctx, &msg::ContextResource { green: green.map_or(0, |green| green.0), kind }, |reply| reply.resource)
     }
 
-    fn resource_split(&self, request: SplitRequest<'_>) -> Result<Split> {
+    fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split> {
         self.call(
             NO_CONTEXT,
             &msg::ResourceSplit {
@@ -523,69 +576,76 @@ impl GreenContexts for Remote {
         )
     }
 
-    fn resource_describe(&self, desc: ObjectId, resources: &[Share]) -> Result<()> {
+    fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()> {
         self.call(NO_CONTEXT, &msg::ResourceDescribe { desc: desc.0, resources: resources.to_vec() }, |_| ())
     }
 
-    fn green_open(&self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
+    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
         self.call(ctx, &msg::GreenOpen { green: green.0, desc: desc.0, flags }, |_| ())
     }
 
-    fn green_close(&self, ctx: ContextId, green: ObjectId) -> Result<()> {
+    fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()> {
         self.call(ctx, &msg::GreenClose { green: green.0 }, |_| ())
     }
 
-    fn green_stream(&self, ctx: ContextId, green: ObjectId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn green_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         self.post(ctx, &msg::GreenStream { green: green.0, stream: stream.0, flags, priority })
     }
 
     #[inline]
-    fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         self.context_record(ctx, green, event)
     }
 
-    fn context_wait(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         self.post(ctx, &msg::ContextWait { green: green.map_or(0, |green| green.0), event: event.0 })
     }
 }
 
 impl HostCalls for Remote {
     #[inline]
-    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
         self.host_call(ctx, stream, call)
     }
 }
 
 impl Sharing for Remote {
-    fn share_memory(&self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
         self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| encode(Kind::Memory, reply.token))
     }
 
-    fn open_memory(&self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
         self.call(ctx, &msg::OpenMemory { token: decode(Kind::Memory, token)?, flags }, |reply| {
             (reply.address, reply.bytes)
         })
     }
 
-    fn close_memory(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.call(ctx, &msg::CloseMemory { address }, |_| ())
     }
 
-    fn share_event(&self, ctx: ContextId, event: ObjectId) -> Result<Token> {
+    fn share_event(&'static self, ctx: ContextId, event: ObjectId) -> Result<Token> {
         self.call(ctx, &msg::ShareEvent { event: event.0 }, |reply| encode(Kind::Event, reply.token))
     }
 
     #[inline]
-    fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
+    fn open_event(&'static self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
         self.open_event(ctx, event, token)
     }
 
     #[inline]
-    fn export_physical(&self, memory: ObjectId) -> Result<OwnedFd> {
+    fn export_physical(&'static self, memory: ObjectId) -> Result<OwnedFd> {
         self.export_physical(memory)
     }
 
-    fn import_physical(&self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
+    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
         self.call(NO_CONTEXT, &msg::ImportPhysical { memory: memory.0, token: read(Kind::Physical, fd)? }, |reply| {
             (
                 reply.bytes,
@@ -600,20 +660,20 @@ impl Sharing for Remote {
     }
 
     #[inline]
-    fn export_pool(&self, pool: ObjectId) -> Result<OwnedFd> {
+    fn export_pool(&'static self, pool: ObjectId) -> Result<OwnedFd> {
         self.export_pool(pool)
     }
 
-    fn import_pool(&self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
+    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
         self.call(NO_CONTEXT, &msg::ImportPool { pool: pool.0, token: read(Kind::Pool, fd)? }, |reply| reply.device)
     }
 
     #[inline]
-    fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&'static self, address: u64, bytes: u64) -> Result<Token> {
         self.share_pooled(address, bytes)
     }
 
-    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
         self.call(ctx, &msg::OpenPooled { pool: pool.0, token: decode(Kind::Pooled, token)? }, |reply| {
             (reply.address, reply.bytes)
         })
@@ -621,56 +681,63 @@ impl Sharing for Remote {
 }
 
 impl Linking for Remote {
-    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
+    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
         self.call(ctx, &msg::LinkCreate { link: link.0, options: options.clone() }, |_| ())
     }
 
     #[inline]
-    fn link_add(&self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
         self.link_add(ctx, link, input, log)
     }
 
     #[inline]
-    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
         self.link_complete(ctx, link, log)
     }
 
-    fn link_destroy(&self, ctx: ContextId, link: ObjectId) -> Result<()> {
+    fn link_destroy(&'static self, ctx: ContextId, link: ObjectId) -> Result<()> {
         self.post(ctx, &msg::LinkDestroy { link: link.0 })
     }
 }
 
 impl Managed for Remote {
     #[inline]
-    fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
         self.managed_free(ctx, address)
     }
 
     #[inline]
-    fn managed_prefetch(&self, ctx: ContextId, address: u64, bytes: u64, to_host: bool, stream: Stream) -> Result<()> {
+    fn managed_prefetch(
+        &'static self,
+        ctx: ContextId,
+        address: u64,
+        bytes: u64,
+        to_host: bool,
+        stream: Stream,
+    ) -> Result<()> {
         self.managed_prefetch(ctx, address, bytes, to_host, stream)
     }
 
     #[inline]
-    fn managed_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
         self.managed_alloc(ctx, bytes)
     }
 }
 
 impl Peers for Remote {
-    fn peer_enable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+    fn peer_enable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
         self.call(ctx, &msg::PeerEnable { peer: peer.0 }, |_| ())
     }
 
-    fn peer_disable(&self, ctx: ContextId, peer: ContextId) -> Result<()> {
+    fn peer_disable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
         self.call(ctx, &msg::PeerDisable { peer: peer.0 }, |_| ())
     }
 
-    fn peer_attribute(&self, src: u32, dst: u32, attribute: u32) -> Result<i32> {
+    fn peer_attribute(&'static self, src: u32, dst: u32, attribute: u32) -> Result<i32> {
         self.call(NO_CONTEXT, &msg::PeerAttribute { src, dst, attribute }, |reply| reply.value)
     }
 
-    fn peer_atomics(&self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>> {
+    fn peer_atomics(&'static self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>> {
         self.call(NO_CONTEXT, &msg::PeerAtomics { src, dst, operations: operations.to_vec() }, |reply| {
             reply.capabilities
         })
@@ -679,11 +746,11 @@ impl Peers for Remote {
 
 impl Pools for Remote {
     #[inline]
-    fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+    fn pool_default(&'static self, pool: ObjectId, device: u32) -> Result<()> {
         self.pool_default(pool, device)
     }
 
-    fn pool_create(&self, pool: ObjectId, kind: PoolKind) -> Result<()> {
+    fn pool_create(&'static self, pool: ObjectId, kind: PoolKind) -> Result<()> {
         self.call(
             NO_CONTEXT,
             &msg::PoolCreate {
@@ -698,90 +765,113 @@ impl Pools for Remote {
     }
 
     #[inline]
-    fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
+    fn pool_destroy(&'static self, pool: ObjectId) -> Result<()> {
         self.pool_destroy(pool)
     }
 
     #[inline]
-    fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
+    fn pool_trim(&'static self, pool: ObjectId, keep: u64) -> Result<()> {
         self.pool_trim(pool, keep)
     }
 
     #[inline]
-    fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
+    fn pool_attribute(&'static self, pool: ObjectId, attribute: u32) -> Result<u64> {
         self.pool_attribute(pool, attribute)
     }
 
     #[inline]
-    fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(&'static self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
         self.pool_set_attribute(pool, attribute, value)
     }
 
-    fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
+    fn pool_set_access(&'static self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
         self.call(NO_CONTEXT, &msg::PoolSetAccess { pool: pool.0, access: access.to_vec() }, |_| ())
     }
 
-    fn pool_access(&self, pool: ObjectId, device: u32) -> Result<u32> {
+    fn pool_access(&'static self, pool: ObjectId, device: u32) -> Result<u32> {
         self.call(NO_CONTEXT, &msg::PoolAccess { pool: pool.0, device }, |reply| reply.flags)
     }
 
     #[inline]
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
         self.pool_alloc(ctx, pool, bytes, stream)
     }
 }
 
 impl References for Remote {
-    fn reference_create(&self, ctx: ContextId, reference: ObjectId) -> Result<()> {
+    fn reference_create(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
         self.call(ctx, &msg::ReferenceCreate { reference: reference.0 }, |_| ())
     }
 
-    fn reference_destroy(&self, ctx: ContextId, reference: ObjectId) -> Result<()> {
+    fn reference_destroy(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
         self.call(ctx, &msg::ReferenceDestroy { reference: reference.0 }, |_| ())
     }
 
-    fn reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
         self.call(ctx, &msg::ReferenceFind { module: module.0, name, reference: reference.0 }, |_| ())
     }
 
-    fn reference_set(&self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
+    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
         self.call(ctx, &msg::ReferenceSet { reference: reference.0, setting: setting.clone() }, |reply| reply.offset)
     }
 
-    fn reference_get(&self, ctx: ContextId, reference: ObjectId, like: &ReferenceSetting) -> Result<ReferenceSetting> {
+    fn reference_get(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        like: &ReferenceSetting,
+    ) -> Result<ReferenceSetting> {
         self.call(ctx, &msg::ReferenceGet { reference: reference.0, like: like.clone() }, |reply| reply.setting)
     }
 
-    fn surface_reference_find(&self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn surface_reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         self.call(ctx, &msg::SurfaceReferenceFind { module: module.0, name, reference: reference.0 }, |_| ())
     }
 
-    fn surface_reference_set(&self, ctx: ContextId, reference: ObjectId, array: ObjectId, flags: u32) -> Result<()> {
+    fn surface_reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        array: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         self.call(ctx, &msg::SurfaceReferenceSet { reference: reference.0, array: array.0, flags }, |_| ())
     }
 }
 
 impl Streams for Remote {
-    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
+    fn stream_set_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: Stream,
+        attribute: u32,
+        value: [u8; 64],
+    ) -> Result<()> {
         self.call(ctx, &msg::StreamSetAttribute { stream: wire(stream), attribute, value }, |_| ())
     }
 
-    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
         self.call(ctx, &msg::StreamAttribute { stream: wire(stream), attribute }, |reply| reply.value)
     }
 
-    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
         self.call(ctx, &msg::StreamCopyAttributes { dst: wire(dst), src: wire(src) }, |_| ())
     }
 
     #[inline]
-    fn stream_batch(&self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
         self.stream_batch(ctx, stream, operations)
     }
 }
 
 impl TensorMaps for Remote {
-    fn tensor_map_im2col(&self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
+    fn tensor_map_im2col(&'static self, ctx: ContextId, map: &Im2colMap<'_>) -> Result<[u8; 128]> {
         self.call(
             ctx,
             &msg::TensorMapIm2col {
@@ -805,7 +895,7 @@ impl TensorMaps for Remote {
 }
 
 impl VirtualMemory for Remote {
-    fn vmm_granularity(&self, kind: MemoryKind, recommended: bool) -> Result<u64> {
+    fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64> {
         self.call_idle(
             NO_CONTEXT,
             &msg::VmmGranularity {
@@ -819,15 +909,15 @@ impl VirtualMemory for Remote {
         )
     }
 
-    fn vmm_reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&'static self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
         self.call_idle(NO_CONTEXT, &msg::VmmReserve { bytes, align, hint }, |reply| reply.address)
     }
 
-    fn vmm_free(&self, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_free(&'static self, address: u64, bytes: u64) -> Result<()> {
         self.post_idle(NO_CONTEXT, &msg::VmmUnreserve { address, bytes })
     }
 
-    fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
+    fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
         self.call_idle(
             NO_CONTEXT,
             &msg::VmmCreate {
@@ -843,19 +933,19 @@ impl VirtualMemory for Remote {
     }
 
     #[inline]
-    fn vmm_release(&self, memory: ObjectId) -> Result<()> {
+    fn vmm_release(&'static self, memory: ObjectId) -> Result<()> {
         self.vmm_release(memory)
     }
 
-    fn vmm_map(&self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(&'static self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
         self.call_idle(NO_CONTEXT, &msg::VmmMap { address, bytes, offset, memory: memory.0 }, |_| ())
     }
 
-    fn vmm_unmap(&self, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&'static self, address: u64, bytes: u64) -> Result<()> {
         self.call_idle(NO_CONTEXT, &msg::VmmUnmap { address, bytes }, |_| ())
     }
 
-    fn vmm_set_access(&self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
+    fn vmm_set_access(&'static self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
         self.call_idle(NO_CONTEXT, &msg::VmmSetAccess { address, bytes, access: access.to_vec() }, |_| ())
     }
 }

@@ -8,7 +8,7 @@ use outboard_wire::messages as msg;
 
 use crate::host::Pinned;
 use crate::pager::PAGE;
-use crate::remote::{REMOTE, Remote};
+use crate::remote::Remote;
 
 /// The bytes of page-locked memory that the device is given: memory that was allocated here lies on pages of its own.
 fn extent(base: u64, pinned: &Pinned) -> Range<u64> {
@@ -19,7 +19,7 @@ fn extent(base: u64, pinned: &Pinned) -> Range<u64> {
 impl Remote {
     /// Page-locked memory among the parameters of a launch becomes mapped, unless it is.
     #[inline]
-    pub(in crate::remote) fn map_parameters(&self, ctx: ContextId, params: &[u8]) -> Result<()> {
+    pub(in crate::remote) fn map_parameters(&'static self, ctx: ContextId, params: &[u8]) -> Result<()> {
         if !self.host.is_in_use() {
             return Ok(());
         }
@@ -33,7 +33,7 @@ impl Remote {
     }
 
     /// Gives the device the page-locked memory at an address, if there is any; whether there is.
-    pub(in crate::remote) fn map_host(&self, ctx: ContextId, address: u64) -> Result<bool> {
+    pub(in crate::remote) fn map_host(&'static self, ctx: ContextId, address: u64) -> Result<bool> {
         let found = self.host.find(address);
         if found.is_some_and(|(_, pinned)| pinned.mapped.is_some()) {
             return Ok(true);
@@ -49,7 +49,7 @@ impl Remote {
         let bytes = range.end - range.start;
         self.call_idle(ctx, &msg::MappedOpen { address: base, bytes }, |_| ())?;
         // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host` comes before.
-        if let Err(error) = unsafe { REMOTE.pager.add_mapped(ctx, range, pinned.registered) } {
+        if let Err(error) = unsafe { self.pager.add_mapped(ctx, range, pinned.registered) } {
             let _ = self.call_idle(ctx, &msg::MappedClose { address: base, bytes }, |_| ());
             return Err(error);
         }

@@ -10,25 +10,11 @@ use std::sync::PoisonError;
 
 use outboard_front::backend::{ContextId, Result, Stream};
 
-use super::{REMOTE, Remote, wire};
+use super::{Remote, wire};
 use crate::pager::{Done, Tracked};
 
 pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
-pub(super) use mover::MOVER;
-
-/// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it
-/// writes.
-pub(crate) fn with_shared_memory<T>(run: impl FnOnce() -> T) -> T {
-    let pager = &REMOTE.pager;
-    if !pager.is_active() {
-        return run();
-    }
-    pager.before_function();
-    let result = run();
-    pager.after_function();
-    result
-}
 
 impl Remote {
     /// Queues work of the device that may use memory which the program touches too.

@@ -1,7 +1,6 @@
 //! What the pager moves its bytes with.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, Result};
@@ -9,9 +8,8 @@ use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
 use crate::pager::{Home, Kind, Store};
-use crate::remote::REMOTE;
+use crate::remote::Remote;
 use crate::remote::stream::NON_BLOCKING;
-use crate::session::Session;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
@@ -27,25 +25,13 @@ fn own_event(ctx: ContextId) -> u64 {
     1 << 62 | u64::from(ctx.0)
 }
 
-/// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
-pub(in crate::remote) struct Mover {
-    /// The contexts that have that stream.
-    ready: Mutex<BTreeSet<ContextId>>,
-}
-
-pub(in crate::remote) static MOVER: Mover = Mover { ready: Mutex::new(BTreeSet::new()) };
-
-impl Mover {
-    fn session(&self) -> Result<&'static Arc<Session>> {
-        REMOTE.session()
-    }
-
+impl Remote {
     /// The stream for managed memory of a context.
-    pub(in crate::remote) fn stream(&self, ctx: ContextId) -> Result<u64> {
+    pub(in crate::remote) fn pager_stream(&self, ctx: ContextId) -> Result<u64> {
         let (stream, event) = (own_stream(ctx), own_event(ctx));
         // A context's name is never used again, so that neither is this.
         // Who finds it here names it in the next command: it must be made by then.
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.insert(ctx) {
             self.session()?.post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
             self.session()?.post(ctx, &msg::EventCreate { event, flags: NO_TIMING })?;
@@ -54,11 +40,12 @@ impl Mover {
     }
 }
 
-impl Store for &'static Mover {
+/// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
+impl Store for &'static Remote {
     unsafe fn fetch(&self, home: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
         let most = match home.kind {
             Kind::Managed if bytes > MAX_INLINE => {
-                let stream = self.stream(home.ctx)?;
+                let stream = self.pager_stream(home.ctx)?;
                 // SAFETY: by the trait's contract.
                 return unsafe { self.session()?.bring(home.ctx, to, address, bytes as u64, stream) };
             }
@@ -77,7 +64,7 @@ impl Store for &'static Mover {
             };
             match home.kind {
                 Kind::Managed => {
-                    let message = msg::CopyOut { src, stream: self.stream(home.ctx)?, bytes: bytes as u32 };
+                    let message = msg::CopyOut { src, stream: self.pager_stream(home.ctx)?, bytes: bytes as u32 };
                     self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
                 }
                 Kind::Mapped => {
@@ -91,7 +78,7 @@ impl Store for &'static Mover {
 
     unsafe fn push(&self, home: Home, address: u64, from: *const u8, bytes: usize) -> Result<()> {
         if home.kind == Kind::Managed {
-            let (session, stream) = (self.session()?, self.stream(home.ctx)?);
+            let (session, stream) = (self.session()?, self.pager_stream(home.ctx)?);
             // SAFETY: by the trait's contract.
             return unsafe {
                 session.copy_to_device(home.ctx, address, from, bytes as u64, stream, CopyMode::Pageable)
@@ -112,12 +99,12 @@ impl Store for &'static Mover {
     }
 
     fn settle(&self, home: ContextId) -> Result<()> {
-        let message = msg::StreamSynchronize { stream: self.stream(home)? };
+        let message = msg::StreamSynchronize { stream: self.pager_stream(home)? };
         self.session()?.ask(home, &message, |_| ())
     }
 
     fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()> {
-        let (from, event) = (self.stream(home)?, own_event(home));
+        let (from, event) = (self.pager_stream(home)?, own_event(home));
         self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
         self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })
     }

@@ -13,7 +13,7 @@ fn calls(recorder: &Recorder) -> Vec<String> {
 
 #[test]
 fn calls_are_kept_in_order_with_their_arguments() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::leak();
     recorder.stream_create(CTX, ObjectId(3), 1, -2).expect("nothing is to fail");
     recorder.event_record(CTX, ObjectId(4), Stream::Created(ObjectId(3)), 0).expect("nothing is to fail");
     assert!(recorder.statistics().is_empty());
@@ -29,7 +29,7 @@ fn calls_are_kept_in_order_with_their_arguments() {
 
 #[test]
 fn the_call_that_is_to_fail_fails_and_no_other() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::leak();
     recorder.fail("memory_alloc", 2, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     let outcomes: Vec<_> = (0..3).map(|_| recorder.memory_alloc(CTX, 256).map(drop)).collect();
     assert_eq!(outcomes, [Ok(()), Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Ok(())]);
@@ -39,7 +39,7 @@ fn the_call_that_is_to_fail_fails_and_no_other() {
 
 #[test]
 fn answers_are_plausible_or_what_they_were_set_to() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::leak();
     let addresses = [(); 3].map(|()| recorder.pool_alloc(CTX, ObjectId(1), 8, Stream::Legacy).expect("it answers"));
     assert!(addresses.is_sorted_by(|a, b| a < b) && addresses.iter().all(|address| address % 256 == 0));
     assert_eq!(recorder.graph_memory_trim(CTX, 0), Ok(()));
@@ -56,13 +56,13 @@ fn answers_are_plausible_or_what_they_were_set_to() {
 #[test]
 #[should_panic(expected = "a back end has no method memory_aloc")]
 fn a_method_that_is_not_there_is_found_out() {
-    Recorder::default().fail("memory_aloc", 1, CUresult::CUDA_ERROR_UNKNOWN);
+    Recorder::leak().fail("memory_aloc", 1, CUresult::CUDA_ERROR_UNKNOWN);
 }
 
 #[test]
 #[should_panic(expected = "memory_alloc answers a u64")]
 fn an_answer_of_another_type_is_found_out() {
-    let recorder = Recorder::default();
+    let recorder = Recorder::leak();
     recorder.answer_with("memory_alloc", 4096u32);
     let _ = recorder.memory_alloc(CTX, 1);
 }

@@ -9,14 +9,14 @@ use outboard_wire::lamps::Shade;
 /// What a lamp can do.
 pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     /// How many lamps there are.
-    fn lamp_count(&self) -> usize {
+    fn lamp_count(&'static self) -> usize {
         0
     }
     /// Waits for daylight. Call.
-    fn lamp_wait(&self, ctx: ContextId, hours: u32) -> Result<()>;
+    fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()>;
     /// Makes a lamp. What it takes, and its serial number. Call.
     fn lamp_open(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         shade: &Shade,
@@ -26,10 +26,10 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     /// Switches a lamp once the stream comes to it.
     ///
     /// It may be on already. Posted.
-    fn lamp_switch(&self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()>;
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()>;
     /// Paints a lamp, where paint can be had. Call.
     fn lamp_paint(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         paint: &Paint<'_>,
@@ -39,20 +39,20 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// What the lamp says. Call.
-    fn lamp_read(&self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>>;
+    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>>;
     /// Blinks as the four bytes there say. Posted.
-    fn lamp_blink(&self, ctx: ContextId, stream: Stream, address: u64) -> Result<()>;
+    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()>;
     /// Ends a lamp. Posted.
-    fn lamp_forget(&self, lamp: ObjectId) -> Result<()>;
+    fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()>;
     /// Burns what is there. Posted.
     ///
     /// # Safety
     /// `fuel` is used no more.
-    unsafe fn lamp_burn(&self, ctx: ContextId, fuel: *mut u8) -> Result<()>;
+    unsafe fn lamp_burn(&'static self, ctx: ContextId, fuel: *mut u8) -> Result<()>;
 }
 
 /// The part of [`Lamps`] for rooms.
 pub trait Rooms: Sized {
     /// How bright a lamp is. Call.
-    fn lamp_brightness(&self, lamp: ObjectId) -> Result<Brightness>;
+    fn lamp_brightness(&'static self, lamp: ObjectId) -> Result<Brightness>;
 }

@@ -13,17 +13,17 @@ use crate::tokens::{Kind, decode, encode, read};
 
 impl Lamps for Remote {
     #[inline]
-    fn lamp_count(&self) -> usize {
+    fn lamp_count(&'static self) -> usize {
         self.lamp_count()
     }
 
     #[inline]
-    fn lamp_wait(&self, ctx: ContextId, hours: u32) -> Result<()> {
+    fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()> {
         self.lamp_wait(ctx, hours)
     }
 
     fn lamp_open(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         shade: &Shade,
@@ -37,12 +37,12 @@ impl Lamps for Remote {
         )
     }
 
-    fn lamp_switch(&self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
         self.post_to(ctx, stream, &msg::LampSwitch { lamp: lamp.0, on, stream: wire(stream) })
     }
 
     fn lamp_paint(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         paint: &Paint<'_>,
@@ -62,27 +62,27 @@ impl Lamps for Remote {
         )
     }
 
-    fn lamp_read(&self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
+    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
         self.call_to(ctx, stream, &msg::LampRead { stream: wire(stream), bytes }, |reply| reply.data.to_vec())
     }
 
-    fn lamp_blink(&self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
+    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
         self.post_using(ctx, stream, (address, 4), &msg::LampBlink { stream: wire(stream), address })
     }
 
-    fn lamp_forget(&self, lamp: ObjectId) -> Result<()> {
+    fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()> {
         self.post_idle(NO_CONTEXT, &msg::LampForget { lamp: lamp.0 })
     }
 
     #[inline]
-    unsafe fn lamp_burn(&self, ctx: ContextId, fuel: *mut u8) -> Result<()> {
+    unsafe fn lamp_burn(&'static self, ctx: ContextId, fuel: *mut u8) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.lamp_burn(ctx, fuel) }
     }
 }
 
 impl Rooms for Remote {
-    fn lamp_brightness(&self, lamp: ObjectId) -> Result<Brightness> {
+    fn lamp_brightness(&'static self, lamp: ObjectId) -> Result<Brightness> {
         self.call_idle(NO_CONTEXT, &msg::LampLook { lamp: lamp.0 }, |reply| Brightness(reply.brightness))
     }
 }

@@ -22,16 +22,16 @@ pub(crate) const METHODS: [&str; 10] = [
 ];
 
 impl Lamps for Recorder {
-    fn lamp_count(&self) -> usize {
+    fn lamp_count(&'static self) -> usize {
         self.answer("lamp_count", format_args!(""))
     }
 
-    fn lamp_wait(&self, ctx: ContextId, hours: u32) -> Result<()> {
+    fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()> {
         self.outcome("lamp_wait", format_args!("ctx: {ctx:?}, hours: {hours:?}"))
     }
 
     fn lamp_open(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         shade: &Shade,
@@ -44,12 +44,12 @@ impl Lamps for Recorder {
         )
     }
 
-    fn lamp_switch(&self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
         self.outcome("lamp_switch", format_args!("ctx: {ctx:?}, lamp: {lamp:?}, on: {on:?}, stream: {stream:?}"))
     }
 
     fn lamp_paint(
-        &self,
+        &'static self,
         ctx: ContextId,
         lamp: ObjectId,
         paint: &Paint<'_>,
@@ -62,25 +62,25 @@ impl Lamps for Recorder {
         )
     }
 
-    fn lamp_read(&self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
+    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
         self.outcome("lamp_read", format_args!("ctx: {ctx:?}, stream: {stream:?}, bytes: {bytes:?}"))
     }
 
-    fn lamp_blink(&self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
+    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
         self.outcome("lamp_blink", format_args!("ctx: {ctx:?}, stream: {stream:?}, address: {address:?}"))
     }
 
-    fn lamp_forget(&self, lamp: ObjectId) -> Result<()> {
+    fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()> {
         self.outcome("lamp_forget", format_args!("lamp: {lamp:?}"))
     }
 
-    unsafe fn lamp_burn(&self, ctx: ContextId, fuel: *mut u8) -> Result<()> {
+    unsafe fn lamp_burn(&'static self, ctx: ContextId, fuel: *mut u8) -> Result<()> {
         self.outcome("lamp_burn", format_args!("ctx: {ctx:?}, fuel: {fuel:?}"))
     }
 }
 
 impl Rooms for Recorder {
-    fn lamp_brightness(&self, lamp: ObjectId) -> Result<Brightness> {
+    fn lamp_brightness(&'static self, lamp: ObjectId) -> Result<Brightness> {
         self.outcome("lamp_brightness", format_args!("lamp: {lamp:?}"))
     }
 }
