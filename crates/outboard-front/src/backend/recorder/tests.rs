@@ -18,7 +18,7 @@ fn calls_are_kept_in_order_with_their_arguments() {
     recorder.event_record(CTX, ObjectId(4), Stream::Created(ObjectId(3)), 0).expect("nothing is to fail");
     assert!(recorder.statistics().is_empty());
     assert_eq!(
-        calls(&recorder),
+        calls(recorder),
         [
             "stream_create(ctx: ContextId(7), stream: ObjectId(3), flags: 1, priority: -2)",
             "event_record(ctx: ContextId(7), event: ObjectId(4), stream: Created(ObjectId(3)), flags: 0)",
