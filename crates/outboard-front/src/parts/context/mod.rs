@@ -72,6 +72,7 @@ impl Contexts {
 
 impl Context {
     /// The context to work in: alive, active, without a fault.
+    #[inline]
     pub(crate) fn live(&'static self) -> Result<Here> {
         crate::host_call::outside()?;
         let here = self.open()?;
@@ -80,18 +81,24 @@ impl Context {
     }
 
     /// As [`Context::live`], faulted or not.
+    #[inline]
     pub(crate) fn open(&'static self) -> Result<Here> {
         if let Some(green) = &self.green {
-            let here = green.primary.open()?;
-            if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
-                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
-            }
-            return Ok(Here { green: Some(self), ..here });
+            return self.open_green(green);
         }
         match self.id.load(Ordering::Acquire) {
             0 => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
             id => Ok(Here { context: self, id: ContextId(id), green: None }),
         }
+    }
+
+    #[cold]
+    fn open_green(&'static self, green: &Green) -> Result<Here> {
+        let here = green.primary.open()?;
+        if here.id != green.ctx || green.closed.load(Ordering::Acquire) {
+            return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        Ok(Here { green: Some(self), ..here })
     }
 
     /// There is a kernel whose threads need so many bytes of local memory each.
