@@ -39,11 +39,11 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn context_close(&self, ctx: ContextId) -> Result<()> {
+    fn context_close(&'static self, ctx: ContextId) -> Result<()> {
         let engines = self.engines()?;
         let context = self.contexts.remove(ctx)?;
         // From here on nothing may fail: what is left of the context would be left for good.
-        Cpu::get().scheduler.close(ctx);
+        self.scheduler.close(ctx);
         self.attributes.forget(Lane::Legacy(ctx));
         context.output.flush();
         self.graphs.forget(ctx);
@@ -108,18 +108,18 @@ impl Backend for Cpu {
         self.alloc_pooled(ctx, &self.default_pool(device)?, bytes)
     }
 
-    fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
         if self.pooled.contains(address) {
-            return Cpu::get().free_pooled(ctx, address, stream);
+            return self.free_pooled(ctx, address, stream);
         }
         let context = self.context(ctx)?;
         context.check_owned(address)?;
         let free = move || {
-            if !Cpu::get().graphs.memory.free(address) {
+            if !self.graphs.memory.free(address) {
                 let _ = context.free(address);
             }
         };
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
+        self.scheduler.submit(ctx, lane(ctx, stream), Work::Call(Box::new(free)), None).map(drop)
     }
 
     fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
@@ -146,7 +146,7 @@ impl Backend for Cpu {
     }
 
     unsafe fn copy_to_device(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: u64,
         src: *const u8,
@@ -154,11 +154,11 @@ impl Backend for Cpu {
         stream: Stream,
         mode: CopyMode,
     ) -> Result<()> {
-        Cpu::get().upload(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
+        self.upload(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
     }
 
     unsafe fn copy_to_host(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: *mut u8,
         src: u64,
@@ -166,15 +166,15 @@ impl Backend for Cpu {
         stream: Stream,
         mode: CopyMode,
     ) -> Result<()> {
-        Cpu::get().download(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
+        self.download(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
     }
 
-    fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
-        Cpu::get().copy_rect(&*self.context(ctx)?, dst, src, rect, lane(ctx, stream))
+    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+        self.copy_rect(&*self.context(ctx)?, dst, src, rect, lane(ctx, stream))
     }
 
-    fn fill(&self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
-        Cpu::get().fill_rows(&*self.context(ctx)?, fill, lane(ctx, stream))
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+        self.fill_rows(&*self.context(ctx)?, fill, lane(ctx, stream))
     }
 
     fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
@@ -201,17 +201,17 @@ impl Backend for Cpu {
         }
     }
 
-    fn stream_wait_event(&self, ctx: ContextId, stream: Stream, event: ObjectId, _flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, _flags: u32) -> Result<()> {
         let event = self.event(event)?;
         if let Some(shared) = &event.shared {
-            return Cpu::get().wait_for_shared(ctx, lane(ctx, stream), shared);
+            return self.wait_for_shared(ctx, lane(ctx, stream), shared);
         }
         let Some(record) = event.latest() else { return Ok(()) };
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, Some(record.ticket)).map(drop)
+        self.scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, Some(record.ticket)).map(drop)
     }
 
     fn stream_wait_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -221,11 +221,11 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let condition = Condition::new(flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let work = Work::Wait(self.word(address, value, wide)?, condition);
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+        self.scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
     }
 
     fn stream_write_value(
-        &self,
+        &'static self,
         ctx: ContextId,
         stream: Stream,
         address: u64,
@@ -234,7 +234,7 @@ impl Backend for Cpu {
         _flags: u32,
     ) -> Result<()> {
         let work = Work::Write(self.word(address, value, wide)?);
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+        self.scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
     }
 
     fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
@@ -246,13 +246,13 @@ impl Backend for Cpu {
         self.events.remove(id).map(drop)
     }
 
-    fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, _flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, id: ObjectId, stream: Stream, _flags: u32) -> Result<()> {
         let event = self.event(id)?;
         if let Some(shared) = &event.shared {
-            return Cpu::get().record_shared(ctx, lane(ctx, stream), shared);
+            return self.record_shared(ctx, lane(ctx, stream), shared);
         }
         let stamp = Arc::new(Stamp::default());
-        let ticket = Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
+        let ticket = self.scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
         event.record(ticket, stamp);
         Ok(())
     }
@@ -341,7 +341,7 @@ impl Backend for Cpu {
         let function = self.functions.get(launch.function)?;
         let mut grid = self.grid(&function, ctx, launch)?;
         grid.processors = self.shares.processors(stream);
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
+        self.scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
         // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
         let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));
         events.map(|(_, value)| ObjectId(event_of(value))).try_for_each(|id| self.event_record(ctx, id, stream, 0))

@@ -70,10 +70,10 @@ impl Cpu {
 }
 
 impl BoxCopies for Cpu {
-    unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
-        let (device, extent) = (Cpu::get(), copy.extent);
-        let context = device.context(ctx)?;
-        let (dst, src) = (device.rows(&copy.dst, extent)?, device.rows(&copy.src, extent)?);
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+        let extent = copy.extent;
+        let context = self.context(ctx)?;
+        let (dst, src) = (self.rows(&copy.dst, extent)?, self.rows(&copy.src, extent)?);
         let bytes = extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut work = BoxWork { dst, src, extent, staged: None };
         let lane = lane(ctx, stream);
@@ -81,11 +81,11 @@ impl BoxCopies for Cpu {
         match mode {
             _ if !host(&copy.dst) && !host(&copy.src) => {}
             CopyMode::Pinned => {}
-            CopyMode::Synchronous => return device.run_blocking(&context, lane, Work::Box(work)),
+            CopyMode::Synchronous => return self.run_blocking(&context, lane, Work::Box(work)),
             CopyMode::Pageable
-                if host(&copy.dst) || bytes > MOST_STAGED || device.scheduler.lane_pending(ctx, lane)?.is_empty() =>
+                if host(&copy.dst) || bytes > MOST_STAGED || self.scheduler.lane_pending(ctx, lane)?.is_empty() =>
             {
-                return device.scheduler.run(ctx, lane, Work::Box(work));
+                return self.scheduler.run(ctx, lane, Work::Box(work));
             }
             CopyMode::Pageable => {
                 let mut staged = Vec::with_capacity(bytes as usize);
@@ -97,6 +97,6 @@ impl BoxCopies for Cpu {
                 work.staged = Some(staged.into());
             }
         }
-        device.scheduler.submit(ctx, lane, Work::Box(work), None).map(drop)
+        self.scheduler.submit(ctx, lane, Work::Box(work), None).map(drop)
     }
 }

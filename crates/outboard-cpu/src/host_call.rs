@@ -6,7 +6,7 @@ use crate::cpu::{Cpu, lane};
 use crate::work::Work;
 
 impl HostCalls for Cpu {
-    fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
         let context = self.context(ctx)?;
         let mut call = Some(call);
         let work = Work::Host(Box::new(move |status| {
@@ -15,6 +15,6 @@ impl HostCalls for Cpu {
             context.output.flush();
             call.run(status);
         }));
-        Cpu::get().scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
+        self.scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
     }
 }

@@ -83,7 +83,7 @@ impl Streams for Cpu {
                 }
                 // Work of a stream is ordered, and all memory is coherent.
                 MemoryOperation::Flush | MemoryOperation::Barrier { .. } => {
-                    Cpu::get().scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, None)?;
+                    self.scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, None)?;
                 }
             }
         }

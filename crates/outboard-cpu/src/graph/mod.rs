@@ -232,11 +232,11 @@ impl Graphs for Cpu {
         self.exec(exec).map(drop)
     }
 
-    fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
         let exec = self.exec(exec)?;
         let lane = lane(ctx, stream);
         let program = exec.program.lock().clone();
-        let scheduler = &Cpu::get().scheduler;
+        let scheduler = &self.scheduler;
         // A launch takes the records that events have now.
         for event in program.waits() {
             if let Some(record) = self.event(ObjectId(event))?.latest() {
