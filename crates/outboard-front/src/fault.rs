@@ -16,6 +16,17 @@ impl Fault {
         let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// Keeps the error that a call came back with, if it is a sticky one.
+    #[inline]
+    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && is_sticky(*error)
+        {
+            self.set(*error);
+        }
+        outcome
+    }
+
     /// `Err` with the sticky error, if any.
     pub fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Acquire) {

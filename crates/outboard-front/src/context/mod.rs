@@ -111,10 +111,10 @@ impl Faults for Front {
 impl Front {
     /// Keeps a sticky error that a call in a context came back with.
     pub(crate) fn note<T>(&self, ctx: ContextId, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome
-            && crate::fault::is_sticky(*error)
+        if outcome.is_err()
+            && let Some(context) = by_id(self, ctx)
         {
-            self.fault(ctx, *error);
+            return context.fault.note(outcome);
         }
         outcome
     }

@@ -130,12 +130,7 @@ impl Here {
 
     /// Keeps a sticky error that a call came back with.
     pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome
-            && crate::fault::is_sticky(*error)
-        {
-            self.context.fault.set(*error);
-        }
-        outcome
+        self.context.fault.note(outcome)
     }
 }
 
