@@ -1,4 +1,4 @@
-//! What copies are described by.
+//! Structures that describe copies.
 
 pub(crate) mod describe;
 pub(crate) mod path;

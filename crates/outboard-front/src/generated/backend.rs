@@ -290,7 +290,7 @@ pub trait Devices: Sized {
 pub trait Graphs: Sized {
     /// Names a graph, which is empty. The bodies of a conditional node are named by the edit that adds it. Posted.
     fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()>;
-    /// Changes a graph. What fails is reported by the next executable made of it. Posted.
+    /// Changes a graph. The next executable made of it reports a change that failed. Posted.
     fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()>;
     /// Adds a node that allocates, and gives its address. Call.
     fn graph_allocate(

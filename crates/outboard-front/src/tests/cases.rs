@@ -12,7 +12,7 @@ use crate::backend::Result;
 /// A call of an entry point.
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// What it asks the back end for.
+    /// The back end's method that the call asks.
     pub(super) method: &'static str,
     /// Makes what the call needs, in the context that is current, and gives the call.
     pub(super) prepare: fn(Program) -> Call,

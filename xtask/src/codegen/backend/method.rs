@@ -13,7 +13,7 @@ use crate::codegen::wire::{Class, Message, camel};
 #[serde(deny_unknown_fields)]
 pub(in crate::codegen) struct Described {
     pub(super) docs: String,
-    /// What it is called, if not as its message.
+    /// The method's name, if not its message's.
     pub(super) name: Option<String>,
     /// The trait, if not that of the file.
     #[serde(rename = "trait")]
@@ -30,7 +30,7 @@ pub(in crate::codegen) struct Described {
     pub(super) class: Option<Class>,
     /// What the caller of an unsafe method has to see to.
     pub(super) safety: Option<String>,
-    /// What it does in a back end that does not have it.
+    /// The body of a back end that does not have the method.
     pub(super) default: Option<String>,
     pub(super) send: Option<Send>,
     /// Fields that no argument fills by its name.

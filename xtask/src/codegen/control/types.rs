@@ -117,7 +117,7 @@ impl Type {
         }
     }
 
-    /// What it is on the wire, where names of structures and fields do not show.
+    /// The form of the type's bytes, in which names of structures and fields do not show.
     pub(super) fn form(&self, structs: &BTreeMap<String, Struct>) -> String {
         match self {
             Type::Plain(name) | Type::Foreign(name) => name.clone(),
@@ -160,7 +160,7 @@ impl Field {
     }
 }
 
-/// What fields are on the wire.
+/// The form of the bytes of these fields.
 pub(super) fn form(fields: &[Field], structs: &BTreeMap<String, Struct>) -> String {
     let forms: Vec<String> = fields.iter().map(|field| field.ty.form(structs)).collect();
     format!("({})", forms.join(" "))
