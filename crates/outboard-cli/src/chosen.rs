@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use miette::Result;
-use outboard_client::target::{Target, VARIABLE};
+use outboard_client::target::{Target, Targets, VARIABLE};
 
 use crate::{credentials, environment, install, probe};
 
@@ -14,10 +14,10 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all of its devices.
+    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all devices of a server.
     /// Without it OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
-    server: Option<Target>,
+    server: Option<Targets>,
     #[command(flatten)]
     credentials: credentials::Args,
     /// Use the software device in the program's process, without any server.
@@ -30,12 +30,19 @@ pub(crate) struct Args {
 
 /// What the flags come to, with the environment and the configuration.
 pub(crate) struct Chosen {
-    /// The server; none for the software device in the program's process.
-    pub(crate) server: Option<Target>,
+    /// The servers; none for the software device in the program's process.
+    pub(crate) servers: Option<Targets>,
     /// Whether the program does without the server's queue.
     pub(crate) no_wait: bool,
     /// The variables that the program gets, and those (without a value) that it does not keep.
     pub(crate) variables: BTreeMap<&'static str, Option<OsString>>,
+}
+
+impl Chosen {
+    /// The servers, each with its devices.
+    pub(crate) fn servers(&self) -> &[Target] {
+        self.servers.as_ref().map_or(&[], Targets::servers)
+    }
 }
 
 impl Args {
@@ -48,17 +55,17 @@ impl Args {
         if self.local_cpu {
             let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
             variables.insert(VARIABLE, None);
-            return Ok(Chosen { server: None, no_wait: false, variables });
+            return Ok(Chosen { servers: None, no_wait: false, variables });
         }
         let mut variables =
             set(environment::variables(given, &install::client_dir()?, install::python_dir().as_deref()));
         self.credentials.set();
         variables.extend(self.credentials.changes());
-        let server = probe::server(self.server)?;
-        variables.insert(VARIABLE, Some(server.to_string().into()));
+        let servers = probe::servers(self.server)?;
+        variables.insert(VARIABLE, Some(servers.to_string().into()));
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));
         }
-        Ok(Chosen { server: Some(server), no_wait: self.no_wait, variables })
+        Ok(Chosen { servers: Some(servers), no_wait: self.no_wait, variables })
     }
 }

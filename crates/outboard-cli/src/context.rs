@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use miette::{IntoDiagnostic, Result};
-use outboard_client::target::Target;
+use outboard_client::target::Targets;
 use outboard_wire::Code;
 use serde::Serialize;
 
@@ -55,9 +55,9 @@ enum Action {
 struct Add {
     /// What to call it.
     name: String,
-    /// The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…
+    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…
     #[arg(long)]
-    server: Target,
+    server: Targets,
     #[command(flatten)]
     credentials: credentials::Args,
     /// Replace what is there under this name.

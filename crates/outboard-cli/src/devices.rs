@@ -3,20 +3,21 @@
 use std::fmt::Write as _;
 
 use miette::{IntoDiagnostic, Result};
-use outboard_client::target::{Target, VARIABLE};
+use outboard_client::target::{Target, Targets, VARIABLE};
 use outboard_server::admin::{Held, Session};
 use outboard_wire::platform::Device;
 use serde::Serialize;
 
-use crate::gauges::{self, Gauge, Gauges};
+use crate::admin::AdminArgs;
+use crate::gauges::{Gauge, Gauges};
 use crate::sessions::text;
 use crate::{credentials, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server, HOST[:PORT].
+    /// The servers, HOST[:PORT],…
     #[arg(long, env = VARIABLE, default_value = "localhost")]
-    server: Target,
+    server: Targets,
     #[command(flatten)]
     credentials: credentials::Args,
     /// Print JSON.
@@ -49,12 +50,26 @@ struct Row {
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
     args.credentials.set();
-    let offer = probe::probe(&args.server)?;
-    // SAFETY: this process has one thread still: what answered has used none.
-    unsafe { gauges::choose_target(&args.server) };
+    let listings = args.server.servers().iter().map(listing).collect::<Result<Vec<_>>>()?;
+    let json = match listings.as_slice() {
+        [one] if args.json => Some(serde_json::to_string_pretty(one)),
+        several if args.json => Some(serde_json::to_string_pretty(several)),
+        _ => None,
+    };
+    let text = match json {
+        Some(json) => json.into_diagnostic()? + "\n",
+        None => listings.iter().map(table).collect(),
+    };
+    crate::output::print(&text)
+}
+
+fn listing(server: &Target) -> Result<Listing> {
+    let offer = probe::probe(server)?;
     // Of a server that does not say, the rest is worth showing.
-    let read = Gauges::open().and_then(|gauges| gauges.read()).unwrap_or_default();
-    let admin = args.server_admin().and_then(|mut admin| admin.listing().ok());
+    let read = Gauges::open(server).and_then(|gauges| gauges.read()).unwrap_or_default();
+    // Its socket for administrators, if it is this machine's and this user may use it.
+    let admin = AdminArgs::of(server.clone()).connect().ok();
+    let admin = admin.and_then(|mut admin| admin.listing().ok());
     let on = |index: u32| {
         let uses = |session: &&Session| session.memory.iter().any(|memory| memory.device == index && memory.context);
         admin.as_ref().map(|listing| listing.sessions.iter().filter(uses).count())
@@ -67,26 +82,16 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     let row = |(index, device): (usize, &Device)| {
         let known = Gauge::of(index, device);
         let gauge = read.get(index).filter(|read| read.uuid == known.uuid).cloned().unwrap_or(known);
-        Row { gauge, sessions: on(device.ordinal), sharing: sharing(index as u32), held: held(index as u32) }
+        Row { gauge, sessions: on(device.id.ordinal()), sharing: sharing(index as u32), held: held(index as u32) }
     };
-    let listing = Listing {
-        server: args.server.address.to_string(),
+    Ok(Listing {
+        server: server.address.to_string(),
         software: offer.software,
         driver: offer.platform.driver_name,
         driver_version: offer.platform.driver_version,
         transport: offer.transport,
         devices: offer.platform.devices.iter().enumerate().map(row).collect(),
-    };
-    let text =
-        if args.json { serde_json::to_string_pretty(&listing).into_diagnostic()? + "\n" } else { table(&listing) };
-    crate::output::print(&text)
-}
-
-impl Args {
-    /// The server's socket for administrators, if it is this machine's and this user may use it.
-    fn server_admin(&self) -> Option<outboard_server::admin::Admin> {
-        crate::admin::AdminArgs::of(self.server.clone()).connect().ok()
-    }
+    })
 }
 
 fn table(listing: &Listing) -> String {

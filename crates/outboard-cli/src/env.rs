@@ -37,14 +37,15 @@ type Variables = BTreeMap<OsString, Option<OsString>>;
 /// `given` is the environment that this process was started with.
 pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()> {
     let chosen = args.chosen.choose()?;
-    if let (Some(context), Some(server)) = (config::context(), &chosen.server) {
+    if let (Some(context), Some(servers)) = (config::context(), &chosen.servers) {
         // Standard output is for a shell, or a file.
-        eprintln!("outboard: the context {context}, server {server}");
+        eprintln!("outboard: the context {context}, server {servers}");
     }
-    match &chosen.server {
-        Some(server) if args.check => drop(probe::probe(server)?),
-        Some(_) => credentials::warn_of_open_files(),
-        None => {}
+    for server in chosen.servers().iter().filter(|_| args.check) {
+        probe::probe(server)?;
+    }
+    if chosen.servers.is_some() && !args.check {
+        credentials::warn_of_open_files();
     }
     output::print_bytes(&text(args.format, &changes(chosen.variables, given, std::env::vars_os()))?)
 }

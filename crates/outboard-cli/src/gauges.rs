@@ -1,6 +1,6 @@
 //! What a server's NVML says of its devices at this moment. A connection for questions only: no driver is started for it.
 
-use outboard_client::target::{Target, VARIABLE};
+use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
 use outboard_wire::Reader;
 use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
@@ -53,28 +53,10 @@ impl Gauge {
     }
 }
 
-/// Has the client library in this process use a server.
-///
-/// # Safety
-/// No other thread of this process reads or writes its environment.
-pub(crate) unsafe fn choose(server: &str) {
-    // SAFETY: by the contract above.
-    unsafe { std::env::set_var(VARIABLE, server) };
-}
-
-/// Has it use this one.
-///
-/// # Safety
-/// As of [`choose`].
-pub(crate) unsafe fn choose_target(target: &Target) {
-    // SAFETY: by the contract above.
-    unsafe { choose(&target.address.to_string()) };
-}
-
 impl Gauges {
-    /// Connects to the server that was chosen; `None` if it does not answer such questions.
-    pub(crate) fn open() -> Option<Gauges> {
-        Query::open().ok().map(|query| Gauges { query })
+    /// Connects to a server; `None` if it does not answer such questions.
+    pub(crate) fn open(server: &Target) -> Option<Gauges> {
+        Query::open(server).ok().map(|query| Gauges { query })
     }
 
     /// Asks how all devices do; `None` when the connection is gone.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::{Config, ConnectError, Opened, Turn, check_transport, open, unreachable};
-use outboard_client::target::{Target, VARIABLE};
+use outboard_client::target::{Target, TargetError, Targets, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
 use outboard_wire::codec::decode_all;
@@ -34,12 +34,19 @@ pub(crate) struct Offer {
     pub(crate) platform: Platform,
 }
 
-/// The server to use: the one given, else the one that the environment names, else this machine.
+/// The servers to use: those given, else those that the environment names, else this machine.
+pub(crate) fn servers(given: Option<Targets>) -> Result<Targets, Failure> {
+    given.map_or_else(Targets::from_env, Ok).map_err(|error| bad_address(&error))
+}
+
+/// As [`servers`], where there must be one.
 pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
-    given.map_or_else(Target::from_env, Ok).map_err(|error| {
-        let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
-        Failure::new(Code::BadAddress, format!("{VARIABLE} names no server: {error}"), help)
-    })
+    given.map_or_else(|| Targets::from_env()?.one(), Ok).map_err(|error| bad_address(&error))
+}
+
+fn bad_address(error: &TargetError) -> Failure {
+    let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
+    Failure::new(Code::BadAddress, format!("{VARIABLE} names no server that can be used: {error}"), help)
 }
 
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.

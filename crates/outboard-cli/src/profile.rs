@@ -24,15 +24,36 @@ pub(crate) fn profile(args: &Args) -> Result<()> {
 pub(crate) struct Process {
     pub(crate) process: u32,
     program: String,
+    /// Of a process with one server.
+    #[serde(flatten)]
+    connection: Connection,
+    /// Of a process with several.
     #[serde(default)]
-    server: String,
-    #[serde(default)]
-    device: String,
-    #[serde(default)]
-    transport: String,
+    servers: Vec<Connection>,
     /// Seconds from its first call to its end.
     lived: f64,
     functions: BTreeMap<String, Function>,
+}
+
+/// A server, and how a process used it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Connection {
+    server: String,
+    device: String,
+    transport: String,
+}
+
+impl Process {
+    /// Which devices it used, for people.
+    fn devices(&self) -> String {
+        let one = |one: &Connection| format!("{} at {} ({})", one.device, one.server, one.transport);
+        match (self.servers.as_slice(), self.connection.server.as_str()) {
+            ([], "") => "the software device in the process".to_owned(),
+            ([], _) => one(&self.connection),
+            (several, _) => several.iter().map(one).collect::<Vec<_>>().join(", "),
+        }
+    }
 }
 
 /// What was counted of one function.
@@ -92,10 +113,7 @@ pub(crate) fn report(all: &[Process]) -> String {
     let mut functions: BTreeMap<&str, Function> = BTreeMap::new();
     for process in all {
         let waiting: f64 = process.functions.values().map(|function| function.seconds_waiting).sum();
-        let device = match (process.device.as_str(), process.server.as_str()) {
-            ("", "") => "the software device in the process".to_owned(),
-            (device, server) => format!("{device} at {server} ({})", process.transport),
-        };
+        let device = process.devices();
         let lived = if process.lived > 0.0 { format!("{}, ", time(process.lived)) } else { String::new() };
         let _ = writeln!(
             text,
@@ -247,8 +265,10 @@ mod tests {
 
     fn process(functions: &[(&str, Function)]) -> Process {
         let functions = functions.iter().map(|(name, function)| ((*name).to_owned(), function.clone())).collect();
-        let (server, device, transport) = ("gpu1:9470".to_owned(), "Some GPU".to_owned(), "tcp".to_owned());
-        Process { process: 7, program: "train".to_owned(), server, device, transport, lived: 2.0, functions }
+        let connection =
+            Connection { server: "gpu1:9470".to_owned(), device: "Some GPU".to_owned(), transport: "tcp".to_owned() };
+        let program = "train".to_owned();
+        Process { process: 7, program, connection, servers: Vec::new(), lived: 2.0, functions }
     }
 
     fn waits(calls: u64, seconds: f64, shortest: f64) -> Function {
@@ -290,6 +310,10 @@ mod tests {
     fn no_waiting_is_told() {
         let function = Function { calls: 5, local: 5, ..Function::default() };
         assert!(report(&[process(&[("cuCtxGetDevice", function)])]).contains("No call waited for anything: 5 calls."));
+        let two = r#"{"process": 1, "program": "p", "lived": 1.0, "functions": {}, "servers": [{"server": "a:1", "device": "X", "transport": "tcp"},
+            {"server": "b:1", "device": "Y", "transport": "shm", "posted": 3}]}"#;
+        let two: Process = serde_json::from_str(two).expect("this is what a process with two servers leaves");
+        assert_eq!(two.devices(), "X at a:1 (tcp), Y at b:1 (shm)");
         assert!(report(&[]).contains("No process used the device"));
         let little = report(&[process(&[("cuCtxSynchronize", waits(1, 0.01, 1e-3))])]);
         assert!(little.contains("Only 0.5 % of the time was spent waiting in calls"), "{little}");

@@ -31,7 +31,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut command = Command::new(&name);
     command.args(program);
     let chosen = args.chosen.choose()?;
-    if let Some(server) = &chosen.server {
+    for server in chosen.servers() {
         let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
         probe::reserve(server, patience)?;
     }

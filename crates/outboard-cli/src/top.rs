@@ -10,12 +10,13 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result};
+use outboard_client::target::Target;
 use outboard_server::admin::Admin;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use serde::Serialize;
 
 use crate::admin;
-use crate::gauges::{self, Gauge, Gauges};
+use crate::gauges::{Gauge, Gauges};
 use crate::sessions::{Rated, Rates};
 use state::{Sort, State};
 
@@ -54,12 +55,11 @@ pub(crate) fn top(args: &Args) -> Result<()> {
     let mut admin = args.admin.connect()?;
     let listing = admin.listing().map_err(|error| admin::failed(&error))?;
     let mut rates = Rates::default();
-    let server = listing.socket.as_ref().map_or(args.admin.server.address.to_string(), |path| format!("unix:{path}"));
+    let socket = listing.socket.as_ref().and_then(|path| format!("unix:{path}").parse().ok());
+    let server = socket.unwrap_or_else(|| args.admin.server.clone());
     rates.take(listing);
-    // SAFETY: this process has one thread still.
-    unsafe { gauges::choose(&server) };
     let interval = Duration::try_from_secs_f64(args.interval.clamp(0.1, 3600.0)).into_diagnostic()?;
-    let devices = watch_devices(interval);
+    let devices = watch_devices(server, interval);
     if args.once || args.json || !std::io::stdout().is_terminal() {
         let looks = if args.once { Some(1) } else { args.count };
         return print(args, &mut admin, &mut rates, &devices, interval, looks);
@@ -74,14 +74,14 @@ pub(crate) fn top(args: &Args) -> Result<()> {
 }
 
 /// Asks how devices do, in a thread of its own: a busy server's NVML may take its time.
-fn watch_devices(interval: Duration) -> mpsc::Receiver<Vec<Gauge>> {
+fn watch_devices(server: Target, interval: Duration) -> mpsc::Receiver<Vec<Gauge>> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut gauges = Gauges::open();
+        let mut gauges = Gauges::open(&server);
         loop {
             let devices = gauges.as_ref().and_then(Gauges::read);
             if devices.is_none() {
-                gauges = Gauges::open();
+                gauges = Gauges::open(&server);
             }
             // Nobody looks any more when the process ends.
             if send.send(devices.unwrap_or_default()).is_err() {

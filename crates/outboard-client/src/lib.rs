@@ -16,6 +16,7 @@ mod query;
 mod remote;
 mod requests;
 mod reuse;
+mod servers;
 mod session;
 mod slabs;
 pub mod target;

@@ -1,12 +1,13 @@
 //! A connection that only asks: NVML's. No CUDA context comes of it, on either side.
 
+use outboard_transport::Endpoint;
 use outboard_wire::handshake::Purpose;
 use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
 
 use crate::link::{Choice, Config, Link};
 use crate::session::{explain, open_link};
-use crate::target::VARIABLE;
+use crate::target::Target;
 
 /// The connection, and what the server offers over it.
 #[derive(Debug)]
@@ -29,25 +30,22 @@ pub enum QueryError {
     Lost,
 }
 
-/// Whether the environment names the server by a Unix socket.
-fn named_by_socket() -> bool {
-    std::env::var(VARIABLE).is_ok_and(|server| outboard_transport::Endpoint::unix_path(&server).is_some())
-}
-
 impl Query {
-    /// Connects to the server that the environment names.
-    pub fn open() -> Result<Query, QueryError> {
+    /// Connects to a server.
+    pub fn open(target: &Target) -> Result<Query, QueryError> {
         let mut config = Config::from_env();
-        if config.transport == Choice::Auto && !named_by_socket() {
+        if config.transport == Choice::Auto && Endpoint::unix_path(&target.address.to_string()).is_none() {
             // Not worth a connection more.
             config.transport = Choice::Tcp;
         }
         // A server's notices are about work, and this connection gives it none.
-        let (link, platform, _) = open_link(config, Box::new(|_, _| {}), |devices| Purpose::Management { devices })
-            .map_err(|error| {
-                explain(&error);
-                if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }
-            })?;
+        let (link, platform) =
+            open_link(target, config, Box::new(|_, _| {}), |devices| Purpose::Management { devices }).map_err(
+                |error| {
+                    explain(&error);
+                    if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }
+                },
+            )?;
         Ok(Query { link, platform })
     }
 

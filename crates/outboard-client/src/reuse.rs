@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, DeviceId};
 use rustc_hash::FxHashMap;
 
 /// Bytes by which a pool may hold more than the program's allocations ever were at once.
@@ -20,7 +20,7 @@ const MOST: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Pool {
     /// The default one of the device with this ordinal.
-    Default(u32),
+    Default(DeviceId),
     /// One that the program has made.
     Made(u64),
 }
@@ -58,8 +58,8 @@ enum Owed {
 struct State {
     pools: FxHashMap<Pool, Kept>,
     /// Default pools under the names that the program's handles have.
-    names: FxHashMap<u64, u32>,
-    devices: FxHashMap<u32, u32>,
+    names: FxHashMap<u64, DeviceId>,
+    devices: FxHashMap<u32, DeviceId>,
     /// The program's allocations.
     live: FxHashMap<u64, Live>,
     time: u64,
@@ -149,7 +149,7 @@ impl Reuse {
     }
 
     /// A context of a device has been opened.
-    pub(crate) fn context_opened(&self, ctx: ContextId, device: u32) {
+    pub(crate) fn context_opened(&self, ctx: ContextId, device: DeviceId) {
         self.state().devices.insert(ctx.0, device);
     }
 
@@ -159,7 +159,7 @@ impl Reuse {
     }
 
     /// A handle of the program's is the default pool of a device.
-    pub(crate) fn name_default(&self, name: u64, device: u32) {
+    pub(crate) fn name_default(&self, name: u64, device: DeviceId) {
         self.state().names.insert(name, device);
     }
 

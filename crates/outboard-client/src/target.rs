@@ -1,22 +1,31 @@
-//! Which server and which of its devices a program is to use, as people write it.
+//! Which servers and which of their devices a program is to use, as people write it.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
+use outboard_front::backend::{MAX_SERVERS, ServerId};
 use outboard_transport::{AddressError, Endpoint};
 
-/// The environment variable that holds a [`Target`]; `outboard run --server` sets it.
+/// The environment variable that holds [`Targets`]; `outboard run --server` sets it.
 pub const VARIABLE: &str = "OUTBOARD_SERVER";
 
-/// A server and the devices wanted of it: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one device, in order; an entry
-/// without an index means all devices of the server.
+/// A server and the devices wanted of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The server.
     pub address: Endpoint,
     /// Indices of its devices, in the order the program is to see them; empty for all.
     pub devices: Vec<u32>,
+}
+
+/// The servers of a program: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one device, and the program sees them in order; an
+/// entry without an index means all devices of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    servers: Vec<Target>,
+    /// The server of each entry.
+    entries: Vec<ServerId>,
 }
 
 /// A list of servers that cannot be understood or used.
@@ -42,80 +51,129 @@ pub enum TargetError {
     /// The same device is there twice, or a device beside all devices.
     #[error("the list of servers `{0}` names a device twice")]
     Twice(String),
-    /// More than one server.
-    #[error(
-        "the list names two servers, {first} and {second}; a program can use the devices of one server only, so far"
-    )]
-    SeveralServers {
-        /// The first server.
-        first: Endpoint,
-        /// The one that differs.
-        second: Endpoint,
-    },
+    /// There are more servers than a program can have.
+    #[error("the list names more than {MAX_SERVERS} servers; a program can use the devices of so many")]
+    TooMany,
+    /// Several servers where one is wanted.
+    #[error("this is for one server, and `{0}` names several; name one of them")]
+    Several(String),
+    /// The list has changed, and has no such server any more.
+    #[error("the list of servers is shorter than it was when the program began to use it")]
+    Gone,
 }
 
-impl Target {
-    /// The target that the environment names.
-    pub fn from_env() -> Result<Target, TargetError> {
-        Target::of_variable(std::env::var_os(VARIABLE).as_deref())
+impl Targets {
+    /// The servers that the environment names.
+    pub fn from_env() -> Result<Targets, TargetError> {
+        Targets::of_variable(std::env::var_os(VARIABLE).as_deref())
     }
 
-    /// The target that a value of [`VARIABLE`] names; without one this machine, with all its devices.
-    fn of_variable(value: Option<&OsStr>) -> Result<Target, TargetError> {
+    /// The servers that a value of [`VARIABLE`] names; without one this machine, with all its devices.
+    fn of_variable(value: Option<&OsStr>) -> Result<Targets, TargetError> {
         let Some(value) = value else { return "localhost".parse() };
         value.to_str().ok_or_else(|| TargetError::NotText(value.to_string_lossy().into_owned()))?.parse()
     }
+
+    /// The servers, in the order of their first entries. There is one at least.
+    pub fn servers(&self) -> &[Target] {
+        &self.servers
+    }
+
+    /// The server of each entry.
+    pub fn entries(&self) -> &[ServerId] {
+        &self.entries
+    }
+
+    /// The server, if it is the only one.
+    pub fn one(&self) -> Result<Target, TargetError> {
+        match self.servers.as_slice() {
+            [one] => Ok(one.clone()),
+            _ => Err(TargetError::Several(self.to_string())),
+        }
+    }
+
+    /// The server of a name.
+    pub(crate) fn server(&self, id: ServerId) -> Result<&Target, TargetError> {
+        self.servers.get(id.place()).ok_or(TargetError::Gone)
+    }
+}
+
+impl FromStr for Targets {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Targets, TargetError> {
+        let mut targets = Targets { servers: Vec::new(), entries: Vec::new() };
+        for entry in text.split(',').map(str::trim) {
+            if entry.is_empty() {
+                return Err(TargetError::Empty(text.to_owned()));
+            }
+            let (address, index) = parts(entry)?;
+            let place = targets.servers.iter().position(|server| server.address == address);
+            match (place, index) {
+                (None, index) => {
+                    targets.servers.push(Target { address, devices: index.into_iter().collect() });
+                }
+                // All devices are all: nothing can stand beside them.
+                (Some(place), Some(index)) if !targets.servers[place].devices.is_empty() => {
+                    let devices = &mut targets.servers[place].devices;
+                    if devices.contains(&index) {
+                        return Err(TargetError::Twice(text.to_owned()));
+                    }
+                    devices.push(index);
+                }
+                _ => return Err(TargetError::Twice(text.to_owned())),
+            }
+            let place = place.unwrap_or(targets.servers.len() - 1);
+            targets.entries.push(ServerId::new(place).ok_or(TargetError::TooMany)?);
+        }
+        Ok(targets)
+    }
+}
+
+/// The server of an entry, and the index behind it, if there is one.
+fn parts(entry: &str) -> Result<(Endpoint, Option<u32>), TargetError> {
+    let is_index = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (address, index) = match entry.rsplit_once('/') {
+        // A path has slashes of its own.
+        Some((_, name)) if Endpoint::unix_path(entry).is_some() && !is_index(name) => (entry, None),
+        Some((address, index)) => (address, Some(index)),
+        None => (entry, None),
+    };
+    let read = |index: &str| {
+        index.parse().map_err(|_| TargetError::Index { entry: entry.to_owned(), index: index.to_owned() })
+    };
+    Ok((address.parse()?, index.map(read).transpose()?))
 }
 
 impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Target, TargetError> {
-        let mut server: Option<Endpoint> = None;
-        let mut devices = Vec::new();
-        let mut all = false;
-        for entry in text.split(',').map(str::trim) {
-            if entry.is_empty() {
-                return Err(TargetError::Empty(text.to_owned()));
-            }
-            let is_index = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let (address, index) = match entry.rsplit_once('/') {
-                // A path has slashes of its own.
-                Some((_, name)) if Endpoint::unix_path(entry).is_some() && !is_index(name) => (entry, None),
-                Some((address, index)) => (address, Some(index)),
-                None => (entry, None),
-            };
-            let address: Endpoint = address.parse()?;
-            match &server {
-                Some(first) if *first != address => {
-                    return Err(TargetError::SeveralServers { first: first.clone(), second: address });
-                }
-                _ => server = Some(address),
-            }
-            let index = index.map(|index| {
-                index.parse().map_err(|_| TargetError::Index { entry: entry.to_owned(), index: index.to_owned() })
-            });
-            // All devices are all: nothing can stand beside them.
-            let twice = all || (index.is_none() && !devices.is_empty());
-            match index.transpose()? {
-                Some(index) if !twice && !devices.contains(&index) => devices.push(index),
-                None if !twice => all = true,
-                _ => return Err(TargetError::Twice(text.to_owned())),
-            }
-        }
-        let address = server.ok_or_else(|| TargetError::Empty(text.to_owned()))?;
-        Ok(Target { address, devices })
+        text.parse::<Targets>()?.one()
+    }
+}
+
+impl Target {
+    /// The entry of its device in this place; the whole server if no device is named.
+    fn entry(&self, place: usize) -> String {
+        self.devices.get(place).map_or_else(|| self.address.to_string(), |index| format!("{}/{index}", self.address))
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.devices.is_empty() {
-            return self.address.fmt(f);
-        }
-        for (position, index) in self.devices.iter().enumerate() {
+        let entries: Vec<String> = (0..self.devices.len().max(1)).map(|place| self.entry(place)).collect();
+        f.write_str(&entries.join(","))
+    }
+}
+
+impl fmt::Display for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut given = vec![0; self.servers.len()];
+        for (position, server) in self.entries.iter().map(|server| server.place()).enumerate() {
             let comma = if position == 0 { "" } else { "," };
-            write!(f, "{comma}{}/{index}", self.address)?;
+            write!(f, "{comma}{}", self.servers[server].entry(given[server]))?;
+            given[server] += 1;
         }
         Ok(())
     }
@@ -127,10 +185,16 @@ mod tests {
 
     use super::*;
 
+    /// Addresses with the devices wanted, and the place of each entry's server.
+    fn shown(targets: &Targets) -> (Vec<(String, Vec<u32>)>, Vec<usize>) {
+        let servers = targets.servers.iter().map(|server| (server.address.to_string(), server.devices.clone()));
+        (servers.collect(), targets.entries.iter().map(|server| server.place()).collect())
+    }
+
     #[test]
     fn a_variable_names_a_server_or_this_machine() {
-        let named = |bytes: &[u8]| Target::of_variable(Some(OsStr::from_bytes(bytes)));
-        assert_eq!(Target::of_variable(None).unwrap().address.to_string(), "localhost:9470");
+        let named = |bytes: &[u8]| Targets::of_variable(Some(OsStr::from_bytes(bytes)));
+        assert_eq!(Targets::of_variable(None).unwrap().servers[0].address.to_string(), "localhost:9470");
         assert_eq!(named(b"gpu1/1"), "gpu1/1".parse());
         // What cannot be understood never means this machine.
         assert_eq!(named(b""), Err(TargetError::Empty(String::new())));
@@ -140,24 +204,29 @@ mod tests {
 
     #[test]
     fn lists_are_understood_and_written_back() {
-        for (text, address, devices) in [
-            ("gpu1", "gpu1:9470", vec![]),
-            ("gpu1:80", "gpu1:80", vec![]),
-            ("gpu1/0", "gpu1:9470", vec![0]),
-            ("gpu1:80/2, gpu1:80/0", "gpu1:80", vec![2, 0]),
-            ("[::1]:80/1", "[::1]:80", vec![1]),
-            ("unix:/run/a.sock", "unix:/run/a.sock", vec![]),
-            ("unix:/run/a.sock/1,unix:/run/a.sock/0", "unix:/run/a.sock", vec![1, 0]),
-            ("gpu1/1,gpu1:9470/0", "gpu1:9470", vec![1, 0]),
+        for (text, servers, entries) in [
+            ("gpu1", vec![("gpu1:9470", vec![])], vec![0]),
+            ("gpu1:80", vec![("gpu1:80", vec![])], vec![0]),
+            ("gpu1/0", vec![("gpu1:9470", vec![0])], vec![0]),
+            ("gpu1:80/2, gpu1:80/0", vec![("gpu1:80", vec![2, 0])], vec![0, 0]),
+            ("[::1]:80/1", vec![("[::1]:80", vec![1])], vec![0]),
+            ("unix:/run/a.sock", vec![("unix:/run/a.sock", vec![])], vec![0]),
+            ("unix:/run/a.sock/1,unix:/run/a.sock/0", vec![("unix:/run/a.sock", vec![1, 0])], vec![0, 0]),
+            ("gpu1/1,gpu1:9470/0", vec![("gpu1:9470", vec![1, 0])], vec![0, 0]),
+            ("gpu1,gpu2", vec![("gpu1:9470", vec![]), ("gpu2:9470", vec![])], vec![0, 1]),
+            ("gpu1/0,gpu2/0,gpu1/1", vec![("gpu1:9470", vec![0, 1]), ("gpu2:9470", vec![0])], vec![0, 1, 0]),
+            ("unix:/run/a.sock,gpu1/3", vec![("unix:/run/a.sock", vec![]), ("gpu1:9470", vec![3])], vec![0, 1]),
         ] {
-            let target: Target = text.parse().unwrap();
-            assert_eq!((target.address.to_string().as_str(), &target.devices), (address, &devices), "{text}");
-            assert_eq!(target.to_string().parse(), Ok(target));
+            let targets: Targets = text.parse().unwrap();
+            let servers = servers.into_iter().map(|(address, devices)| (address.to_owned(), devices)).collect();
+            assert_eq!(shown(&targets), (servers, entries), "{text}");
+            assert_eq!(targets.to_string().parse(), Ok(targets));
         }
     }
 
     #[test]
     fn others_are_refused_with_a_reason() {
+        let many: Vec<String> = (0..=MAX_SERVERS).map(|number| format!("gpu{number}")).collect();
         for (text, reason) in [
             ("", "empty entry"),
             ("gpu1,", "empty entry"),
@@ -168,13 +237,14 @@ mod tests {
             ("gpu1,gpu1", "twice"),
             ("gpu1,gpu1/0", "twice"),
             ("gpu1/0,gpu1", "twice"),
-            ("gpu1/0,gpu2/0", "two servers"),
+            ("gpu1/0,gpu2,gpu1/0", "twice"),
             ("/0", "names no host"),
-            ("unix:/run/a.sock,gpu1", "two servers"),
             ("unix:a", "unix:/PATH"),
+            (&many.join(","), "more than 64 servers"),
         ] {
-            let error = text.parse::<Target>().unwrap_err().to_string();
+            let error = text.parse::<Targets>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
+        assert!(many[1..].join(",").parse::<Targets>().is_ok());
     }
 }

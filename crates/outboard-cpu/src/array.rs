@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use outboard_abi::{CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED, CUresult};
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, ContextId, Extent, Layout, ObjectId, Resource, Result, Sampler, SparseProperties,
-    TensorMaps, View,
+    ArrayDescriptor, Arrays, ContextId, DeviceId, Extent, Layout, ObjectId, Resource, Result, Sampler,
+    SparseProperties, TensorMaps, View,
 };
 
 use crate::context::Context;
@@ -147,7 +147,7 @@ impl Arrays for Cpu {
         _ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
-        _device: u32,
+        _device: DeviceId,
     ) -> Result<(u64, u64)> {
         // As on GPUs, only arrays whose memory is mapped later have any: there are none.
         match mipmapped {
@@ -164,7 +164,7 @@ impl Arrays for Cpu {
         mipmapped: bool,
     ) -> Result<SparseProperties> {
         // Nor are there sparse ones.
-        self.array_memory_requirements(ctx, array, mipmapped, 0).map(|_| SparseProperties::default())
+        self.array_memory_requirements(ctx, array, mipmapped, DeviceId::new(0)).map(|_| SparseProperties::default())
     }
 
     fn mipmap_create(&self, ctx: ContextId, id: ObjectId, descriptor: &ArrayDescriptor, levels: u32) -> Result<()> {

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, Faults, Fill, Image, JitLog, Launch, ObjectId, Rect, Result, Stream,
+    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, Faults, Fill, Image, JitLog, Launch, ObjectId, Rect,
+    Result, Stream,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -32,8 +33,8 @@ impl Backend for Cpu {
         Ok(device::platform(self.config()))
     }
 
-    fn context_open(&self, ctx: ContextId, device: u32, _flags: u32, _primary: bool) -> Result<()> {
-        let engine = self.engines()?.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    fn context_open(&self, ctx: ContextId, device: DeviceId, _flags: u32, _primary: bool) -> Result<()> {
+        let engine = self.engines()?.get(device.ordinal() as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         self.contexts.insert(ctx, Context::new(ctx, engine.clone()));
         self.scheduler.open(ctx);
         Ok(())
@@ -105,7 +106,7 @@ impl Backend for Cpu {
 
     fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: Stream) -> Result<u64> {
         let device = self.device_of(&self.context(ctx)?.engine)?;
-        self.alloc_pooled(ctx, &self.default_pool(device)?, bytes)
+        self.alloc_pooled(ctx, &self.default_pool(DeviceId::new(device))?, bytes)
     }
 
     fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {

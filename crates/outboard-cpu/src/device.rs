@@ -6,7 +6,7 @@
 use std::fs;
 
 use outboard_abi::{CUdevice_attribute_enum as Attribute, CUresult};
-use outboard_front::backend::{Devices, Result};
+use outboard_front::backend::{DeviceId, Devices, Result};
 use outboard_wire::arrays::ArrayDescriptor;
 use outboard_wire::platform::{Device, Platform, SOFTWARE_DEVICE};
 
@@ -40,13 +40,13 @@ fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
         attributes(config, ordinal).into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
     attributes.sort_unstable();
     Device {
-        ordinal,
+        id: DeviceId::new(ordinal),
         name: format!("{SOFTWARE_DEVICE} ({threads} thread{plural})"),
         uuid: uuid(machine, ordinal),
         total_memory: config.memory,
         attributes,
         stream_priorities: (0, -5),
-        peers: (0..config.devices as u32).filter(|other| *other != ordinal).collect(),
+        peers: (0..config.devices as u32).filter(|other| *other != ordinal).map(DeviceId::new).collect(),
     }
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn most_elements(d: &ArrayDescriptor) -> [u64; 3] {
 }
 
 impl Devices for Cpu {
-    fn texture_1d_width(&self, _device: u32, format: u32, _channels: u32) -> Result<u64> {
+    fn texture_1d_width(&self, _device: DeviceId, format: u32, _channels: u32) -> Result<u64> {
         // 8, 16 and 32 bits, with and without sign, and two kinds of floats.
         if !matches!(format, 1..=3 | 8..=10 | 0x10 | 0x20) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

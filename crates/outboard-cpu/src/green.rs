@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, ContextId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, Stream,
+    Backend, ContextId, DeviceId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, Stream,
 };
 use parking_lot::Mutex;
 
@@ -123,14 +123,14 @@ fn wait_for(ctx: ContextId, lane: Lane, tickets: &[Ticket]) -> Result<()> {
 }
 
 impl GreenContexts for Cpu {
-    fn device_resource(&self, device: u32, _kind: u32) -> Result<Share> {
-        Ok(share(device, 0, self.config().threads as u32))
+    fn device_resource(&self, device: DeviceId, _kind: u32) -> Result<Share> {
+        Ok(share(device.ordinal(), 0, self.config().threads as u32))
     }
 
     fn context_resource(&'static self, _ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
         match green {
             // Every context of a device has all of it; which one it is matters to nobody.
-            None => self.device_resource(0, kind),
+            None => self.device_resource(DeviceId::new(0), kind),
             Some(green) => {
                 let greens = self.shares.greens.lock();
                 let green = greens.get(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;

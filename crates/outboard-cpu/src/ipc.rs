@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, MemoryKind, ObjectId, Result, Sharing, Token};
+use outboard_front::backend::{ContextId, DeviceId, MemoryKind, ObjectId, Result, Sharing, Token};
 use outboard_simt::{Access, Engine};
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -234,12 +234,12 @@ impl Cpu {
 }
 
 /// A file of ours that is called `kind` and a device's ordinal.
-fn device_of(kind: &str, fd: BorrowedFd<'_>) -> Result<u32> {
+fn device_of(kind: &str, fd: BorrowedFd<'_>) -> Result<DeviceId> {
     let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| INVALID)?;
     let name = name.to_string_lossy();
     let name = name.strip_suffix(" (deleted)").unwrap_or(&name);
     let device = name.strip_prefix("/memfd:outboard-").and_then(|name| name.strip_prefix(kind)).ok_or(INVALID)?;
-    device.parse().map_err(|_| INVALID)
+    device.parse().map(DeviceId::new).map_err(|_| INVALID)
 }
 
 fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
@@ -304,7 +304,7 @@ impl Sharing for Cpu {
         Ok(())
     }
 
-    fn export_physical(&self, memory: ObjectId) -> Result<OwnedFd> {
+    fn export_physical(&self, _home: DeviceId, memory: ObjectId) -> Result<OwnedFd> {
         duplicate(self.physical.get(memory)?.shareable().ok_or(INVALID)?)
     }
 
@@ -316,20 +316,20 @@ impl Sharing for Cpu {
         Ok((bytes, MemoryKind { device, handle_types: 1, compression: 0, usage: 0 }))
     }
 
-    fn export_pool(&self, pool: ObjectId) -> Result<OwnedFd> {
+    fn export_pool(&self, _home: DeviceId, pool: ObjectId) -> Result<OwnedFd> {
         // Nothing but its name: pointers say where memory is.
         let name = format!("outboard-pool-{}", self.pools.get(pool)?.device);
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         rustix::fs::memfd_create(name, flags).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)
     }
 
-    fn import_pool(&self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
+    fn import_pool(&self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId> {
         let device = device_of("pool-", fd)?;
         self.pools.insert(pool, self.default_pool(device)?);
         Ok(device)
     }
 
-    fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&self, _home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
         let (allocated, engine) = self.pooled.find(address).ok_or(INVALID)?;
         self.share_range(&engine, address, bytes.min(allocated))
     }

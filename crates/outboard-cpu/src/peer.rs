@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUdevice_P2PAttribute_enum as P2P, CUresult};
-use outboard_front::backend::{ContextId, Peers, Result};
+use outboard_front::backend::{ContextId, DeviceId, Peers, Result};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
@@ -91,7 +91,7 @@ impl Peers for Cpu {
         Ok(())
     }
 
-    fn peer_attribute(&self, from: u32, to: u32, attribute: u32) -> Result<i32> {
+    fn peer_attribute(&self, from: DeviceId, to: DeviceId, attribute: u32) -> Result<i32> {
         self.engine(from)?;
         self.engine(to)?;
         match P2P(attribute) {
@@ -105,7 +105,7 @@ impl Peers for Cpu {
         }
     }
 
-    fn peer_atomics(&self, from: u32, to: u32, operations: &[u32]) -> Result<Vec<u32>> {
+    fn peer_atomics(&self, from: DeviceId, to: DeviceId, operations: &[u32]) -> Result<Vec<u32>> {
         self.engine(from)?;
         self.engine(to)?;
         let capability = |operation: &u32| match *operation {
@@ -129,7 +129,7 @@ mod tests {
     fn a_context_ends_whole_whatever_became_of_its_peers() {
         let (cpu, ctx, peer, gone) = (Cpu::get(), ContextId(7001), ContextId(7002), ContextId(7003));
         for ctx in [ctx, peer] {
-            cpu.context_open(ctx, 0, 0, false).unwrap();
+            cpu.context_open(ctx, DeviceId::new(0), 0, false).unwrap();
         }
         let engine = cpu.context(peer).unwrap().engine.clone();
         let address = cpu.memory_alloc(ctx, 4096).unwrap();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use outboard_abi::{CUmemPool_attribute_enum as A, CUresult};
-use outboard_front::backend::{ContextId, ObjectId, PoolKind, Pools, Result, Stream};
+use outboard_front::backend::{ContextId, DeviceId, ObjectId, PoolKind, Pools, Result, Stream};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
@@ -122,10 +122,10 @@ impl Cpu {
     }
 
     /// The default pool of a device.
-    pub(crate) fn default_pool(&self, device: u32) -> Result<Arc<Pool>> {
+    pub(crate) fn default_pool(&self, device: DeviceId) -> Result<Arc<Pool>> {
         let engine = self.engine(device)?.clone();
         let mut pools = self.default_pools.lock();
-        Ok(pools.entry(device).or_insert_with(|| Arc::new(Pool::new(engine, device, 0))).clone())
+        Ok(pools.entry(device.ordinal()).or_insert_with(|| Arc::new(Pool::new(engine, device.ordinal(), 0))).clone())
     }
 
     /// Allocates what is there when the stream comes to it, since it is there now.
@@ -149,26 +149,26 @@ impl Cpu {
 }
 
 impl Pools for Cpu {
-    fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+    fn pool_default(&self, pool: ObjectId, device: DeviceId) -> Result<()> {
         self.pools.insert(pool, self.default_pool(device)?);
         Ok(())
     }
 
     fn pool_create(&self, pool: ObjectId, kind: PoolKind) -> Result<()> {
         let engine = self.engine(kind.device)?.clone();
-        self.pools.insert(pool, Arc::new(Pool::new(engine, kind.device, kind.max_bytes)));
+        self.pools.insert(pool, Arc::new(Pool::new(engine, kind.device.ordinal(), kind.max_bytes)));
         Ok(())
     }
 
-    fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
+    fn pool_destroy(&self, _home: DeviceId, pool: ObjectId) -> Result<()> {
         self.pools.remove(pool).map(drop)
     }
 
-    fn pool_trim(&self, pool: ObjectId, _keep: u64) -> Result<()> {
+    fn pool_trim(&self, _home: DeviceId, pool: ObjectId, _keep: u64) -> Result<()> {
         self.named_pool(pool).map(drop)
     }
 
-    fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
+    fn pool_attribute(&self, _home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64> {
         let pool = self.named_pool(pool)?;
         let state = pool.state.lock();
         match A(attribute) {
@@ -179,7 +179,7 @@ impl Pools for Cpu {
         }
     }
 
-    fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(&self, _home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
         let pool = self.named_pool(pool)?;
         let mut state = pool.state.lock();
         match A(attribute) {
@@ -190,16 +190,17 @@ impl Pools for Cpu {
         Ok(())
     }
 
-    fn pool_set_access(&self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
+    fn pool_set_access(&self, _home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
         let pool = self.named_pool(pool)?;
         for (device, flags) in access {
             self.engine(*device)?;
-            let before = pool.state.lock().access.insert(*device, *flags).unwrap_or(0);
+            let device = device.ordinal();
+            let before = pool.state.lock().access.insert(device, *flags).unwrap_or(0);
             match (before, *flags) {
-                (0, 1..) => self.windows.open(self.engines()?, *device, pool.device),
+                (0, 1..) => self.windows.open(self.engines()?, device, pool.device),
                 (1.., 0) => {
                     self.wait_for_everything();
-                    self.windows.close(self.engines()?, *device, pool.device);
+                    self.windows.close(self.engines()?, device, pool.device);
                 }
                 _ => {}
             }
@@ -207,12 +208,12 @@ impl Pools for Cpu {
         Ok(())
     }
 
-    fn pool_access(&self, pool: ObjectId, device: u32) -> Result<u32> {
+    fn pool_access(&self, _home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32> {
         let pool = self.named_pool(pool)?;
-        if pool.device == device {
+        if pool.device == device.ordinal() {
             return Ok(READ_WRITE);
         }
-        Ok(pool.state.lock().access.get(&device).copied().unwrap_or(0))
+        Ok(pool.state.lock().access.get(&device.ordinal()).copied().unwrap_or(0))
     }
 
     fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, _stream: Stream) -> Result<u64> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{MemoryKind, ObjectId, Result, VirtualMemory};
+use outboard_front::backend::{DeviceId, MemoryKind, ObjectId, Result, VirtualMemory};
 use outboard_simt::{Access, Engine, named_file};
 use parking_lot::Mutex;
 
@@ -125,8 +125,8 @@ impl Cpu {
         self.engines()?.first().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 
-    pub(crate) fn engine(&self, device: u32) -> Result<&Arc<Engine>> {
-        self.engines()?.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    pub(crate) fn engine(&self, device: DeviceId) -> Result<&Arc<Engine>> {
+        self.engines()?.get(device.ordinal() as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 }
 
@@ -135,27 +135,28 @@ impl VirtualMemory for Cpu {
         Ok(GRANULE)
     }
 
-    fn vmm_reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&self, _home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
         let memory = self.home()?.memory();
         memory.reserve(bytes, align.max(GRANULE), hint).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    fn vmm_free(&self, address: u64, _bytes: u64) -> Result<()> {
+    fn vmm_free(&self, _home: DeviceId, address: u64, _bytes: u64) -> Result<()> {
         let freed = self.home()?.memory().unreserve(address);
         freed.then_some(()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
-        let physical = Physical::new(self.engine(kind.device)?.clone(), kind.device, bytes, kind.handle_types != 0)?;
+        let physical =
+            Physical::new(self.engine(kind.device)?.clone(), kind.device.ordinal(), bytes, kind.handle_types != 0)?;
         self.physical.insert(memory, physical);
         Ok(())
     }
 
-    fn vmm_release(&self, memory: ObjectId) -> Result<()> {
+    fn vmm_release(&self, _home: DeviceId, memory: ObjectId) -> Result<()> {
         self.physical.remove(memory).map(drop)
     }
 
-    fn vmm_map(&self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(&self, _home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
         let physical = self.physical.get(memory)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
         let (file, place) = physical.file()?;
@@ -172,7 +173,7 @@ impl VirtualMemory for Cpu {
         Ok(())
     }
 
-    fn vmm_unmap(&self, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&self, _home: DeviceId, address: u64, bytes: u64) -> Result<()> {
         self.wait_for_everything();
         let mut mappings = self.mappings.0.lock();
         let bases: Vec<u64> = mappings.range(address..address + bytes).map(|(base, _)| *base).collect();
@@ -185,7 +186,7 @@ impl VirtualMemory for Cpu {
         Ok(())
     }
 
-    fn vmm_set_access(&self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
+    fn vmm_set_access(&self, _home: DeviceId, address: u64, bytes: u64, access: &[(DeviceId, u32)]) -> Result<()> {
         if access.iter().any(|(_, flags)| *flags == 0) {
             self.wait_for_everything();
         }
@@ -196,9 +197,9 @@ impl VirtualMemory for Cpu {
         for (base, mapping) in self.mappings.0.lock().range_mut(address..address + bytes) {
             mapping.close(engines, *base);
             for (device, flags) in access {
-                mapping.devices.retain(|other| other != device);
+                mapping.devices.retain(|other| *other != device.ordinal());
                 if *flags != 0 {
-                    mapping.devices.push(*device);
+                    mapping.devices.push(device.ordinal());
                 }
             }
             mapping.open(engines, *base);

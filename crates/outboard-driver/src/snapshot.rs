@@ -4,6 +4,7 @@ use core::ffi::{c_char, c_int};
 use std::ffi::CStr;
 
 use outboard_abi::{CUdevice, CUdevice_attribute_enum, CUresult, CUuuid};
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::platform::{Device, Platform};
 
 use crate::{LoadError, Table, call};
@@ -51,12 +52,12 @@ fn device(table: &Table, ordinal: CUdevice, count: c_int) -> Result<Device, Load
         *attribute == CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED.0 && *value != 0
     });
     Ok(Device {
-        ordinal: ordinal as u32,
+        id: DeviceId::new(ordinal as u32),
         name,
         uuid: uuid.bytes.map(|byte| byte as u8),
         total_memory: total as u64,
         attributes,
         stream_priorities: if prioritised { PRIORITIES } else { (0, 0) },
-        peers: (0..count).filter(|other| reaches(*other)).map(|other| other as u32).collect(),
+        peers: (0..count).filter(|other| reaches(*other)).map(|other| DeviceId::new(other as u32)).collect(),
     })
 }

@@ -8,7 +8,7 @@ use crate::border::require;
 use crate::capture;
 use crate::context::Here;
 use crate::copy::path::Copy;
-use crate::memory::{check_device, find, is_synchronous};
+use crate::memory::{check_for, find, is_synchronous};
 use crate::process::{Front, Process};
 use crate::stream::{DefaultStream, resolve_default};
 
@@ -48,7 +48,7 @@ impl Queue {
         if copy.extent.is_empty() {
             return Ok(());
         }
-        let mut sides = copy.sides(process)?;
+        let mut sides = copy.sides(process, self.here.id)?;
         if let Some(outcome) = capture::copy(process, &self.here, self.stream, &sides) {
             return outcome;
         }
@@ -117,16 +117,16 @@ impl Queue {
         self.here.note(unsafe {
             match (copy.dst.memory, copy.src.memory) {
                 (Memory::Device(dst), Memory::Host(src)) => {
-                    check_device(process, dst, bytes)?;
+                    check_for(process, self.here.id, dst, bytes)?;
                     device.copy_to_device(ctx, dst, src as *const u8, bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Host(dst), Memory::Device(src)) => {
-                    check_device(process, src, bytes)?;
+                    check_for(process, self.here.id, src, bytes)?;
                     device.copy_to_host(ctx, dst as *mut u8, src, bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Device(dst), Memory::Device(src)) => {
-                    check_device(process, dst, bytes)?;
-                    check_device(process, src, bytes)?;
+                    check_for(process, self.here.id, dst, bytes)?;
+                    check_for(process, self.here.id, src, bytes)?;
                     let rect = Rect { width: bytes, height: 1, dst_pitch: bytes, src_pitch: bytes };
                     device.copy_on_device(ctx, dst, src, rect, stream)
                 }
@@ -143,7 +143,7 @@ impl Queue {
         for side in [&copy.dst, &copy.src] {
             let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
             if let Memory::Device(address) = side.memory {
-                check_device(process, address, span)?;
+                check_for(process, self.here.id, address, span)?;
             }
         }
         let (device, ctx, stream) = (process.backend, self.here.id, self.stream);

@@ -61,6 +61,7 @@ mod ranges;
 mod recent;
 mod reference;
 mod refusals;
+pub mod several;
 mod state;
 mod storage;
 pub mod stream;
@@ -68,6 +69,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod texture;
+pub mod thread;
 mod visible;
 mod vmm;
 

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crate::backend::Result;
 use crate::border::require;
-use crate::memory::{self, Kind};
+use crate::memory::{self, Allocation, Kind};
 use crate::process::Front;
 
 pub(crate) use crate::parts::managed::Wishes;
@@ -26,10 +26,11 @@ pub(crate) fn forget(front: &'static Front, base: u64, bytes: u64) {
 }
 
 /// Checks that `bytes` at `address` are managed memory, all of one allocation.
-pub(crate) fn check(front: &'static Front, address: u64, bytes: u64) -> Result<()> {
+pub(crate) fn check(front: &'static Front, address: u64, bytes: u64) -> Result<Allocation> {
     require(bytes > 0)?;
     let allocation = memory::check_device(front, address, bytes)?;
-    require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))
+    require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
+    Ok(allocation)
 }
 
 /// What is wished for the pieces of a range of managed memory.

@@ -2,10 +2,11 @@
 
 use outboard_abi::CUresult;
 
-use crate::backend::{ContextId, Result};
+use crate::backend::{ContextId, Result, ServerId};
 use crate::border::require;
 use crate::context::Here;
 use crate::process::Front;
+use crate::several::one_server;
 
 pub(crate) use crate::parts::memory::{Allocation, Kind};
 
@@ -22,7 +23,8 @@ pub(crate) fn insert(front: &'static Front, here: &Here, base: u64, bytes: u64, 
 /// As [`insert`], for memory of a device that need not be the context's.
 pub(crate) fn insert_on(front: &'static Front, here: &Here, device: usize, base: u64, bytes: u64, kind: Kind) {
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let allocation = Allocation { ctx: here.id, device, context: here.context.handle, kind, synchronous: false, id };
+    let (server, context) = (here.id.server(), here.context.handle);
+    let allocation = Allocation { ctx: here.id, device, server, context, kind, synchronous: false, id };
     front.memory.map.insert(base, bytes, allocation);
 }
 
@@ -45,13 +47,19 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
 const NO_CONTEXT: ContextId = ContextId(0);
 
 /// Notes physical memory that has been mapped; nobody may use it yet.
-pub(crate) fn insert_mapped(front: &'static Front, device: usize, base: u64, bytes: u64, memory: u64) {
+pub(crate) fn insert_mapped(
+    front: &'static Front,
+    (device, server): (usize, ServerId),
+    base: u64,
+    bytes: u64,
+    memory: u64,
+) {
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let kind = Kind::Mapped { memory, accessible: false };
     front.memory.map.insert(
         base,
         bytes,
-        Allocation { ctx: NO_CONTEXT, device, context: 0, kind, synchronous: false, id },
+        Allocation { ctx: NO_CONTEXT, device, server, context: 0, kind, synchronous: false, id },
     );
 }
 
@@ -92,7 +100,14 @@ pub(crate) fn check_device(front: &'static Front, address: u64, bytes: u64) -> R
     Ok(allocation)
 }
 
+/// As [`check_device`], for work in a context: memory of another server is refused.
+pub(crate) fn check_for(front: &'static Front, ctx: ContextId, address: u64, bytes: u64) -> Result<Allocation> {
+    let allocation = check_device(front, address, bytes)?;
+    one_server(ctx.server(), [allocation.server])?;
+    Ok(allocation)
+}
+
 /// Checks the target of a stream memory operation.
-pub(crate) fn value_address(front: &'static Front, address: u64) -> Result<u64> {
-    check_device(front, address, 4).map(|_| address)
+pub(crate) fn value_address(front: &'static Front, ctx: ContextId, address: u64) -> Result<u64> {
+    check_for(front, ctx, address, 4).map(|_| address)
 }

@@ -2,7 +2,7 @@
 
 use outboard_abi::{CUdevice_attribute as A, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind};
 
-use crate::backend::{MemoryOperation, Result};
+use crate::backend::{ContextId, MemoryOperation, Result};
 use crate::border::{require, slice};
 use crate::context::Here;
 use crate::device::value;
@@ -34,9 +34,9 @@ impl Word {
     }
 
     /// Checks the address and gives it as the device knows it.
-    pub(crate) fn address(&self, front: &'static Front) -> Result<u64> {
+    pub(crate) fn address(&self, front: &'static Front, ctx: ContextId) -> Result<u64> {
         require(self.address.is_multiple_of(if self.wide { 8 } else { 4 }))?;
-        crate::memory::value_address(front, self.address)
+        crate::memory::value_address(front, ctx, self.address)
     }
 }
 
@@ -81,7 +81,7 @@ unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemO
                 check_wait(here, wait.flags)?;
                 let values = wait.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: wait.address, value, wide }.address(front)?;
+                let address = Word { address: wait.address, value, wide }.address(front, here.id)?;
                 Ok(MemoryOperation::Wait { address, value, wide, flags: wait.flags })
             }
             kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64) => {
@@ -89,7 +89,7 @@ unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemO
                 require(write.flags & !WRITE_FLAGS == 0)?;
                 let values = write.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: write.address, value, wide }.address(front)?;
+                let address = Word { address: write.address, value, wide }.address(front, here.id)?;
                 Ok(MemoryOperation::Write { address, value, wide, flags: write.flags })
             }
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {

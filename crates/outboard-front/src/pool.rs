@@ -11,7 +11,7 @@ use crate::border::put;
 use crate::context::Here;
 use crate::memory::{self, Kind as Memory};
 use crate::process::{Front, Process};
-use crate::state::ready;
+use crate::state::{device_id, ready};
 
 pub(crate) use crate::parts::pool::{OfDevice, Origin, Pool};
 
@@ -54,8 +54,8 @@ pub(crate) fn default_of<B: Backend>(process: &'static Process<B>, device: usize
     if let Some(pool) = of_device(process, device).default {
         return Ok(pool);
     }
-    let ordinal = ready(process)?.devices[device].ordinal;
-    let pool = adopt(process, device, Origin::Default, 0, |id| process.backend.pool_default(id, ordinal))?;
+    let name = device_id(process, device)?;
+    let pool = adopt(process, device, Origin::Default, 0, |id| process.backend.pool_default(id, name))?;
     // Of two threads that were here at once, the first one's stays; the other's is one more name for the same pool.
     change(process, device, |pools| {
         pools.default.get_or_insert(pool);

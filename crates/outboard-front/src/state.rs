@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUdevice, CUresult};
 use outboard_wire::platform::{Device, Platform};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DeviceId, Result};
 use crate::process::{Front, Process};
 
 pub(crate) use crate::parts::state::{FORKED, Interface, Ready};
@@ -97,6 +97,17 @@ pub(crate) fn is_forked() -> bool {
 /// The state, or `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn ready(front: &'static Front) -> Result<&'static Ready> {
     front.state.ready()
+}
+
+/// The back end's name of a visible device, by its index.
+pub(crate) fn device_id(front: &'static Front, index: usize) -> Result<DeviceId> {
+    ready(front)?.devices.get(index).map(|device| device.id).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// The index of the visible device that the back end means.
+pub(crate) fn index_of(front: &'static Front, id: DeviceId) -> Result<usize> {
+    let found = ready(front)?.devices.iter().position(|device| device.id == id);
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
 /// The device of an ordinal that the program gave.

@@ -43,7 +43,9 @@ use crate::calls::module::{
     cuModuleGetFunction, cuModuleGetFunctionCount, cuModuleGetGlobal_v2, cuModuleLoadData, cuModuleUnload,
 };
 use crate::calls::occupancy::{cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyMaxActiveBlocksPerMultiprocessor};
-use crate::calls::peer::{cuCtxDisablePeerAccess, cuCtxEnablePeerAccess};
+use crate::calls::peer::{
+    cuCtxDisablePeerAccess, cuCtxEnablePeerAccess, cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute,
+};
 use crate::calls::pointer::cuPointerGetAttribute;
 use crate::calls::pool::{
     cuDeviceGetDefaultMemPool, cuMemAllocFromPoolAsync, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
@@ -54,7 +56,9 @@ use crate::calls::stream::{
     cuStreamSynchronize, cuStreamWaitEvent, cuStreamWaitValue32_v2, cuStreamWriteValue64_v2,
 };
 use crate::calls::texture::{cuSurfObjectCreate, cuSurfObjectDestroy, cuTexObjectCreate, cuTexObjectDestroy};
-use crate::calls::vmm::{cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemUnmap};
+use crate::calls::vmm::{
+    cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap,
+};
 use crate::stream::DefaultStream;
 
 /// Calls an entry point of a [`Program`]'s process.
@@ -81,5 +85,6 @@ mod failures;
 mod forked;
 mod order;
 mod processes;
+mod servers;
 mod sticky;
 mod variables;

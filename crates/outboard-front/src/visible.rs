@@ -39,11 +39,13 @@ fn find(devices: &[Device], entry: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use outboard_wire::device_id::DeviceId;
+
     use super::*;
 
     fn devices() -> Vec<Device> {
         let device = |ordinal: u32, bus: i32| Device {
-            ordinal,
+            id: DeviceId::new(ordinal),
             uuid: std::array::from_fn(|i| if i == 0 { 0xa0 + ordinal as u8 } else { 0xcd }),
             attributes: vec![(33, bus), (34, 0), (50, 0)],
             ..Device::default()
@@ -52,7 +54,7 @@ mod tests {
     }
 
     fn shown(order: Option<&str>, list: Option<&str>) -> Vec<u32> {
-        select(devices(), order, list).iter().map(|d| d.ordinal).collect()
+        select(devices(), order, list).iter().map(|d| d.id.ordinal()).collect()
     }
 
     #[test]

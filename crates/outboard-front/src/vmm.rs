@@ -27,7 +27,7 @@ impl Physical {
         *count = count.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if users.handles == 0 && users.mappings == 0 {
             process.vmm.memory.remove(self.handle);
-            return process.backend.vmm_release(self.id());
+            return process.backend.vmm_release(state::device_id(process, self.device)?, self.id());
         }
         Ok(())
     }
@@ -47,7 +47,7 @@ pub(crate) fn resolve(front: &'static Front, handle: u64) -> Result<Arc<Physical
 
 /// Base and bytes of the reservation that holds `address`.
 pub(crate) fn reservation(front: &'static Front, address: u64) -> Option<(u64, u64)> {
-    front.vmm.space.lock().reservations.find(address).map(|(base, bytes, ())| (base, bytes))
+    front.vmm.space.lock().reservations.find(address).map(|(base, bytes, _)| (base, bytes))
 }
 
 /// Handle types by which what is mapped at `address` may be shared.

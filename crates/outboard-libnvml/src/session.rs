@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outboard_abi::nvml::nvmlReturn_t;
+use outboard_client::target::Targets;
 use outboard_client::{Query, QueryError};
 
 use crate::border::Result;
@@ -78,7 +79,8 @@ fn connected() -> Result<Arc<Query>> {
     if let Some(query) = &*query {
         return Ok(Arc::clone(query));
     }
-    let opened = Arc::new(Query::open().map_err(failed)?);
+    let targets = Targets::from_env().map_err(|_| failed(QueryError::Unusable))?;
+    let opened = Arc::new(Query::open(&targets.servers()[0]).map_err(failed)?);
     *query = Some(Arc::clone(&opened));
     Ok(opened)
 }

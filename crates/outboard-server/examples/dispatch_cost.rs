@@ -95,7 +95,10 @@ fn main() -> Result<(), Failure> {
     let table: &'static Table = Box::leak(Box::new(unsafe { Table::load(function) }));
     let worker = Counted::new(table).map_err(|refusal| refusal.sentence)?;
     let mut client = Client { outgoing: Outgoing::new(false), worker };
-    client.send(CALL, &msg::ContextOpen { device: 0, flags: 0, primary: true })?;
+    client.send(
+        CALL,
+        &msg::ContextOpen { device: outboard_wire::device_id::DeviceId::new(0), flags: 0, primary: true },
+    )?;
     client.send(0, &msg::StreamCreate { stream: STREAM, flags: 1, priority: 0 })?;
     client.send(0, &msg::EventCreate { event: EVENT, flags: 2 })?;
     let image = b".version 7.0\n.target sm_70\n";

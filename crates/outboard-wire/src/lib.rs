@@ -9,6 +9,7 @@ pub mod arrays;
 pub mod boxes;
 pub mod code;
 pub mod codec;
+pub mod device_id;
 pub mod frame;
 pub mod graph;
 pub mod handshake;

@@ -1,9 +1,14 @@
 //! What a server tells of itself and of its kernels: plain data that the client keeps and answers from.
 
+mod merged;
+
 use std::fmt::Write as _;
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::device_id::DeviceId;
 use crate::record;
+
+pub use merged::merged;
 
 /// The devices of a driver library, taken once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,8 +26,8 @@ pub struct Platform {
 /// One device as `cuDeviceGet*` describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Its ordinal in the driver library that owns it.
-    pub ordinal: u32,
+    /// Its name: its ordinal in the driver library that owns it and, in a client, its server.
+    pub id: DeviceId,
     /// Name, as `cuDeviceGetName` gives it.
     pub name: String,
     /// `cuDeviceGetUuid`.
@@ -33,8 +38,8 @@ pub struct Device {
     pub attributes: Vec<(u32, i32)>,
     /// Numerically greatest (least urgent) and least stream priority.
     pub stream_priorities: (i32, i32),
-    /// Ordinals of the devices whose memory it can reach.
-    pub peers: Vec<u32>,
+    /// The devices whose memory it can reach.
+    pub peers: Vec<DeviceId>,
 }
 
 /// A kernel as `cuFuncGetAttribute` and `cuFuncGetParamInfo` describe it.
@@ -132,7 +137,7 @@ impl<'a> Decode<'a> for Platform {
     }
 }
 
-record!(Device { ordinal, name, uuid, total_memory, attributes, stream_priorities, peers });
+record!(Device { id, name, uuid, total_memory, attributes, stream_priorities, peers });
 
 /// Most bytes of parameters that any kernel of CUDA takes.
 const MOST_PARAMETERS: u32 = 32_764;

@@ -2,6 +2,7 @@
 //!
 //! Over TCP of this machine and in the clear. What the server answers is checked as little as the test asks for.
 
+use outboard_wire::device_id::DeviceId;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -107,7 +108,7 @@ impl RawClient {
     /// Opens the primary context of the first device under the name 1, and goes on in it.
     pub fn open(&mut self) {
         self.ctx = 1;
-        self.call(&ContextOpen { device: 0, flags: 0, primary: true }, |_| ()).expect("a context");
+        self.call(&ContextOpen { device: DeviceId::new(0), flags: 0, primary: true }, |_| ()).expect("a context");
     }
 
     /// Allocates memory of the device.

@@ -1,5 +1,6 @@
 //! What one session may take of its worker and of the machine: each test plays a client that takes more, and looks at what it got.
 
+use outboard_wire::device_id::DeviceId;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -216,7 +217,7 @@ fn contexts_streams_and_graphs_are_bounded() {
     assert!(client.failures.iter().all(|status| *status != OUT_OF_MEMORY), "there is room again");
     let opened = (2..=100).filter(|ctx| {
         client.ctx = *ctx;
-        client.call(&ContextOpen { device: 0, flags: 0, primary: false }, |_| ()).is_ok()
+        client.call(&ContextOpen { device: DeviceId::new(0), flags: 0, primary: false }, |_| ()).is_ok()
     });
     let opened = opened.count() as u64;
     let bounded = opened == 63 || Driver::chosen() == Driver::Nvidia && opened < 63;

@@ -1,5 +1,6 @@
 //! What strangers and owners may take of the supervisor: each test takes more, and looks who is still served.
 
+use outboard_wire::device_id::DeviceId;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -75,7 +76,7 @@ fn is_healthy(metrics: &str) -> bool {
 
 /// Memory of a device that other processes may be given.
 fn create_shareable(client: &mut RawClient, memory: u64, bytes: u64) -> Result<(), u32> {
-    let create = VmmCreate { memory, bytes, device: 0, handle_types: 1, compression: 0, usage: 0 };
+    let create = VmmCreate { memory, bytes, device: DeviceId::new(0), handle_types: 1, compression: 0, usage: 0 };
     client.call(&create, |_| ())
 }
 

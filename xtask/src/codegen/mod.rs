@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("crates/outboard-front/src/generated/symbols.rs", rustfmt(&front::symbol_names(&api))?),
         ("crates/outboard-front/src/generated/exports.rs", rustfmt(&front::exports(&api))?),
         ("crates/outboard-front/src/generated/backend.rs", rustfmt(&backends.traits())?),
+        ("crates/outboard-front/src/several/generated/forward.rs", rustfmt(&backends.several())?),
         ("crates/outboard-front/src/generated/recorder.rs", rustfmt(&backends.recorder())?),
         ("crates/outboard-client/src/remote/generated/forward.rs", rustfmt(&backends.forward())?),
         ("crates/outboard-wire/src/generated/messages.rs", rustfmt(&messages.codec())?),

@@ -43,6 +43,7 @@ fn back_ends_are_written_as_expected() {
     let backends = Backends::read(&example(), &messages).expect("the example is good");
     rust("backend.rs", &backends.traits());
     rust("forward.rs", &backends.forward());
+    rust("several.rs", &backends.several());
     rust("recorder.rs", &backends.recorder());
 }
 
@@ -125,6 +126,16 @@ fn bad_methods_are_refused_in_sentences() {
             "the client has code of its own for it (`send = \"own\"`): `fill`, `spread`, `read` and `using` have no effect",
         ),
         ("class = \"call\"", "its class is the message's, and is not said again"),
+        (
+            "context = false",
+            "no argument tells which of several servers it is for: it takes a context, a `home`, or says in `servers` what several do",
+        ),
+        ("servers = \"first\"", "an argument tells which server it is for, so `servers` has no effect"),
+        ("home = true\ncontext = true", "`home` stands in place of a context, so `context` has no effect"),
+        (
+            "context = false\nservers = \"each\"\nreturns = \"u32\"",
+            "it cannot fail, so several servers cannot say that one is not there",
+        ),
         ("result = \"u64\"\nreturns = \"u64\"", "it has both `result` and `returns`"),
         ("read = \"reply.watts\"", "it is posted, so there is no reply to read a result from"),
     ] {

@@ -254,7 +254,8 @@ fn rust(fields: &[(String, String)]) -> Vec<(String, String)> {
 }
 
 fn rust_type(ty: &str) -> String {
-    let ty = ty.replace("stream", "u64").replace("object", "u64").replace("list<", "Vec<");
+    let ty =
+        ty.replace("stream", "u64").replace("object", "u64").replace("device", "DeviceId").replace("list<", "Vec<");
     match ty.as_str() {
         "bytes" => "&'a [u8]".to_owned(),
         "str" => "&'a str".to_owned(),

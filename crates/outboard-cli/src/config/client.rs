@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use outboard_client::target::{Target, VARIABLE};
+use outboard_client::target::{Targets, VARIABLE};
 use outboard_transport::tls::Fingerprint;
 
 use super::context::{self, InForce};
@@ -40,9 +40,9 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "server",
         variable: VARIABLE,
-        meaning: "The server and its devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…",
+        meaning: "The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…",
         is_of_a_server: true,
-        check: |text| text.parse::<Target>().map(drop).map_err(|error| error.to_string()),
+        check: |text| text.parse::<Targets>().map(drop).map_err(|error| error.to_string()),
     },
     Key {
         name: "transport",

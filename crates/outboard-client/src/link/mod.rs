@@ -28,7 +28,6 @@ mod sender;
 mod shared;
 pub mod staged;
 mod stats;
-pub(crate) mod thread;
 mod write;
 
 use std::io;

@@ -16,7 +16,7 @@ use std::time::Instant;
 use outboard_transport::Patience;
 
 use super::shared::lock;
-use super::thread;
+use outboard_front::thread;
 
 /// The serving of requests of one queue.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::inner::Inner;
 use super::region::MOST_ALONG;
 use super::store::Kind;
-use super::{GLIMPSE, PAGE, fault};
+use super::{GLIMPSE, PAGE};
 
 /// Edges that come with one answer, at most: each is less than a page.
 const MOST_EDGES: usize = 16;
@@ -117,7 +117,7 @@ impl Inner {
             }
         }
         if busy && came {
-            fault::ring();
+            self.ring();
         }
     }
 }

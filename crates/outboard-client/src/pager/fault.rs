@@ -1,7 +1,7 @@
 //! The signal handler: who touches a protected page waits here until the pager's thread has opened it.
 //!
 //! The thread that is interrupted may hold any lock of the program, the allocator's for one. So the handler takes no lock and allocates
-//! nothing: it leaves a note that lies on its own stack, and sleeps until the pager's thread has seen to it. Faults that are not the
+//! nothing: it leaves a note that lies on its own stack, and sleeps until the thread of the memory's pager has seen to it. Faults that are not the
 //! pager's go to the handler that was there before.
 
 use std::cell::UnsafeCell;
@@ -14,8 +14,18 @@ use std::time::Duration;
 
 use super::table::Table;
 
-/// The ranges whose faults are the pager's.
-pub(super) static RANGES: Table = Table::new();
+/// The ranges whose faults are a pager's, and what answers them.
+static RANGES: Table<Service> = Table::new();
+
+/// What answers the faults of one pager: its thread, and the way to it. A process has a pager for each of its servers, and none waits for another's.
+pub(super) struct Service {
+    /// The notes that nobody has taken, latest first.
+    notes: AtomicPtr<Note>,
+    /// Changes with every note.
+    bell: AtomicU32,
+    /// The thread, which must never wait for itself.
+    thread: AtomicU32,
+}
 
 /// A thread that waits for a page. It lies on that thread's stack.
 struct Note {
@@ -28,13 +38,7 @@ struct Note {
 const WAITING: u32 = 0;
 const ANSWERED: u32 = 1;
 
-/// The notes that nobody has taken, latest first.
-static NOTES: AtomicPtr<Note> = AtomicPtr::new(null_mut());
-/// Changes with every note.
-static BELL: AtomicU32 = AtomicU32::new(0);
-/// The pager's own thread, which must never wait for itself.
-static SERVER: AtomicU32 = AtomicU32::new(0);
-/// Whether this is a forked child: it has no such thread.
+/// Whether this is a forked child: it has no such threads.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A handler that was there before ours, and those before that.
@@ -70,49 +74,83 @@ fn thread_id() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Starts the thread that answers notes. `open` opens the page at an address; `rest` is called between notes and says when it wants to be
-/// called again.
-pub(super) fn start(
-    open: impl Fn(u64, bool) + Send + 'static,
-    rest: impl Fn() -> Option<Duration> + Send + 'static,
-) -> io::Result<()> {
-    // SAFETY: the handler makes only calls that are safe in a forked child; see there.
-    unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-    crate::link::thread::start("outboard-pager".to_owned(), move || {
-        SERVER.store(thread_id(), Ordering::Release);
+impl Service {
+    pub(super) const fn new() -> Service {
+        Service { notes: AtomicPtr::new(null_mut()), bell: AtomicU32::new(0), thread: AtomicU32::new(0) }
+    }
+
+    /// Starts the thread. `open` opens the page at an address; `rest` is called between notes and says when it wants to be called again.
+    pub(super) fn start(
+        &'static self,
+        open: impl Fn(u64, bool) + Send + 'static,
+        rest: impl Fn() -> Option<Duration> + Send + 'static,
+    ) -> io::Result<()> {
+        // SAFETY: the handler makes only calls that are safe in a forked child; see there.
+        unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        outboard_front::thread::start("outboard-pager".to_owned(), move || {
+            self.thread.store(thread_id(), Ordering::Release);
+            loop {
+                let bell = self.bell.load(Ordering::Acquire);
+                let note = self.notes.swap(null_mut(), Ordering::AcqRel);
+                if note.is_null() {
+                    futex_wait(&self.bell, bell, rest());
+                    continue;
+                }
+                answer(note, &open);
+                // Others have waited meanwhile for what is due, too.
+                let _ = rest();
+            }
+        })
+    }
+
+    /// Faults in these ranges are for this one from now on, and in no others.
+    pub(super) fn publish(&'static self, ranges: impl IntoIterator<Item = (u64, u64)>) {
+        RANGES.replace(self, ranges);
+    }
+
+    /// Has the thread look whether something is due.
+    pub(super) fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::Release);
+        futex_wake(self.bell.as_ptr());
+    }
+
+    /// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is not tracked any more, that is a fault of
+    /// its own.
+    fn wait_for(&self, address: u64, write: bool) {
+        let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), answer: AtomicU32::new(WAITING) };
+        let mut head = self.notes.load(Ordering::Relaxed);
         loop {
-            let bell = BELL.load(Ordering::Acquire);
-            let mut note = NOTES.swap(null_mut(), Ordering::AcqRel);
-            if note.is_null() {
-                futex_wait(&BELL, bell, rest());
-                continue;
+            *note.next.get_mut() = head;
+            match self.notes.compare_exchange_weak(head, &raw mut note, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => head = other,
             }
-            while !note.is_null() {
-                // SAFETY: a note lives until its answer is given, which only this thread does, below.
-                let Note { address, write, next, .. } = unsafe { &*note };
-                // SAFETY: only the thread that left the note has written to it, before it was left.
-                let (address, write, next) = (*address, *write, unsafe { *next.get() });
-                open(address, write);
-                // SAFETY: as above; this is the last use.
-                let word = unsafe {
-                    let word = &(*note).answer;
-                    let name = word.as_ptr();
-                    word.store(ANSWERED, Ordering::Release);
-                    name
-                };
-                futex_wake(word);
-                note = next;
-            }
-            // Others have waited meanwhile for what is due, too.
-            let _ = rest();
         }
-    })
+        self.ring();
+        while note.answer.load(Ordering::Acquire) == WAITING {
+            futex_wait(&note.answer, WAITING, None);
+        }
+    }
 }
 
-/// Has the thread look whether something is due.
-pub(super) fn ring() {
-    BELL.fetch_add(1, Ordering::Release);
-    futex_wake(BELL.as_ptr());
+/// Answers notes that have been taken, on the thread of the service that they were left for.
+fn answer(mut note: *mut Note, open: &impl Fn(u64, bool)) {
+    while !note.is_null() {
+        // SAFETY: a note lives until its answer is given, which only this thread does, below.
+        let Note { address, write, next, .. } = unsafe { &*note };
+        // SAFETY: only the thread that left the note has written to it, before it was left.
+        let (address, write, next) = (*address, *write, unsafe { *next.get() });
+        open(address, write);
+        // SAFETY: as above; this is the last use.
+        let word = unsafe {
+            let word = &(*note).answer;
+            let name = word.as_ptr();
+            word.store(ANSWERED, Ordering::Release);
+            name
+        };
+        futex_wake(word);
+        note = next;
+    }
 }
 
 /// Sees to it that faults come to our handler: before the first page is protected, and again later, since a program may have put another
@@ -162,36 +200,16 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
     let (address, sent, errno) = unsafe { ((*info).si_addr() as u64, (*info).si_code <= 0, *libc::__errno_location()) };
     let (write, data) = kind(context);
-    let ours = !sent
-        && data
-        && !FORKED.load(Ordering::Relaxed)
-        && RANGES.contains(address)
-        && SERVER.load(Ordering::Acquire) != thread_id();
-    if ours {
-        wait_for(address, write);
+    let candidate = !sent && data && !FORKED.load(Ordering::Relaxed);
+    let service = if candidate { RANGES.find(address) } else { None };
+    let service = service.filter(|service| service.thread.load(Ordering::Acquire) != thread_id());
+    if let Some(service) = service {
+        service.wait_for(address, write);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    if !ours {
+    if service.is_none() {
         pass_on(signal, info, context);
-    }
-}
-
-/// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is not tracked any more, that is a fault of
-/// its own.
-fn wait_for(address: u64, write: bool) {
-    let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), answer: AtomicU32::new(WAITING) };
-    let mut head = NOTES.load(Ordering::Relaxed);
-    loop {
-        *note.next.get_mut() = head;
-        match NOTES.compare_exchange_weak(head, &raw mut note, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(other) => head = other,
-        }
-    }
-    ring();
-    while note.answer.load(Ordering::Acquire) == WAITING {
-        futex_wait(&note.answer, WAITING, None);
     }
 }
 

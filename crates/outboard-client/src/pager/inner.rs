@@ -6,7 +6,7 @@ use std::ops::Range;
 use outboard_front::backend::{ContextId, Result};
 
 use super::edge::Edge;
-use super::fault;
+use super::fault::{self, Service};
 use super::region::{Moved, Region};
 use super::store::{Kind, Store};
 use super::{Done, StreamName};
@@ -15,7 +15,8 @@ use super::{Done, StreamName};
 const ENDED: u64 = u64::MAX;
 
 pub(super) struct Inner {
-    pub(super) started: bool,
+    /// What answers faults, once it has been started.
+    pub(super) service: Option<&'static Service>,
     pub(super) regions: BTreeMap<u64, Region>,
     pub(super) edges: Vec<Edge>,
     /// Streams with work that nobody has waited for yet, and the number of the latest.
@@ -38,7 +39,7 @@ pub(super) struct Inner {
 impl Inner {
     pub(super) const fn new() -> Inner {
         Inner {
-            started: false,
+            service: None,
             regions: BTreeMap::new(),
             edges: Vec::new(),
             outstanding: BTreeMap::new(),
@@ -65,9 +66,16 @@ impl Inner {
 
     pub(super) fn publish_with(&self, more: Option<(u64, u64)>) {
         let ranges = self.regions.values().map(|region| (region.range().start, region.range().end));
-        let mut ranges: Vec<_> = ranges.chain(more).collect();
-        ranges.sort_unstable();
-        fault::RANGES.replace(ranges);
+        if let Some(service) = self.service {
+            service.publish(ranges.chain(more));
+        }
+    }
+
+    /// Has the pager's thread look whether something is due.
+    pub(super) fn ring(&self) {
+        if let Some(service) = self.service {
+            service.ring();
+        }
     }
 
     /// Sends what the program has written to some of the regions.

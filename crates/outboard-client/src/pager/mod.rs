@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use outboard_abi::CUresult;
 use outboard_front::backend::Result;
 
+use fault::Service;
 use inner::Inner;
 use region::Region;
 
@@ -48,10 +49,11 @@ const GLIMPSE: Duration = Duration::from_millis(1);
 /// Or for so many times as long as it took to open it: a batch that the program is writing would else be brought anew many times.
 const GLIMPSES: u32 = 8;
 
-/// The pager of a process.
+/// The pager of one of a process's servers.
 pub(crate) struct Pager {
     store: OnceLock<Box<dyn Store>>,
     inner: Mutex<Inner>,
+    service: Service,
     /// Whether any memory is tracked.
     active: AtomicBool,
 }
@@ -64,7 +66,12 @@ impl std::fmt::Debug for Pager {
 
 impl Pager {
     pub(crate) const fn new() -> Pager {
-        Pager { store: OnceLock::new(), inner: Mutex::new(Inner::new()), active: AtomicBool::new(false) }
+        Pager {
+            store: OnceLock::new(),
+            inner: Mutex::new(Inner::new()),
+            service: Service::new(),
+            active: AtomicBool::new(false),
+        }
     }
 
     /// Where the device's bytes are to be had; told once, before any memory is tracked.
@@ -98,10 +105,11 @@ impl Pager {
 
     /// Starts the pager's thread, if it does not run yet.
     fn start(&'static self, inner: &mut Inner) -> Result<()> {
-        if !inner.started {
-            fault::start(move |address, write| self.open(address, write), move || self.close_in_time())
+        if inner.service.is_none() {
+            self.service
+                .start(move |address, write| self.open(address, write), move || self.close_in_time())
                 .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-            inner.started = true;
+            inner.service = Some(&self.service);
         }
         fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
         self.active.store(true, Ordering::Relaxed);

@@ -2,30 +2,35 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// Ranges, ascending: first address, and the one behind the last.
-type Ranges = Vec<(u64, u64)>;
+/// First address, the one behind the last, and whose it is.
+type Range<T> = (u64, u64, &'static T);
 
-/// A list that is replaced as a whole.
-pub(super) struct Table {
-    current: AtomicPtr<Ranges>,
+/// Ranges of several owners: a list that is replaced as a whole.
+pub(super) struct Table<T: 'static> {
+    /// Ascending.
+    current: AtomicPtr<Vec<Range<T>>>,
     readers: AtomicUsize,
+    /// Held while the list is replaced.
+    replacing: Mutex<()>,
 }
 
-impl Table {
-    pub(super) const fn new() -> Table {
-        Table { current: AtomicPtr::new(null_mut()), readers: AtomicUsize::new(0) }
+impl<T> Table<T> {
+    pub(super) const fn new() -> Table<T> {
+        Table { current: AtomicPtr::new(null_mut()), readers: AtomicUsize::new(0), replacing: Mutex::new(()) }
     }
 
-    /// Whether the address is in one of the ranges. Takes no lock and allocates nothing.
-    pub(super) fn contains(&self, address: u64) -> bool {
+    /// Whose range the address is in. Takes no lock and allocates nothing.
+    pub(super) fn find(&self, address: u64) -> Option<&'static T> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         let ranges = self.current.load(Ordering::SeqCst);
         // SAFETY: null, or a list that `replace` frees only when it has seen no reader after it took the list out; this one has said
         // that it reads before it loaded the pointer.
-        let found = unsafe { ranges.as_ref() }.is_some_and(|ranges| {
-            let behind = ranges.partition_point(|(start, _)| *start <= address);
-            behind > 0 && address < ranges[behind - 1].1
+        let found = unsafe { ranges.as_ref() }.and_then(|ranges| {
+            let behind = ranges.partition_point(|(start, ..)| *start <= address);
+            let (_, end, owner) = ranges.get(behind.checked_sub(1)?)?;
+            (address < *end).then_some(*owner)
         });
         self.readers.fetch_sub(1, Ordering::SeqCst);
         found
@@ -35,13 +40,19 @@ impl Table {
     pub(super) fn each(&self, mut call: impl FnMut(u64, u64)) {
         // SAFETY: null, or a list that only another thread could free.
         if let Some(ranges) = unsafe { self.current.load(Ordering::SeqCst).as_ref() } {
-            ranges.iter().for_each(|(start, end)| call(*start, *end));
+            ranges.iter().for_each(|(start, end, _)| call(*start, *end));
         }
     }
 
-    /// Puts another list in place. One caller at a time.
-    pub(super) fn replace(&self, ranges: Ranges) {
-        let old = self.current.swap(Box::into_raw(Box::new(ranges)), Ordering::SeqCst);
+    /// Puts other ranges in the place of an owner's.
+    pub(super) fn replace(&self, owner: &'static T, ranges: impl IntoIterator<Item = (u64, u64)>) {
+        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: null, or a list that only this method frees, which one thread is in.
+        let others = unsafe { self.current.load(Ordering::SeqCst).as_ref() }.into_iter().flatten();
+        let others = others.filter(|(_, _, other)| !std::ptr::eq(*other, owner)).copied();
+        let mut all: Vec<Range<T>> = others.chain(ranges.into_iter().map(|(start, end)| (start, end, owner))).collect();
+        all.sort_unstable_by_key(|(start, ..)| *start);
+        let old = self.current.swap(Box::into_raw(Box::new(all)), Ordering::SeqCst);
         // Readers take nanoseconds, unless they are preempted.
         while self.readers.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
@@ -57,17 +68,30 @@ impl Table {
 mod tests {
     use super::*;
 
+    static ONE: u8 = 1;
+    static OTHER: u8 = 2;
+
     #[test]
     fn finds_what_is_in_and_nothing_else() {
         let table = Table::new();
-        assert!(!table.contains(5));
-        table.replace(vec![(10, 20), (20, 30), (40, 50)]);
+        assert!(table.find(5).is_none());
+        table.replace(&ONE, vec![(10, 20), (20, 30), (40, 50)]);
         for (address, inside) in [(9, false), (10, true), (29, true), (30, false), (39, false), (49, true), (50, false)]
         {
-            assert_eq!(table.contains(address), inside, "{address}");
+            assert_eq!(table.find(address).is_some(), inside, "{address}");
         }
-        table.replace(vec![]);
-        assert!(!table.contains(10));
+        table.replace(&ONE, vec![]);
+        assert!(table.find(10).is_none());
+    }
+
+    #[test]
+    fn each_owner_replaces_its_own() {
+        let table = Table::new();
+        table.replace(&ONE, [(10, 20), (40, 50)]);
+        table.replace(&OTHER, [(20, 30)]);
+        assert_eq!([15, 25, 45].map(|address| table.find(address).copied()), [Some(1), Some(2), Some(1)]);
+        table.replace(&ONE, [(0, 5)]);
+        assert_eq!([3, 15, 25].map(|address| table.find(address).copied()), [Some(1), None, Some(2)]);
     }
 
     #[test]
@@ -75,9 +99,9 @@ mod tests {
         let table = Table::new();
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| (0..20_000u64).for_each(|i| assert!(!table.contains(1000 + i))));
+                scope.spawn(|| (0..20_000u64).for_each(|i| assert!(table.find(1000 + i).is_none())));
             }
-            (0..2000).for_each(|i| table.replace(vec![(i % 500, i % 500 + 1)]));
+            (0..2000).for_each(|i| table.replace(&ONE, [(i % 500, i % 500 + 1)]));
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{CheckpointStep, ContextId, Faults, Result};
+use outboard_front::backend::{CheckpointStep, ContextId, DeviceId, Faults, Result};
 use outboard_wire::messages as msg;
 use outboard_wire::platform::Platform;
 
@@ -19,7 +19,7 @@ impl Remote {
 
     pub(super) fn platform(&'static self) -> Result<Platform> {
         let faults = self.faults.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
-        let (session, platform) = Session::open(*faults, &self.pager)?;
+        let (session, platform) = Session::open(self.server, *faults, &self.pager)?;
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(self));
@@ -35,7 +35,7 @@ impl Remote {
         crate::session::explain_hidden(devices);
     }
 
-    pub(super) fn context_open(&self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+    pub(super) fn context_open(&self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
         let session = self.session()?;
         self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
         session.context_opened(ctx);

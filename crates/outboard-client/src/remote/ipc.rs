@@ -6,22 +6,20 @@ use outboard_front::backend::{ContextId, ObjectId, Result, Token};
 use outboard_wire::messages as msg;
 
 use super::{NO_CONTEXT, Remote};
-use crate::tokens::{Descriptors, Kind, Number, decode, encode};
-
-static DESCRIPTORS: Descriptors = Descriptors::new();
+use crate::tokens::{Kind, Number, decode, encode};
 
 impl Remote {
     /// A descriptor for what the server calls `number`. Those that nobody holds any more are told of at this occasion.
     fn give(&self, kind: Kind, number: Number) -> Result<OwnedFd> {
         self.unshare_closed();
-        DESCRIPTORS.give(kind, number).inspect_err(|_| {
+        self.descriptors.give(kind, number).inspect_err(|_| {
             let _ = self.post(NO_CONTEXT, &msg::Unshare { token: number });
         })
     }
 
     /// Tells the server which descriptors nobody holds any more: what they named is kept for them.
     pub(super) fn unshare_closed(&self) {
-        for token in DESCRIPTORS.closed() {
+        for token in self.descriptors.closed() {
             let _ = self.post(NO_CONTEXT, &msg::Unshare { token });
         }
     }

@@ -31,16 +31,18 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Faults, Result, Stream};
+use outboard_front::backend::{ContextId, DeviceId, Faults, Result, ServerId, Stream};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;
 use crate::session::Session;
 use crate::slabs::Slabs;
+use crate::tokens::Descriptors;
 use seen::Seen;
 
-/// The remote devices of a process. One server serves it, from its first `cuInit` on.
+/// The devices of one of a process's servers.
 pub struct Remote {
+    server: ServerId,
     /// Who is told of faults, from the first question on.
     faults: OnceLock<&'static dyn Faults>,
     /// From the first connection on; a forked child that had not begun to use it makes another.
@@ -55,13 +57,15 @@ pub struct Remote {
     /// The contexts that have a stream for the pager's bytes.
     moving: Mutex<BTreeSet<ContextId>>,
     seen: Seen,
+    /// What programs pass to each other.
+    descriptors: Descriptors,
 }
 
 impl Remote {
-    /// Devices that nobody has asked for yet.
-    #[expect(clippy::new_without_default, reason = "it is made in a static")]
-    pub const fn new() -> Remote {
+    /// Devices of a server that nobody has asked for yet.
+    pub const fn new(server: ServerId) -> Remote {
         Remote {
+            server,
             faults: OnceLock::new(),
             session: AtomicPtr::new(core::ptr::null_mut()),
             host: HostMemory::new(),
@@ -71,7 +75,15 @@ impl Remote {
             variables: Mutex::new(BTreeMap::new()),
             moving: Mutex::new(BTreeSet::new()),
             seen: Seen::new(),
+            descriptors: Descriptors::new(),
         }
+    }
+}
+
+impl Remote {
+    /// A device of this server, of which the server has told.
+    fn own(&self, device: DeviceId) -> DeviceId {
+        device.of(self.server)
     }
 }
 

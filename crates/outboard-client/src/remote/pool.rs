@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use outboard_abi::CUmemPool_attribute_enum as A;
-use outboard_front::backend::{ContextId, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, DeviceId, ObjectId, Result, Stream};
 use outboard_wire::messages as msg;
 
 use super::{NO_CONTEXT, Remote, wire};
@@ -53,7 +53,7 @@ impl Remote {
 }
 
 impl Remote {
-    pub(super) fn pool_default(&self, pool: ObjectId, device: u32) -> Result<()> {
+    pub(super) fn pool_default(&self, pool: ObjectId, device: DeviceId) -> Result<()> {
         self.session()?.reuse().name_default(pool.0, device);
         self.post(NO_CONTEXT, &msg::PoolDefault { pool: pool.0, device })
     }

@@ -50,7 +50,7 @@ pub(super) struct Seen {
 #[derive(Clone, Copy)]
 pub(super) struct Slot(u64);
 
-/// Slots that no thread has.
+/// Numbers of slots that no thread has. A thread has the same number in the memory of each server.
 static FREE: Mutex<[bool; SLOTS]> = Mutex::new([true; SLOTS]);
 
 /// A thread's number among those, until the thread ends.

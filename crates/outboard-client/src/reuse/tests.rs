@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::*;
 
 const CTX: ContextId = ContextId(1);
-const POOL: Pool = Pool::Default(0);
+const POOL: Pool = Pool::Default(DeviceId::new(0));
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -147,7 +147,7 @@ fn what_was_in_use_at_most_does_not_count_what_is_kept() {
 #[test]
 fn nothing_is_kept_of_contexts_and_pools_that_have_ended() {
     let reuse = Reuse::default();
-    reuse.context_opened(CTX, 0);
+    reuse.context_opened(CTX, DeviceId::new(0));
     assert_eq!(reuse.default_of(CTX), Some(POOL));
     reuse.allocated(POOL, CTX, 1, 512);
     reuse.allocated(POOL, CTX, 2, 512);
@@ -165,7 +165,7 @@ fn nothing_is_kept_of_contexts_and_pools_that_have_ended() {
     reuse.end_pool(own, |block| given.push(block.address));
     assert_eq!(given, [3]);
     assert!(!reuse.keep(CTX, 5, 4));
-    reuse.name_default(77, 0);
+    reuse.name_default(77, DeviceId::new(0));
     assert_eq!((reuse.named(77), reuse.named(9)), (POOL, own));
 }
 

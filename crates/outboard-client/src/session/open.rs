@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Faults, Result};
+use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
@@ -22,7 +22,7 @@ use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
-use crate::target::{Target, VARIABLE};
+use crate::target::{Target, Targets, VARIABLE};
 use crate::times::Times;
 
 /// Why there is no session.
@@ -56,9 +56,13 @@ impl OpenError {
 }
 
 impl Session {
-    /// Connects to the server that the environment names.
-    pub(crate) fn open(faults: &'static dyn Faults, pager: &'static Pager) -> Result<(Arc<Session>, Platform)> {
-        connect(faults, pager).map_err(|error| {
+    /// Connects to one of the servers that the environment names.
+    pub(crate) fn open(
+        server: ServerId,
+        faults: &'static dyn Faults,
+        pager: &'static Pager,
+    ) -> Result<(Arc<Session>, Platform)> {
+        connect(server, faults, pager).map_err(|error| {
             explain(&error);
             if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
         })
@@ -66,9 +70,12 @@ impl Session {
 }
 
 fn connect(
+    server: ServerId,
     faults: &'static dyn Faults,
     pager: &'static Pager,
 ) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
+    let targets = Targets::from_env()?;
+    let target = targets.server(server)?;
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
     let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), pager));
@@ -85,7 +92,7 @@ fn connect(
         kernels: Arc::clone(&kernels),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
-    let (link, platform, server) = open_link(config, notices, |devices| Purpose::Session { devices })?;
+    let (link, platform) = open_link(target, config, notices, |devices| Purpose::Session { devices })?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
@@ -106,19 +113,19 @@ fn connect(
         images,
         kernels,
         device,
-        server,
+        server: target.address.to_string(),
         started,
     };
     Ok((Arc::new(session), platform))
 }
 
-/// Connects to the server that the environment names, for a purpose with the devices that it names. Returns what it offers and its address, too.
+/// Connects to a server, for a purpose with the devices that are wanted of it. Returns what it offers, too.
 pub(crate) fn open_link(
+    target: &Target,
     config: Config,
     notices: NoticeHandler,
     purpose: impl FnOnce(Vec<u32>) -> Purpose,
-) -> std::result::Result<(Link, Platform, String), OpenError> {
-    let target = Target::from_env()?;
+) -> std::result::Result<(Link, Platform), OpenError> {
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,12 +134,11 @@ pub(crate) fn open_link(
         process: crate::process::this(),
         more: more(),
     };
-    let server = target.address.to_string();
-    let (link, welcome) = Link::connect(&Any, &server, &hello, config, notices)?;
+    let (link, welcome) = Link::connect(&Any, &target.address.to_string(), &hello, config, notices)?;
     let mut reader = Reader::new(&welcome.snapshot);
     let platform: Platform = reader.get()?;
     reader.finish()?;
-    Ok((link, platform, server))
+    Ok((link, platform))
 }
 
 /// The variable of a process that is part of a trace.

@@ -123,7 +123,7 @@ impl GraphMemory {
         self.0.lock().all.retain(|_, block| block.context.id != ctx);
     }
 
-    pub(super) fn attribute(&self, _device: u32, attribute: u32) -> Result<u64> {
+    pub(super) fn attribute(&self, attribute: u32) -> Result<u64> {
         let blocks = self.0.lock();
         match Attribute(attribute) {
             Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => Ok(blocks.used()),
@@ -135,7 +135,7 @@ impl GraphMemory {
     }
 
     /// Lets a high-water mark begin anew.
-    pub(super) fn reset(&self, _device: u32, attribute: u32) -> Result<()> {
+    pub(super) fn reset(&self, attribute: u32) -> Result<()> {
         let mut blocks = self.0.lock();
         match Attribute(attribute) {
             Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => blocks.most_used = blocks.used(),

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult};
-use outboard_front::backend::{ContextId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_front::backend::{ContextId, DeviceId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use parking_lot::Mutex;
 
@@ -259,16 +259,16 @@ impl Graphs for Cpu {
         Ok(())
     }
 
-    fn graph_memory_trim(&self, _ctx: ContextId, _device: u32) -> Result<()> {
+    fn graph_memory_trim(&self, _ctx: ContextId, _device: DeviceId) -> Result<()> {
         self.graphs.memory.trim();
         Ok(())
     }
 
-    fn graph_memory_get(&self, _ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
-        self.graphs.memory.attribute(device, attribute)
+    fn graph_memory_get(&self, _ctx: ContextId, _device: DeviceId, attribute: u32) -> Result<u64> {
+        self.graphs.memory.attribute(attribute)
     }
 
-    fn graph_memory_set(&self, _ctx: ContextId, device: u32, attribute: u32, _value: u64) -> Result<()> {
-        self.graphs.memory.reset(device, attribute)
+    fn graph_memory_set(&self, _ctx: ContextId, _device: DeviceId, attribute: u32, _value: u64) -> Result<()> {
+        self.graphs.memory.reset(attribute)
     }
 }

@@ -33,7 +33,7 @@ impl Context {
         let id = ContextId(CONTEXTS.fetch_add(1, Ordering::Relaxed));
         let cpu = Cpu::get();
         cpu.platform().unwrap();
-        cpu.context_open(id, 0, 0, false).unwrap();
+        cpu.context_open(id, outboard_front::backend::DeviceId::new(0), 0, false).unwrap();
         Context { cpu, id }
     }
 

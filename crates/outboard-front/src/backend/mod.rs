@@ -20,6 +20,7 @@ mod vmm;
 
 use outboard_abi::CUresult;
 pub use outboard_wire::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
+pub use outboard_wire::device_id::{DeviceId, MAX_SERVERS, ServerId};
 pub use outboard_wire::references::ReferenceSetting;
 pub use outboard_wire::types::{JitLog, JitOptions};
 
@@ -40,9 +41,26 @@ pub use vmm::MemoryKind;
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
-/// A context, as named by the front. Never 0, and not used again while the process lives.
+/// A context, as named by the front: its server in the upper bits, and a number in the others. Never 0, and not used again while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ContextId(pub u32);
+
+impl ContextId {
+    /// Bits of the number.
+    const NUMBER_BITS: u32 = u32::BITS - (MAX_SERVERS as u32).ilog2();
+
+    /// A context of a server, by its number. `None` if there are no more numbers.
+    pub fn new(server: ServerId, number: u32) -> Option<ContextId> {
+        (number != 0 && number >> Self::NUMBER_BITS == 0)
+            .then(|| ContextId((server.place() as u32) << Self::NUMBER_BITS | number))
+    }
+
+    /// Its server.
+    #[inline]
+    pub fn server(self) -> ServerId {
+        ServerId::of_bits(self.0 >> Self::NUMBER_BITS)
+    }
+}
 
 /// A stream, event, module or function, as named by the front: unique in the process, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

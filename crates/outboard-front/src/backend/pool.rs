@@ -1,10 +1,12 @@
 //! What memory pools need of a device.
 
+use super::DeviceId;
+
 /// What a pool is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolKind {
-    /// The device's ordinal.
-    pub device: u32,
+    /// The device.
+    pub device: DeviceId,
     /// `CUmemAllocationHandleType` bits by which it may be shared; 0 for none.
     pub handle_types: u32,
     /// Most bytes it may have; 0 for as many as there are.

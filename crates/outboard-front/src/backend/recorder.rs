@@ -9,7 +9,9 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
-use super::{ArrayDescriptor, Instantiated, MemoryKind, ReferenceSetting, Result, SparseProperties, Split, Updated};
+use super::{
+    ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ReferenceSetting, Result, SparseProperties, Split, Updated,
+};
 use crate::generated::recorder::METHODS;
 
 /// A call: the method, and its arguments as [`fmt::Debug`] shows them, each with its name.
@@ -65,6 +67,13 @@ impl Recorder {
     /// A new one, for a process of its own.
     pub(crate) fn leak() -> &'static Recorder {
         Box::leak(Box::default())
+    }
+
+    /// As [`Recorder::leak`], with numbers of its own: no address of it is another's.
+    pub(crate) fn leak_apart(place: u64) -> &'static Recorder {
+        let recorder = Recorder::leak();
+        recorder.0.lock().fresh.0 = place << 32;
+        recorder
     }
 
     /// What has been called, in order.
@@ -136,10 +145,11 @@ answers! {
     i32 => 0;
     u32 => 0;
     f32 => 0.0;
+    DeviceId => DeviceId::new(0);
     ArrayDescriptor => ArrayDescriptor::default();
     Instantiated => Instantiated { status: CUresult::CUDA_SUCCESS, result: 0, node: 0, handle: 0 };
     KernelInfo => KernelInfo::default();
-    MemoryKind => MemoryKind { device: 0, handle_types: 0, compression: 0, usage: 0 };
+    MemoryKind => MemoryKind { device: DeviceId::new(0), handle_types: 0, compression: 0, usage: 0 };
     OwnedFd => std::fs::File::open("/dev/null").expect("there is /dev/null").into();
     Platform => Platform::default();
     ReferenceSetting => ReferenceSetting::Array(0, 0);

@@ -1,10 +1,12 @@
 //! What the virtual-memory calls need of a device.
 
+use super::DeviceId;
+
 /// What physical memory is asked for with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryKind {
-    /// The device's ordinal in the [`Platform`](outboard_wire::platform::Platform).
-    pub device: u32,
+    /// The device.
+    pub device: DeviceId,
     /// `CUmemAllocationHandleType` bits by which it may be shared; 0 for none.
     pub handle_types: u32,
     /// `CUmemAllocationCompType`.

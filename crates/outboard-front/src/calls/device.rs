@@ -213,7 +213,7 @@ pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth<B: Backend>(
 ) -> Result<()> {
     let (_, device) = device(process, dev)?;
     require(!width.is_null() && matches!(channels, 1 | 2 | 4))?;
-    let found = process.backend.texture_1d_width(device.ordinal, format.0, channels)?;
+    let found = process.backend.texture_1d_width(device.id, format.0, channels)?;
     // SAFETY: the program's out parameter.
     unsafe { put(width, found as usize) }
 }

@@ -1,5 +1,6 @@
 //! Green contexts.
 
+use crate::several::one_server;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,7 @@ pub unsafe fn cuDeviceGetDevResource<B: Backend>(
 ) -> Result<()> {
     let (_, device) = state::device(process, dev)?;
     require(!out.is_null())?;
-    let found = process.backend.device_resource(device.ordinal, check_kind(kind)?)?;
+    let found = process.backend.device_resource(device.id, check_kind(kind)?)?;
     // SAFETY: the program's out parameter.
     unsafe { write(out, found) }
 }
@@ -254,6 +255,7 @@ fn record<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent)
 
 fn wait<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent) -> Result<()> {
     let event = event::resolve(process, event)?;
+    one_server(here.id.server(), [event.ctx.server()])?;
     here.note(process.backend.context_wait(here.id, id_of(here), event.id()))
 }
 

@@ -1,5 +1,6 @@
 //! Page-locked host memory.
 
+use crate::several::one_server;
 use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUresult};
@@ -107,9 +108,10 @@ pub unsafe fn cuMemHostGetDevicePointer_v2<B: Backend>(
 ) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null() && flags == 0)?;
-    memory::find(process, host as u64)
-        .filter(|(_, _, a)| a.kind.is_host())
+    let (_, _, allocation) = memory::find(process, host as u64)
+        .filter(|(_, _, allocation)| allocation.kind.is_host())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    one_server(here.id.server(), [allocation.server])?;
     let address = here.note(process.backend.host_device_address(here.id, host.cast()))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }

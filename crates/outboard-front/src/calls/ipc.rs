@@ -14,7 +14,7 @@ use crate::ipc::FLAGS;
 use crate::memory::{self, Kind};
 use crate::pool::sharing::{descriptor, given};
 use crate::process::Process;
-use crate::state::ready;
+use crate::state::{device_id, index_of, ready};
 use crate::{context, event, vmm};
 
 fn from_chars(chars: [core::ffi::c_char; 64]) -> Token {
@@ -121,7 +121,7 @@ pub unsafe fn cuMemExportToShareableHandle<B: Backend>(
     let physical = vmm::resolve(process, handle)?;
     descriptor(kind, flags)?;
     require(!out.is_null() && physical.prop.requestedHandleTypes.0 & vmm::POSIX != 0)?;
-    let fd = process.backend.export_physical(physical.id())?;
+    let fd = process.backend.export_physical(device_id(process, physical.device)?, physical.id())?;
     // SAFETY: for this type of handle the out parameter is an `int`.
     unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
 }
@@ -139,12 +139,11 @@ pub unsafe fn cuMemImportFromShareableHandle<B: Backend>(
     let fd = unsafe { given(handle) }?;
     let handle = vmm::adopt_with(process, |id| {
         let (bytes, kind) = process.backend.import_physical(id, fd)?;
-        let device = ready(process)?.devices.iter().position(|device| device.ordinal == kind.device);
-        match device {
-            Some(device) => Ok((bytes, properties(kind, device), device)),
-            None => {
-                let _ = process.backend.vmm_release(id);
-                Err(CUresult::CUDA_ERROR_INVALID_DEVICE)
+        match index_of(process, kind.device) {
+            Ok(device) => Ok((bytes, properties(kind, device), device)),
+            Err(error) => {
+                let _ = process.backend.vmm_release(kind.device, id);
+                Err(error)
             }
         }
     })?;

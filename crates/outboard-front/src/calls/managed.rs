@@ -1,5 +1,6 @@
 //! Managed memory.
 
+use crate::several::one_server;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{
@@ -97,7 +98,7 @@ unsafe fn prefetch<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     let (here, stream) = stream::resolve(process, stream)?;
-    check(process, address, bytes)?;
+    one_server(here.id.server(), [check(process, address, bytes)?.server])?;
     let to = place(process, to)?;
     here.note(process.backend.managed_prefetch(here.id, address, bytes, to == CPU, stream))?;
     wish(process, address, bytes, |wishes| wishes.prefetched = to);
@@ -170,7 +171,7 @@ pub unsafe fn cuMemPrefetchBatchAsync<B: Backend>(
     // SAFETY: the program's arrays.
     let ranges = unsafe { batch(addresses, sizes, count, places, indices, place_count) }?;
     ranges.iter().try_for_each(|(address, bytes, to)| {
-        check(process, *address, *bytes).and_then(|()| place(process, to).map(drop))
+        check(process, *address, *bytes).and_then(|_| place(process, to).map(drop))
     })?;
     // SAFETY: as this function's.
     ranges.iter().try_for_each(|(address, bytes, to)| unsafe { prefetch(process, *address, *bytes, to, stream) })
@@ -189,7 +190,7 @@ pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
     // SAFETY: the program's arrays.
     let (addresses, sizes) = unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
     // What the memory holds is nobody's concern until it is written again: that it keeps its contents is one way to do that.
-    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| check(process, *address, *bytes as u64))
+    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| check(process, *address, *bytes as u64).map(drop))
 }
 
 pub unsafe fn cuMemDiscardAndPrefetchBatchAsync<B: Backend>(

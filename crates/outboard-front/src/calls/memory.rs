@@ -1,5 +1,6 @@
 //! Device memory, and the map of what is allocated.
 
+use crate::several::one_server;
 use core::ffi::c_uint;
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
@@ -210,6 +211,9 @@ pub unsafe fn cuMemFreeAsync<B: Backend>(
     crate::capture::refuse_unsafe(process)?;
     let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
     if !crate::graph::memory::is_owned(process, address) {
+        if let Some((_, _, allocation)) = find(process, address) {
+            one_server(here.id.server(), [allocation.server])?;
+        }
         remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }
     here.note(process.backend.memory_free_async(here.id, address, stream))

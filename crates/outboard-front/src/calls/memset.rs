@@ -8,7 +8,7 @@ use crate::backend::{Backend, Fill, Result, Stream};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
-use crate::memory::check_device;
+use crate::memory::check_for;
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
@@ -33,7 +33,7 @@ fn fill<B: Backend>(
     let row = fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
     let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let allocation = check_device(process, fill.dst, above.saturating_add(row))?;
+    let allocation = check_for(process, here.id, fill.dst, above.saturating_add(row))?;
     if let Some(outcome) = capture::fill(process, &here, stream, &fill) {
         return outcome;
     }

@@ -4,16 +4,16 @@ use core::ffi::{c_int, c_uint};
 
 use outboard_abi::{CUatomicOperation, CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DeviceId, Result};
 use crate::border::{put, require, slice};
 use crate::context::{self, Here};
 use crate::process::{Front, Process};
 use crate::state::device;
 
-/// Ordinals of two devices that are not the same.
-fn two(front: &'static Front, from: CUdevice, to: CUdevice) -> Result<(u32, u32)> {
+/// Two devices that are not the same.
+fn two(front: &'static Front, from: CUdevice, to: CUdevice) -> Result<(DeviceId, DeviceId)> {
     let ((_, from), (_, to)) = (device(front, from)?, device(front, to)?);
-    if from.ordinal == to.ordinal { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) } else { Ok((from.ordinal, to.ordinal)) }
+    if from.id == to.id { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) } else { Ok((from.id, to.id)) }
 }
 
 pub unsafe fn cuDeviceCanAccessPeer<B: Backend>(
@@ -24,7 +24,7 @@ pub unsafe fn cuDeviceCanAccessPeer<B: Backend>(
 ) -> Result<()> {
     let ((_, dev), (_, peer)) = (device(process, dev)?, device(process, peer)?);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, c_int::from(dev.peers.contains(&peer.ordinal))) }
+    unsafe { put(out, c_int::from(dev.peers.contains(&peer.id))) }
 }
 
 pub unsafe fn cuDeviceGetP2PAttribute<B: Backend>(
@@ -36,7 +36,8 @@ pub unsafe fn cuDeviceGetP2PAttribute<B: Backend>(
 ) -> Result<()> {
     let (from, to) = two(process, src, dst)?;
     require(!out.is_null())?;
-    let value = process.backend.peer_attribute(from, to, attribute.0)?;
+    // Between servers there is no way that kernels could use.
+    let value = if from.server() == to.server() { process.backend.peer_attribute(from, to, attribute.0)? } else { 0 };
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
 }
@@ -53,7 +54,10 @@ pub unsafe fn cuDeviceGetP2PAtomicCapabilities<B: Backend>(
     require(!out.is_null() && count > 0)?;
     // SAFETY: the program gives `count` of them.
     let operations: Vec<u32> = unsafe { slice(operations, count as usize) }?.iter().map(|op| op.0).collect();
-    let capabilities = process.backend.peer_atomics(from, to, &operations)?;
+    let capabilities = match from.server() == to.server() {
+        true => process.backend.peer_atomics(from, to, &operations)?,
+        false => vec![0; operations.len()],
+    };
     for (index, capability) in capabilities.into_iter().take(operations.len()).enumerate() {
         // SAFETY: the program has room for `count` of them.
         unsafe { put(out.add(index), capability)? };
@@ -81,7 +85,7 @@ pub unsafe fn cuCtxEnablePeerAccess<B: Backend>(
 ) -> Result<()> {
     let (here, peer) = pair(process, peer)?;
     require(flags == 0)?;
-    if !here.device()?.peers.contains(&peer.device()?.ordinal) {
+    if !here.device()?.peers.contains(&peer.device()?.id) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
     let mut enabled = process.peers.enabled.lock();

@@ -2,6 +2,7 @@
 
 mod sharing;
 
+use crate::several::one_server;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::border::{put, require, slice};
 use crate::memory::{self, Kind as Memory};
 use crate::pool::{Origin, Pool, adopt, change, default_of, of_device, put_pool, resolve};
 use crate::process::{Front, Process};
-use crate::state::{self, ready};
+use crate::state::{self, device_id, ready};
 use crate::{stream, vmm};
 
 pub use sharing::*;
@@ -121,7 +122,7 @@ pub unsafe fn cuMemPoolCreate<B: Backend>(
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let kind = PoolKind {
-        device: ready(process)?.devices[device].ordinal,
+        device: device_id(process, device)?,
         handle_types: props.handleTypes.0,
         max_bytes: props.maxSize as u64,
         usage: props.usage.into(),
@@ -140,13 +141,13 @@ pub unsafe fn cuMemPoolDestroy<B: Backend>(process: &'static Process<B>, pool: C
     change(process, pool.device, |pools| {
         pools.current.take_if(|current| current.handle == pool.handle);
     });
-    process.backend.pool_destroy(pool.id())
+    process.backend.pool_destroy(device_id(process, pool.device)?, pool.id())
 }
 
 pub unsafe fn cuMemPoolTrimTo<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool, keep: usize) -> Result<()> {
     let pool = resolve(process, pool)?;
     crate::capture::refuse_unsafe(process)?;
-    process.backend.pool_trim(pool.id(), keep as u64)
+    process.backend.pool_trim(device_id(process, pool.device)?, pool.id(), keep as u64)
 }
 
 /// Whether an attribute's value is an `int`; the others are 64 bits.
@@ -174,7 +175,7 @@ pub unsafe fn cuMemPoolGetAttribute<B: Backend>(
     let flag = is_flag(attribute)?;
     require(!out.is_null())?;
     crate::capture::refuse_unsafe(process)?;
-    let value = process.backend.pool_attribute(pool.id(), attribute.0)?;
+    let value = process.backend.pool_attribute(device_id(process, pool.device)?, pool.id(), attribute.0)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe {
         match flag {
@@ -209,7 +210,7 @@ pub unsafe fn cuMemPoolSetAttribute<B: Backend>(
         _ => {}
     }
     crate::capture::refuse_unsafe(process)?;
-    process.backend.pool_set_attribute(pool.id(), attribute.0, value)
+    process.backend.pool_set_attribute(device_id(process, pool.device)?, pool.id(), attribute.0, value)
 }
 
 pub unsafe fn cuMemPoolSetAccess<B: Backend>(
@@ -224,9 +225,13 @@ pub unsafe fn cuMemPoolSetAccess<B: Backend>(
         unsafe { slice(map, count) }?.iter().map(|desc| vmm::access(process, desc)).collect::<Result<Vec<_>>>()?;
     // A device's own memory cannot be taken from it.
     require(access.iter().all(|(device, flags)| *device != pool.device || *flags == 3))?;
-    let devices = &ready(process)?.devices;
-    let access: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
-    if access.is_empty() { Ok(()) } else { process.backend.pool_set_access(pool.id(), &access) }
+    let named = |(index, flags): &(usize, u32)| Ok((device_id(process, *index)?, *flags));
+    let access = access.iter().map(named).collect::<Result<Vec<_>>>()?;
+    if access.is_empty() {
+        Ok(())
+    } else {
+        process.backend.pool_set_access(device_id(process, pool.device)?, pool.id(), &access)
+    }
 }
 
 pub unsafe fn cuMemPoolGetAccess<B: Backend>(
@@ -239,7 +244,8 @@ pub unsafe fn cuMemPoolGetAccess<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
     let device = vmm::location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags = process.backend.pool_access(pool.id(), ready(process)?.devices[device].ordinal)?;
+    let flags =
+        process.backend.pool_access(device_id(process, pool.device)?, pool.id(), device_id(process, device)?)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemAccess_flags(flags)) }
 }
@@ -264,6 +270,7 @@ pub unsafe fn cuMemAllocFromPoolAsync<B: Backend>(
         (_, Some(outcome)) => outcome?,
         (_, None) => {
             crate::capture::refuse_unsafe(process)?;
+            one_server(here.id.server(), [device_id(process, pool.device)?.server()])?;
             let address = here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
             memory::insert_on(process, &here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
             address

@@ -8,12 +8,13 @@ use outboard_abi::{
     CUresult,
 };
 
-use crate::backend::{Backend, MemoryKind, Result};
+use crate::backend::{Backend, DeviceId, MemoryKind, Result};
 use crate::border::{put, require, slice};
-use crate::memory;
 use crate::process::{Front, Process};
+use crate::several::one_server;
 use crate::state::{self, ready};
 use crate::vmm::{Mapping, POSIX, Space, access, access_of, adopt_with, location, resolve};
+use crate::{context, memory};
 
 /// What this many bytes must be multiples of; every device of today has the same.
 const GRANULE: u64 = 2 << 20;
@@ -34,7 +35,7 @@ fn kind(front: &'static Front, prop: &CUmemAllocationProp) -> Result<(MemoryKind
     }
     let (index, device) = state::device(front, device)?;
     let kind = MemoryKind {
-        device: device.ordinal,
+        device: device.id,
         handle_types: prop.requestedHandleTypes.0,
         compression: prop.allocFlags.compressionType.into(),
         usage: prop.allocFlags.usage.into(),
@@ -80,6 +81,11 @@ pub unsafe fn cuMemGetAllocationGranularity<B: Backend>(
     unsafe { put(out, granularity as usize) }
 }
 
+/// The device whose server is to have a reservation: that of the current context, if there is one.
+fn home(front: &'static Front) -> Result<DeviceId> {
+    state::device_id(front, context::top().map_or(0, |context| context.device))
+}
+
 pub unsafe fn cuMemAddressReserve<B: Backend>(
     process: &'static Process<B>,
     out: *mut CUdeviceptr,
@@ -92,9 +98,10 @@ pub unsafe fn cuMemAddressReserve<B: Backend>(
     let (bytes, alignment) = (bytes as u64, alignment as u64);
     require(!out.is_null() && flags == 0 && bytes > 0 && bytes.is_multiple_of(GRANULE))?;
     require(alignment == 0 || alignment.is_power_of_two())?;
+    let home = home(process)?;
     let mut space = process.vmm.space.lock();
-    let address = process.backend.vmm_reserve(bytes, alignment, hint)?;
-    space.reservations.insert(address, bytes, ());
+    let address = process.backend.vmm_reserve(home, bytes, alignment, hint)?;
+    space.reservations.insert(address, bytes, home);
     // SAFETY: the program's out parameter.
     unsafe { put(out, address) }
 }
@@ -107,9 +114,10 @@ pub unsafe fn cuMemAddressFree<B: Backend>(
     ready(process)?;
     let bytes = bytes as u64;
     let mut space = process.vmm.space.lock();
-    require(space.reservations.find(address).is_some_and(|(base, len, ())| (base, len) == (address, bytes)))?;
+    let found = space.reservations.find(address).filter(|(base, len, _)| (*base, *len) == (address, bytes));
+    let (_, _, home) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!space.mappings.overlaps(address, bytes))?;
-    process.backend.vmm_free(address, bytes)?;
+    process.backend.vmm_free(*home, address, bytes)?;
     space.reservations.remove(address);
     Ok(())
 }
@@ -153,17 +161,21 @@ pub unsafe fn cuMemMap<B: Backend>(
     require(flags == 0 && bytes > 0 && [address, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
     require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
     let mut space = process.vmm.space.lock();
-    let inside = |(base, len, ()): (u64, u64, &())| bytes <= len - (address - base);
-    require(space.reservations.find(address).is_some_and(inside) && !space.mappings.overlaps(address, bytes))?;
-    process.backend.vmm_map(address, bytes, offset, memory.id())?;
+    let inside = |(base, len, _): &(u64, u64, &DeviceId)| bytes <= len - (address - base);
+    let found = space.reservations.find(address).filter(inside);
+    let home = *found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.2;
+    require(!space.mappings.overlaps(address, bytes))?;
+    let server = state::device_id(process, memory.device)?.server();
+    one_server(home.server(), [server])?;
+    process.backend.vmm_map(home, address, bytes, offset, memory.id())?;
     memory.users.lock().mappings += 1;
-    memory::insert_mapped(process, memory.device, address, bytes, memory.handle);
+    memory::insert_mapped(process, (memory.device, server), address, bytes, memory.handle);
     space.mappings.insert(address, bytes, Mapping { memory, access: Vec::new() });
     Ok(())
 }
 
-/// The bases of the mappings that make up a range, if they do so without a rest.
-fn whole(space: &Space, address: u64, bytes: u64) -> Result<Vec<u64>> {
+/// The bases of the mappings that make up a range, if they do so without a rest, and a device of the server that has them.
+fn whole(space: &Space, address: u64, bytes: u64) -> Result<(DeviceId, Vec<u64>)> {
     let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut bases, mut at) = (Vec::new(), address);
     while at < end {
@@ -173,14 +185,15 @@ fn whole(space: &Space, address: u64, bytes: u64) -> Result<Vec<u64>> {
         at += len;
     }
     require(!bases.is_empty())?;
-    Ok(bases)
+    let (_, _, home) = space.reservations.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    Ok((*home, bases))
 }
 
 pub unsafe fn cuMemUnmap<B: Backend>(process: &'static Process<B>, address: CUdeviceptr, bytes: usize) -> Result<()> {
     ready(process)?;
     let mut space = process.vmm.space.lock();
-    let bases = whole(&space, address, bytes as u64)?;
-    process.backend.vmm_unmap(address, bytes as u64)?;
+    let (home, bases) = whole(&space, address, bytes as u64)?;
+    process.backend.vmm_unmap(home, address, bytes as u64)?;
     for base in bases {
         memory::remove(process, base, |kind| matches!(kind, memory::Kind::Mapped { .. }));
         if let Some((_, mapping)) = space.mappings.remove(base) {
@@ -203,10 +216,10 @@ pub unsafe fn cuMemSetAccess<B: Backend>(
     let desc = unsafe { slice(desc, count) }?;
     let access = desc.iter().map(|desc| access(process, desc)).collect::<Result<Vec<_>>>()?;
     let mut space = process.vmm.space.lock();
-    let bases = whole(&space, address, bytes as u64)?;
-    let devices = &ready(process)?.devices;
-    let ordinals: Vec<(u32, u32)> = access.iter().map(|(index, flags)| (devices[*index].ordinal, *flags)).collect();
-    process.backend.vmm_set_access(address, bytes as u64, &ordinals)?;
+    let (home, bases) = whole(&space, address, bytes as u64)?;
+    let named = |(index, flags): &(usize, u32)| Ok((state::device_id(process, *index)?, *flags));
+    let named = access.iter().map(named).collect::<Result<Vec<_>>>()?;
+    process.backend.vmm_set_access(home, address, bytes as u64, &named)?;
     for base in bases {
         let Some(mapping) = space.mappings.get_mut(base) else { continue };
         for &(device, flags) in &access {

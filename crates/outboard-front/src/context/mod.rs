@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_abi::{CUcontext, CUresult};
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Faults, Result};
+use crate::backend::{Backend, ContextId, Faults, Result, ServerId};
 use crate::fault::Fault;
 use crate::handles::{Kind, not_found};
 use crate::parts::green::Green;
@@ -89,13 +89,13 @@ impl Context {
     }
 
     pub(crate) fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
-        let id = process.contexts.next_id.fetch_add(1, Ordering::Relaxed);
-        let device = ready(process)?.devices[self.device].ordinal;
-        process.backend.context_open(ContextId(id), device, self.flags.load(Ordering::Relaxed), self.primary)?;
+        let device = ready(process)?.devices[self.device].id;
+        let id = process.contexts.name(device.server())?;
+        process.backend.context_open(id, device, self.flags.load(Ordering::Relaxed), self.primary)?;
         self.fault.clear();
         self.limits.forget();
         self.owed.store(0, Ordering::Relaxed);
-        self.id.store(id, Ordering::Release);
+        self.id.store(id.0, Ordering::Release);
         Ok(())
     }
 }
@@ -145,13 +145,11 @@ pub(crate) fn by_id(front: &Front, id: ContextId) -> Option<&'static Context> {
     front.contexts.table.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
 }
 
-/// Some context that is open: for what belongs to none and needs one to be said in.
-pub(crate) fn any(front: &'static Front) -> Option<ContextId> {
-    let open = |context: &'static Context| match context.id.load(Ordering::Acquire) {
-        0 => None,
-        id => Some(ContextId(id)),
+/// Some context of a server that is open: for what belongs to none and needs one to be said in.
+pub(crate) fn any(front: &'static Front, server: ServerId) -> Option<ContextId> {
+    let open = |context: &'static Context| match ContextId(context.id.load(Ordering::Acquire)) {
+        ContextId(0) => None,
+        id => (id.server() == server).then_some(id),
     };
-    top()
-        .and_then(open)
-        .or_else(|| front.contexts.table.find(|c| c.id.load(Ordering::Acquire) != 0).and_then(|c| open(*c)))
+    top().and_then(open).or_else(|| front.contexts.table.find(|c| open(c).is_some()).and_then(|c| open(*c)))
 }

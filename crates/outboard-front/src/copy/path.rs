@@ -5,10 +5,11 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 
 use crate::array::Array;
-use crate::backend::{BoxCopy, Extent, Layout, Memory, ObjectId, Result, Side};
+use crate::backend::{BoxCopy, ContextId, Extent, Layout, Memory, ObjectId, Result, Side};
 use crate::border::require;
 use crate::memory::find;
 use crate::process::Front;
+use crate::several::one_server;
 
 /// What a call says that one side is in.
 #[derive(Clone)]
@@ -47,9 +48,9 @@ impl Copy {
         Copy { dst: end(dst), src: end(src), extent: Extent::row(bytes) }
     }
 
-    /// Where its sides are.
-    pub(crate) fn sides(&self, front: &'static Front) -> Result<BoxCopy> {
-        let (dst, src) = (self.dst.side(front, self.extent)?, self.src.side(front, self.extent)?);
+    /// Where its sides are. It is to be done in a context.
+    pub(crate) fn sides(&self, front: &'static Front, ctx: ContextId) -> Result<BoxCopy> {
+        let (dst, src) = (self.dst.side(front, ctx, self.extent)?, self.src.side(front, ctx, self.extent)?);
         Ok(BoxCopy { dst, src, extent: self.extent })
     }
 }
@@ -57,11 +58,12 @@ impl Copy {
 impl End {
     /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
     /// unified addressing the other way around.
-    fn side(&self, front: &'static Front, extent: Extent) -> Result<Side> {
+    fn side(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<Side> {
         let is_host = |address: u64| find(front, address).map(|(_, _, allocation)| allocation.kind.is_host());
         let memory = match &self.operand {
             Operand::Array(array) => {
                 // Of formats without elements only the driver knows the bounds.
+                one_server(ctx.server(), [array.id.server()])?;
                 require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
                 Memory::Array(ObjectId(array.handle))
             }

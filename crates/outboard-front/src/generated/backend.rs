@@ -9,11 +9,12 @@ use crate::backend::{
     Updated, View,
 };
 use outboard_abi::CUresult;
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The devices of a process. One value serves it; calls come from any thread.
+/// The devices of a process, or of one of its servers. Calls come from any thread.
 pub trait Backend:
     Arrays
     + BoxCopies
@@ -89,7 +90,7 @@ pub trait Backend:
         Vec::new()
     }
     /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
-    fn context_open(&'static self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()>;
+    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()>;
     /// Ends a context and frees all that is in it, faulted or not. Call.
     fn context_close(&'static self, ctx: ContextId) -> Result<()>;
     /// Waits for all work of the context. Call.
@@ -228,7 +229,7 @@ pub trait Arrays: Sized {
         ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
-        device: u32,
+        device: DeviceId,
     ) -> Result<(u64, u64)>;
     /// How a sparse array or mipmapped array is tiled. Call.
     fn array_sparse_properties(
@@ -280,10 +281,10 @@ pub trait BoxCopies: Sized {
     unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
 }
 
-/// The part of a [`Backend`] for questions about devices, named by their ordinals.
+/// The part of a [`Backend`] for questions about devices, of no context.
 pub trait Devices: Sized {
     /// Texels of the widest 1D texture in linear memory, for a `CUarray_format` and a number of channels. Call.
-    fn texture_1d_width(&'static self, device: u32, format: u32, channels: u32) -> Result<u64>;
+    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64>;
 }
 
 /// The part of a [`Backend`] for graphs. Nodes are named by the front, uniquely in the process.
@@ -327,11 +328,11 @@ pub trait Graphs: Sized {
     /// Forgets an executable; launches of it still run. Posted.
     fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()>;
     /// Gives back memory that graphs keep and do not use. `device` is the ordinal in [`Platform::devices`](outboard_wire::platform::Platform). Call.
-    fn graph_memory_trim(&'static self, ctx: ContextId, device: u32) -> Result<()>;
+    fn graph_memory_trim(&'static self, ctx: ContextId, device: DeviceId) -> Result<()>;
     /// `cuDeviceGetGraphMemAttribute`. Call.
-    fn graph_memory_get(&'static self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64>;
+    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64>;
     /// `cuDeviceSetGraphMemAttribute`. Call.
-    fn graph_memory_set(&'static self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()>;
+    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for green contexts. `ctx` is the primary context of their device.
@@ -339,7 +340,7 @@ pub trait GreenContexts: Sized {
     /// Makes the stream that stands in for a green context's default stream: streams there that are not non-blocking and this one wait for each other, where the device can see to it. Posted.
     fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()>;
     /// What a device has of a `CUdevResourceType`. Call.
-    fn device_resource(&'static self, device: u32, kind: u32) -> Result<Share>;
+    fn device_resource(&'static self, device: DeviceId, kind: u32) -> Result<Share>;
     /// What a context, or a green one of it, has. Call.
     fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share>;
     /// `cuDevSmResourceSplitByCount`. Call.
@@ -384,15 +385,15 @@ pub trait Sharing: Sized {
     /// Another process's event is `event` from now on. Call.
     fn open_event(&'static self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()>;
     /// A descriptor for physical memory that was created for this. Call.
-    fn export_physical(&'static self, memory: ObjectId) -> Result<OwnedFd>;
+    fn export_physical(&'static self, home: DeviceId, memory: ObjectId) -> Result<OwnedFd>;
     /// The memory of a descriptor is `memory` from now on. Its bytes and what it was created with. Call.
     fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)>;
     /// A descriptor for a pool that was created for this. Call.
-    fn export_pool(&'static self, pool: ObjectId) -> Result<OwnedFd>;
+    fn export_pool(&'static self, home: DeviceId, pool: ObjectId) -> Result<OwnedFd>;
     /// The pool of a descriptor is `pool` from now on. The ordinal of its device. Call.
-    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32>;
+    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId>;
     /// Names an allocation of `bytes` from such a pool. Call.
-    fn share_pooled(&'static self, address: u64, bytes: u64) -> Result<Token>;
+    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token>;
     /// Maps an allocation of an imported pool: address and bytes. Call.
     fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)>;
 }
@@ -433,29 +434,29 @@ pub trait Peers: Sized {
     /// Undoes [`Peers::peer_enable`], once the work of `ctx` is done. Call.
     fn peer_disable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()>;
     /// A `CUdevice_P2PAttribute` of the way from one device (an ordinal) to another. Call.
-    fn peer_attribute(&'static self, src: u32, dst: u32, attribute: u32) -> Result<i32>;
+    fn peer_attribute(&'static self, src: DeviceId, dst: DeviceId, attribute: u32) -> Result<i32>;
     /// What each `CUatomicOperation` on memory of another device can do: `CUatomicOperationCapability` bits. Call.
-    fn peer_atomics(&'static self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>>;
+    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>>;
 }
 
-/// The part of a [`Backend`] for memory pools. Pools are of devices, not of contexts.
+/// The part of a [`Backend`] for memory pools. Pools are of devices, not of contexts: `home` is the device of the pool.
 pub trait Pools: Sized {
     /// The default pool of a device (an ordinal) is `pool` from now on. Posted.
-    fn pool_default(&'static self, pool: ObjectId, device: u32) -> Result<()>;
+    fn pool_default(&'static self, pool: ObjectId, device: DeviceId) -> Result<()>;
     /// Makes a pool. Call.
     fn pool_create(&'static self, pool: ObjectId, kind: PoolKind) -> Result<()>;
     /// Ends a pool; what is allocated from it stays until it is freed. Posted.
-    fn pool_destroy(&'static self, pool: ObjectId) -> Result<()>;
+    fn pool_destroy(&'static self, home: DeviceId, pool: ObjectId) -> Result<()>;
     /// Gives memory that is not used back to the device, all but `keep` bytes. Call.
-    fn pool_trim(&'static self, pool: ObjectId, keep: u64) -> Result<()>;
+    fn pool_trim(&'static self, home: DeviceId, pool: ObjectId, keep: u64) -> Result<()>;
     /// The value of a `CUmemPool_attribute`. Call.
-    fn pool_attribute(&'static self, pool: ObjectId, attribute: u32) -> Result<u64>;
+    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64>;
     /// Sets a `CUmemPool_attribute` that can be set, to a value that it can have. Posted.
-    fn pool_set_attribute(&'static self, pool: ObjectId, attribute: u32, value: u64) -> Result<()>;
+    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with the pool's memory. Call.
-    fn pool_set_access(&'static self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()>;
+    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()>;
     /// What a device may do with the pool's memory. Call.
-    fn pool_access(&'static self, pool: ObjectId, device: u32) -> Result<u32>;
+    fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32>;
     /// Allocates in the stream's order. Call.
     fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64>;
 }
@@ -527,22 +528,28 @@ pub trait TensorMaps: Sized {
     }
 }
 
-/// The part of a [`Backend`] for the virtual-memory calls. None of it needs a context. The front has checked that ranges lie in reservations, do not overlap mappings, or are whole mappings, as each asks.
+/// The part of a [`Backend`] for the virtual-memory calls. None of it needs a context; `home` is a device of the server that has the memory or the addresses. The front has checked that ranges lie in reservations, do not overlap mappings, or are whole mappings, as each asks.
 pub trait VirtualMemory: Sized {
     /// Bytes of which sizes and addresses must be multiples. Call.
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64>;
     /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free. Call.
-    fn vmm_reserve(&'static self, bytes: u64, align: u64, hint: u64) -> Result<u64>;
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64>;
     /// Gives a reservation back. Posted.
-    fn vmm_free(&'static self, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()>;
     /// Allocates physical memory, which is `memory` from now on. Call.
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()>;
     /// Frees physical memory, which is mapped nowhere. Posted.
-    fn vmm_release(&'static self, memory: ObjectId) -> Result<()>;
+    fn vmm_release(&'static self, home: DeviceId, memory: ObjectId) -> Result<()>;
     /// Maps `bytes` of physical memory from `offset` on. Call.
-    fn vmm_map(&'static self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()>;
+    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()>;
     /// Unmaps whole mappings, once the work that may use them is done. Call.
-    fn vmm_unmap(&'static self, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with whole mappings. Call.
-    fn vmm_set_access(&'static self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()>;
+    fn vmm_set_access(
+        &'static self,
+        home: DeviceId,
+        address: u64,
+        bytes: u64,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()>;
 }

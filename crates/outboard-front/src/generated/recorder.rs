@@ -9,6 +9,7 @@ use crate::backend::{
     References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
     TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
 };
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -237,7 +238,7 @@ impl Backend for Recorder {
         self.answer("statistics", format_args!(""))
     }
 
-    fn context_open(&'static self, ctx: ContextId, device: u32, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
         self.outcome(
             "context_open",
             format_args!("ctx: {ctx:?}, device: {device:?}, flags: {flags:?}, primary: {primary:?}"),
@@ -488,7 +489,7 @@ impl Arrays for Recorder {
         ctx: ContextId,
         array: ObjectId,
         mipmapped: bool,
-        device: u32,
+        device: DeviceId,
     ) -> Result<(u64, u64)> {
         self.outcome(
             "array_memory_requirements",
@@ -568,7 +569,7 @@ impl BoxCopies for Recorder {
 }
 
 impl Devices for Recorder {
-    fn texture_1d_width(&'static self, device: u32, format: u32, channels: u32) -> Result<u64> {
+    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64> {
         self.outcome("texture_1d_width", format_args!("device: {device:?}, format: {format:?}, channels: {channels:?}"))
     }
 }
@@ -650,15 +651,15 @@ impl Graphs for Recorder {
         self.outcome("graph_exec_destroy", format_args!("ctx: {ctx:?}, exec: {exec:?}"))
     }
 
-    fn graph_memory_trim(&'static self, ctx: ContextId, device: u32) -> Result<()> {
+    fn graph_memory_trim(&'static self, ctx: ContextId, device: DeviceId) -> Result<()> {
         self.outcome("graph_memory_trim", format_args!("ctx: {ctx:?}, device: {device:?}"))
     }
 
-    fn graph_memory_get(&'static self, ctx: ContextId, device: u32, attribute: u32) -> Result<u64> {
+    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64> {
         self.outcome("graph_memory_get", format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}"))
     }
 
-    fn graph_memory_set(&'static self, ctx: ContextId, device: u32, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()> {
         self.outcome(
             "graph_memory_set",
             format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}, value: {value:?}"),
@@ -671,7 +672,7 @@ impl GreenContexts for Recorder {
         self.outcome("green_default_stream", format_args!("ctx: {ctx:?}, green: {green:?}, stream: {stream:?}"))
     }
 
-    fn device_resource(&'static self, device: u32, kind: u32) -> Result<Share> {
+    fn device_resource(&'static self, device: DeviceId, kind: u32) -> Result<Share> {
         self.outcome("device_resource", format_args!("device: {device:?}, kind: {kind:?}"))
     }
 
@@ -747,24 +748,24 @@ impl Sharing for Recorder {
         self.outcome("open_event", format_args!("ctx: {ctx:?}, event: {event:?}, token: {token:?}"))
     }
 
-    fn export_physical(&'static self, memory: ObjectId) -> Result<OwnedFd> {
-        self.outcome("export_physical", format_args!("memory: {memory:?}"))
+    fn export_physical(&'static self, home: DeviceId, memory: ObjectId) -> Result<OwnedFd> {
+        self.outcome("export_physical", format_args!("home: {home:?}, memory: {memory:?}"))
     }
 
     fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
         self.outcome("import_physical", format_args!("memory: {memory:?}, fd: {fd:?}"))
     }
 
-    fn export_pool(&'static self, pool: ObjectId) -> Result<OwnedFd> {
-        self.outcome("export_pool", format_args!("pool: {pool:?}"))
+    fn export_pool(&'static self, home: DeviceId, pool: ObjectId) -> Result<OwnedFd> {
+        self.outcome("export_pool", format_args!("home: {home:?}, pool: {pool:?}"))
     }
 
-    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<u32> {
+    fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId> {
         self.outcome("import_pool", format_args!("pool: {pool:?}, fd: {fd:?}"))
     }
 
-    fn share_pooled(&'static self, address: u64, bytes: u64) -> Result<Token> {
-        self.outcome("share_pooled", format_args!("address: {address:?}, bytes: {bytes:?}"))
+    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
+        self.outcome("share_pooled", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
     fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
@@ -825,17 +826,17 @@ impl Peers for Recorder {
         self.outcome("peer_disable", format_args!("ctx: {ctx:?}, peer: {peer:?}"))
     }
 
-    fn peer_attribute(&'static self, src: u32, dst: u32, attribute: u32) -> Result<i32> {
+    fn peer_attribute(&'static self, src: DeviceId, dst: DeviceId, attribute: u32) -> Result<i32> {
         self.outcome("peer_attribute", format_args!("src: {src:?}, dst: {dst:?}, attribute: {attribute:?}"))
     }
 
-    fn peer_atomics(&'static self, src: u32, dst: u32, operations: &[u32]) -> Result<Vec<u32>> {
+    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>> {
         self.outcome("peer_atomics", format_args!("src: {src:?}, dst: {dst:?}, operations: {operations:?}"))
     }
 }
 
 impl Pools for Recorder {
-    fn pool_default(&'static self, pool: ObjectId, device: u32) -> Result<()> {
+    fn pool_default(&'static self, pool: ObjectId, device: DeviceId) -> Result<()> {
         self.outcome("pool_default", format_args!("pool: {pool:?}, device: {device:?}"))
     }
 
@@ -843,28 +844,31 @@ impl Pools for Recorder {
         self.outcome("pool_create", format_args!("pool: {pool:?}, kind: {kind:?}"))
     }
 
-    fn pool_destroy(&'static self, pool: ObjectId) -> Result<()> {
-        self.outcome("pool_destroy", format_args!("pool: {pool:?}"))
+    fn pool_destroy(&'static self, home: DeviceId, pool: ObjectId) -> Result<()> {
+        self.outcome("pool_destroy", format_args!("home: {home:?}, pool: {pool:?}"))
     }
 
-    fn pool_trim(&'static self, pool: ObjectId, keep: u64) -> Result<()> {
-        self.outcome("pool_trim", format_args!("pool: {pool:?}, keep: {keep:?}"))
+    fn pool_trim(&'static self, home: DeviceId, pool: ObjectId, keep: u64) -> Result<()> {
+        self.outcome("pool_trim", format_args!("home: {home:?}, pool: {pool:?}, keep: {keep:?}"))
     }
 
-    fn pool_attribute(&'static self, pool: ObjectId, attribute: u32) -> Result<u64> {
-        self.outcome("pool_attribute", format_args!("pool: {pool:?}, attribute: {attribute:?}"))
+    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64> {
+        self.outcome("pool_attribute", format_args!("home: {home:?}, pool: {pool:?}, attribute: {attribute:?}"))
     }
 
-    fn pool_set_attribute(&'static self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
-        self.outcome("pool_set_attribute", format_args!("pool: {pool:?}, attribute: {attribute:?}, value: {value:?}"))
+    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+        self.outcome(
+            "pool_set_attribute",
+            format_args!("home: {home:?}, pool: {pool:?}, attribute: {attribute:?}, value: {value:?}"),
+        )
     }
 
-    fn pool_set_access(&'static self, pool: ObjectId, access: &[(u32, u32)]) -> Result<()> {
-        self.outcome("pool_set_access", format_args!("pool: {pool:?}, access: {access:?}"))
+    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
+        self.outcome("pool_set_access", format_args!("home: {home:?}, pool: {pool:?}, access: {access:?}"))
     }
 
-    fn pool_access(&'static self, pool: ObjectId, device: u32) -> Result<u32> {
-        self.outcome("pool_access", format_args!("pool: {pool:?}, device: {device:?}"))
+    fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32> {
+        self.outcome("pool_access", format_args!("home: {home:?}, pool: {pool:?}, device: {device:?}"))
     }
 
     fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
@@ -966,34 +970,45 @@ impl VirtualMemory for Recorder {
         self.outcome("vmm_granularity", format_args!("kind: {kind:?}, recommended: {recommended:?}"))
     }
 
-    fn vmm_reserve(&'static self, bytes: u64, align: u64, hint: u64) -> Result<u64> {
-        self.outcome("vmm_reserve", format_args!("bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"))
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+        self.outcome("vmm_reserve", format_args!("home: {home:?}, bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"))
     }
 
-    fn vmm_free(&'static self, address: u64, bytes: u64) -> Result<()> {
-        self.outcome("vmm_free", format_args!("address: {address:?}, bytes: {bytes:?}"))
+    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+        self.outcome("vmm_free", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
         self.outcome("vmm_create", format_args!("memory: {memory:?}, bytes: {bytes:?}, kind: {kind:?}"))
     }
 
-    fn vmm_release(&'static self, memory: ObjectId) -> Result<()> {
-        self.outcome("vmm_release", format_args!("memory: {memory:?}"))
+    fn vmm_release(&'static self, home: DeviceId, memory: ObjectId) -> Result<()> {
+        self.outcome("vmm_release", format_args!("home: {home:?}, memory: {memory:?}"))
     }
 
-    fn vmm_map(&'static self, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
         self.outcome(
             "vmm_map",
-            format_args!("address: {address:?}, bytes: {bytes:?}, offset: {offset:?}, memory: {memory:?}"),
+            format_args!(
+                "home: {home:?}, address: {address:?}, bytes: {bytes:?}, offset: {offset:?}, memory: {memory:?}"
+            ),
         )
     }
 
-    fn vmm_unmap(&'static self, address: u64, bytes: u64) -> Result<()> {
-        self.outcome("vmm_unmap", format_args!("address: {address:?}, bytes: {bytes:?}"))
+    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+        self.outcome("vmm_unmap", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn vmm_set_access(&'static self, address: u64, bytes: u64, access: &[(u32, u32)]) -> Result<()> {
-        self.outcome("vmm_set_access", format_args!("address: {address:?}, bytes: {bytes:?}, access: {access:?}"))
+    fn vmm_set_access(
+        &'static self,
+        home: DeviceId,
+        address: u64,
+        bytes: u64,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
+        self.outcome(
+            "vmm_set_access",
+            format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}, access: {access:?}"),
+        )
     }
 }

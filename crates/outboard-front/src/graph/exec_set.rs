@@ -1,5 +1,6 @@
 //! Other parameters for single nodes of an executable; its graph stays as it is.
 
+use crate::several::one_server;
 use outboard_abi::{CUgraphExec, CUgraphNode};
 use outboard_wire::graph::{CopyNode, NodeParams, Place};
 
@@ -24,6 +25,7 @@ pub(crate) fn set<B: Backend>(
         require(world.is_within(found.graph, exec.graph) && fits(&found.params, &params))?;
     }
     let here = context::current(process)?;
+    one_server(here.id.server(), [exec.server])?;
     here.note(process.backend.graph_exec_set(here.id, ObjectId(exec.id), node as u64, params))
 }
 

@@ -7,11 +7,12 @@ use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
 
 use super::mirror::flush;
 use super::model::{Given, INVALID, Node, Plain, world};
-use crate::backend::{Backend, ObjectId, Result};
+use crate::backend::{Backend, DeviceId, ObjectId, Result};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
+use crate::several::one_server;
 
 pub(crate) use crate::parts::graph::memory::{Allocates, Held};
 
@@ -23,7 +24,7 @@ pub(crate) fn allocate<B: Backend>(
     edges: &[Edge],
     device: usize,
     bytes: u64,
-    access: Vec<(u32, u32)>,
+    access: Vec<(DeviceId, u32)>,
 ) -> Result<(u64, u64)> {
     require(bytes > 0)?;
     let node = {
@@ -34,8 +35,9 @@ pub(crate) fn allocate<B: Backend>(
     };
     // The nodes that it waits for must be there.
     flush(process, here, graph)?;
-    let ordinal = crate::state::ready(process)?.devices.get(device).ok_or(INVALID)?.ordinal;
-    let params = AllocateNode { device: ordinal, bytes, access };
+    let device = crate::state::device_id(process, device)?;
+    one_server(here.id.server(), access.iter().map(|(device, _)| device.server()).chain([device.server()]))?;
+    let params = AllocateNode { device, bytes, access };
     let made = process.backend.graph_allocate(here.id, ObjectId(graph), node, edges.to_vec(), params.clone());
     let address = here.note(made)?;
     let given = Given::Address(address, Plain(Vec::new()));
@@ -93,7 +95,7 @@ pub(crate) fn add_allocation<B: Backend>(
     let access = unsafe { slice(p.accessDescs, p.accessDescCount) }?;
     let access_of = |desc: &outboard_abi::CUmemAccessDesc| {
         require(desc.location.type_ == Location::CU_MEM_LOCATION_TYPE_DEVICE)?;
-        Ok((crate::state::device(process, desc.location.id)?.1.ordinal, desc.flags.0))
+        Ok((crate::state::device(process, desc.location.id)?.1.id, desc.flags.0))
     };
     let plain = access.iter().map(access_of).collect::<Result<Vec<_>>>()?;
     let here = context::current(process)?;

@@ -1,10 +1,11 @@
 //! What the device has yet to be told of a graph.
 
+use crate::several::one_server;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
-use crate::backend::{Backend, ContextId, ObjectId, Result};
-use crate::context::Here;
+use crate::backend::{Backend, ObjectId, Result, ServerId};
+use crate::context::{self, Here};
 use crate::process::Process;
 
 pub(crate) use crate::parts::graph::mirror::Mirror;
@@ -20,13 +21,13 @@ pub(crate) enum Step {
 }
 
 impl World {
-    /// Collects what the device must be told of a graph and of those inside it. True if there is anything.
-    pub(crate) fn flush(&mut self, handle: u64, steps: &mut Vec<Step>) -> bool {
+    /// Collects what a server must be told of a graph and of those inside it. True if there is anything.
+    pub(crate) fn flush(&mut self, server: ServerId, handle: u64, steps: &mut Vec<Step>) -> bool {
         let Some(graph) = self.graphs.get_mut(&handle) else { return false };
-        let news = Mirror { known: true, ..Mirror::default() };
+        let news = Mirror { known: Some(server), ..Mirror::default() };
         let Mirror { known, fresh, log, mut changed } = std::mem::replace(&mut graph.mirror, news);
         let nodes: Vec<u64> = graph.nodes.iter().copied().collect();
-        if !known && !matches!(graph.role, Role::Body(_)) {
+        if known.is_none() && !matches!(graph.role, Role::Body(_)) {
             steps.push(Step::Create(handle));
         }
 
@@ -37,7 +38,7 @@ impl World {
                 continue;
             };
             let (graph, moved) = (*graph, *moved);
-            let news = self.flush(graph, steps);
+            let news = self.flush(server, graph, steps);
             inside |= news;
             if news && !moved && self.nodes.get(&node).is_some_and(|node| node.sent) {
                 changed.insert(node);
@@ -67,7 +68,7 @@ impl World {
                 edits.push(GraphEdit::Set { node, params: found.params.clone() });
             }
         }
-        let mut any = inside || !edits.is_empty() || !known;
+        let mut any = inside || !edits.is_empty() || known.is_none();
         batch(handle, edits, steps);
 
         // The bodies exist once the node does.
@@ -76,7 +77,7 @@ impl World {
         bodies.sort_unstable();
         bodies.dedup();
         for body in bodies {
-            any |= self.flush(body, steps);
+            any |= self.flush(server, body, steps);
         }
         any
     }
@@ -99,10 +100,15 @@ fn batch(graph: u64, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
     }
 }
 
-/// Tells the device all that has changed in a graph.
+/// Tells the device all that has changed in a graph, which stays with one server.
 pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph: u64) -> Result<()> {
     let mut steps = Vec::new();
-    world(process).flush(graph, &mut steps);
+    let server = here.id.server();
+    {
+        let mut world = world(process);
+        one_server(server, world.servers(graph))?;
+        world.flush(server, graph, &mut steps);
+    }
     for step in steps {
         here.note(match step {
             Step::Create(graph) => process.backend.graph_create(here.id, ObjectId(graph)),
@@ -112,11 +118,14 @@ pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph
     Ok(())
 }
 
-/// Lets the device forget graphs that are gone here.
-pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, ctx: ContextId, gone: Vec<u64>) {
-    for graph in gone {
-        // Nobody can be told of a failure, and there is nothing left to fail.
-        let _ = process.backend.graph_destroy(ctx, ObjectId(graph));
+/// Lets servers forget graphs that are gone here.
+pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, gone: Vec<(ServerId, u64)>) {
+    for (server, graph) in gone {
+        // Any context of the server will do: graphs are of none. Without one, the server has forgotten the graph.
+        if let Some(ctx) = context::any(process, server) {
+            // Nobody can be told of a failure, and there is nothing left to fail.
+            let _ = process.backend.graph_destroy(ctx, ObjectId(graph));
+        }
     }
 }
 
@@ -137,7 +146,7 @@ mod tests {
 
     fn told(world: &mut World, graph: u64) -> Vec<GraphEdit> {
         let mut steps = Vec::new();
-        world.flush(graph, &mut steps);
+        world.flush(ServerId::FIRST, graph, &mut steps);
         let edits =
             steps.into_iter().filter_map(|step| if let Step::Edit(_, edits) = step { Some(edits) } else { None });
         edits.flatten().collect()

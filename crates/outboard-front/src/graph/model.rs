@@ -56,8 +56,8 @@ impl World {
         let nodes: Vec<Node> = graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
         self.memory.let_go(front, &crate::parts::graph::memory::allocated(nodes.iter()));
         nodes.iter().for_each(|node| self.drop_inner(front, &node.params));
-        if graph.mirror.known {
-            self.gone.push(handle);
+        if let Some(server) = graph.mirror.known {
+            self.gone.push((server, handle));
         }
     }
 

@@ -57,5 +57,5 @@ pub(crate) fn run_destructors(front: &'static Front) {
         }
     };
     // Without a thread they are left out: the program may be ending.
-    let _ = std::thread::Builder::new().name("outboard-objects".into()).spawn(call);
+    let _ = crate::thread::start("outboard-objects".to_owned(), call);
 }

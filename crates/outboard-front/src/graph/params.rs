@@ -13,7 +13,7 @@ use crate::backend::{self, Backend, BoxCopy, ContextId, Extent, Layout, Memory, 
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::copy::Structure;
-use crate::memory::check_device;
+use crate::memory::check_for;
 use crate::process::{Front, Process};
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
@@ -51,7 +51,7 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 }
 
 /// Where a side of a copy is, checked if it is on the device.
-fn place(front: &'static Front, side: &Side, extent: Extent) -> Result<Place> {
+fn place(front: &'static Front, ctx: ContextId, side: &Side, extent: Extent) -> Result<Place> {
     let Layout { pitch, slice } = side.layout;
     let rows = |address| {
         let last = (0, extent.height - 1, extent.depth - 1);
@@ -62,7 +62,7 @@ fn place(front: &'static Front, side: &Side, extent: Extent) -> Result<Place> {
         Memory::Host(address) => Ok(Place::Host(rows(address)?.0)),
         Memory::Device(address) => {
             let (rows, bytes) = rows(address)?;
-            check_device(front, address, bytes)?;
+            check_for(front, ctx, address, bytes)?;
             Ok(Place::Device(rows))
         }
         Memory::Array(array) => {
@@ -76,7 +76,7 @@ fn place(front: &'static Front, side: &Side, extent: Extent) -> Result<Place> {
 pub(crate) fn copy(front: &'static Front, ctx: ContextId, copy: &BoxCopy) -> Result<CopyNode> {
     let extent = copy.extent;
     require(!extent.is_empty())?;
-    let (dst, src) = (place(front, &copy.dst, extent)?, place(front, &copy.src, extent)?);
+    let (dst, src) = (place(front, ctx, &copy.dst, extent)?, place(front, ctx, &copy.src, extent)?);
     Ok(CopyNode { ctx: ctx.0, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn context(front: &'static Front, ctx: CUcontext) -> Result<Here> {
 /// The parameters of a copy node.
 pub(crate) fn copy_node(front: &'static Front, c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
     let here = context(front, ctx)?;
-    let sides = c.describe(front)?.ok_or(INVALID)?.sides(front)?;
+    let sides = c.describe(front)?.ok_or(INVALID)?.sides(front, here.id)?;
     Ok((NodeParams::Copy(copy(front, here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn fill_node(
     require(p.dst.is_multiple_of(element))?;
     require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
     let bytes = pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
-    check_device(front, p.dst, bytes)?;
+    check_for(front, here.id, p.dst, bytes)?;
     let node =
         FillNode { ctx: here.id.0, dst: p.dst, pitch, value: p.value, element: p.elementSize as u8, width, height };
     Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))

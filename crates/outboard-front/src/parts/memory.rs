@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::addresses::Addresses;
-use crate::backend::ContextId;
+use crate::backend::{ContextId, ServerId};
 
 /// An allocation that the program knows by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(crate) struct Allocation {
     pub(crate) ctx: ContextId,
     /// The visible device's index.
     pub(crate) device: usize,
+    /// The device's server.
+    pub(crate) server: ServerId,
     /// The context's handle, for `cuPointerGetAttribute`.
     pub(crate) context: u64,
     pub(crate) kind: Kind,

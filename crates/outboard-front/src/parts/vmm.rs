@@ -5,7 +5,7 @@ use std::sync::Arc;
 use outboard_abi::CUmemAllocationProp;
 use parking_lot::Mutex;
 
-use crate::backend::{MemoryKind, ObjectId};
+use crate::backend::{DeviceId, MemoryKind, ObjectId};
 use crate::handles::{Kind, Table};
 use crate::ranges::Ranges;
 
@@ -48,7 +48,8 @@ pub(crate) struct Mapping {
 
 /// What address space is used for. Held while the backend changes it, so that both agree.
 pub(crate) struct Space {
-    pub(crate) reservations: Ranges<()>,
+    /// With a device of the server that has each.
+    pub(crate) reservations: Ranges<DeviceId>,
     pub(crate) mappings: Ranges<Mapping>,
 }
 

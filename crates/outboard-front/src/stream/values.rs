@@ -12,7 +12,7 @@ use crate::stream::find;
 pub(crate) fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     check_wait(&here, flags)?;
-    let address = word.address(process)?;
+    let address = word.address(process, here.id)?;
     let node = || MemoryOperation::Wait { address, value: word.value, wide: word.wide, flags };
     if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;
@@ -23,7 +23,7 @@ pub(crate) fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, w
 pub(crate) fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
-    let address = word.address(process)?;
+    let address = word.address(process, here.id)?;
     let node = || MemoryOperation::Write { address, value: word.value, wide: word.wide, flags };
     if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;

@@ -11,7 +11,7 @@ use outboard_abi::{
 use outboard_wire::platform::{Device, KernelInfo, Platform};
 
 use super::*;
-use crate::backend::{Recorder, Result};
+use crate::backend::{DeviceId, Recorder, Result};
 use crate::process::Process;
 
 /// A process that the test plays the program of. What a thread has current belongs to one program: a second one needs a thread of its own.
@@ -31,9 +31,7 @@ impl Program {
     pub(super) fn new() -> Program {
         see_all_devices();
         let recorder = Recorder::leak();
-        recorder.answer_with("platform", platform());
-        recorder.answer_with("module_function", kernel());
-        recorder.answer_with("occupancy", 4_i32);
+        prepare(recorder);
         Program { process: Box::leak(Box::new(Process::apart(recorder))), recorder }
     }
 
@@ -108,6 +106,13 @@ impl Program {
     }
 }
 
+/// Has a recorder know two devices and one kernel.
+pub(super) fn prepare(recorder: &Recorder) {
+    recorder.answer_with("platform", platform());
+    recorder.answer_with("module_function", kernel());
+    recorder.answer_with("occupancy", 4_i32);
+}
+
 /// One of two threads that wait for each other.
 pub(super) struct Side(Sender<()>, Receiver<()>);
 
@@ -162,13 +167,13 @@ fn platform() -> Platform {
         ];
         attributes.sort_unstable();
         Device {
-            ordinal,
+            id: DeviceId::new(ordinal),
             name: format!("device {ordinal}"),
             uuid: [ordinal as u8 + 1; 16],
             total_memory: 80 << 30,
             attributes,
             stream_priorities: (0, -5),
-            peers: vec![1 - ordinal],
+            peers: vec![DeviceId::new(1 - ordinal)],
         }
     };
     Platform {

@@ -24,7 +24,7 @@ fn all(management: &Management, platform: &Platform) -> Vec<Gauge> {
             Ok((status == nvmlReturn_t::NVML_SUCCESS).then_some(results))
         });
         Gauge {
-            ordinal: device.ordinal,
+            ordinal: device.id.ordinal(),
             name: device.name.clone(),
             uuid: uuid_text(&device.uuid),
             memory: device.total_memory,

@@ -80,9 +80,9 @@ impl Worker {
     pub(super) fn show_held(&self, board: &crate::board::Board) {
         if self.budget.has_changed(Looker::Board) {
             for device in &self.platform.devices {
-                let held = self.held(device.ordinal);
-                board.show_held(device.ordinal, held);
-                crate::meter::page().set_held(device.ordinal as usize, held);
+                let held = self.held(device.id.ordinal());
+                board.show_held(device.id.ordinal(), held);
+                crate::meter::page().set_held(device.id.ordinal() as usize, held);
             }
         }
     }
@@ -293,7 +293,7 @@ impl Worker {
     /// What a device sets aside if each thread has so much local memory, beyond what every context has.
     pub(super) fn stack_bytes(&self, device: u32, each: u64) -> u64 {
         use outboard_abi::CUdevice_attribute as A;
-        let known = self.platform.devices.iter().find(|known| known.ordinal == device);
+        let known = self.platform.devices.iter().find(|known| known.id.ordinal() == device);
         let attribute =
             |attribute: A| known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64;
         let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)

@@ -156,7 +156,7 @@ impl Worker {
             // The order between streams is seen to launch by launch, and graphs' kernels would not be in the part.
             chains.stop(table);
         }
-        let wanted = |ordinal| platform.devices.iter().any(|device| device.ordinal as i32 == ordinal);
+        let wanted = |ordinal| platform.devices.iter().any(|device| device.id.ordinal() as i32 == ordinal);
         kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
         // Who only asks has no driver to ask anything else of.
         let table = if start.only_questions { prepared::no_driver() } else { table };

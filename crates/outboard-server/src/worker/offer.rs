@@ -40,7 +40,7 @@ pub(super) fn portions(
     let Some(percent) = percent else { return Ok(portions) };
     let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
     for device in &mut platform.devices {
-        let ordinal = device.ordinal as i32;
+        let ordinal = device.id.ordinal() as i32;
         let portion = portion::cut(table, ordinal, percent, start.session).map_err(|error| Refusal {
             code: RefusalCode::WorkerFailed,
             sentence: format!(
@@ -64,7 +64,7 @@ pub(super) fn limit(platform: &mut Platform, limits: &Limits) -> Budget {
             device.total_memory = device.total_memory.min(most);
         }
     }
-    let ordinals = platform.devices.iter().map(|device| device.ordinal + 1).max().unwrap_or(0);
+    let ordinals = platform.devices.iter().map(|device| device.id.ordinal() + 1).max().unwrap_or(0);
     Budget::new(limits.memory, ordinals)
 }
 

@@ -98,7 +98,7 @@ impl Prepared {
     /// Makes contexts ahead, on those of the devices that processes may share.
     fn warm(&mut self, Warm { contexts: wanted, measure, .. }: &Warm) {
         let shared = |ordinal: &&u32| {
-            let device = self.platform.devices.iter().find(|device| device.ordinal == **ordinal);
+            let device = self.platform.devices.iter().find(|device| device.id.ordinal() == **ordinal);
             device.is_some_and(|device| device.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0) == Some(SHARED_MODE))
         };
         let devices: Vec<i32> = wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();

@@ -36,7 +36,7 @@ impl Measures {
     pub(super) fn new(setup: &Setup, platform: &Platform) -> Option<Measures> {
         // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one that is named.
         let nvml = unsafe { Nvml::load(setup.nvml.as_deref(), &setup.driver) }?;
-        let handle = |device: &Device| Some((device.ordinal as i32, nvml.device(&uuid_text(&device.uuid))?));
+        let handle = |device: &Device| Some((device.id.ordinal() as i32, nvml.device(&uuid_text(&device.uuid))?));
         let devices = platform.devices.iter().filter_map(handle).collect();
         Some(Measures { nvml, devices })
     }

@@ -105,7 +105,7 @@ impl Call for ContextLimit {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextOpen {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
     /// `primary`, see `api/wire/`.
@@ -115,11 +115,9 @@ pub struct ContextOpen {
 impl Encode for ContextOpen {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 9];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.flags.to_le_bytes());
-        head[8..9].copy_from_slice(&[u8::from(self.primary)]);
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.flags);
+        writer.put(&self.primary);
     }
 }
 
@@ -1894,7 +1892,7 @@ pub struct VmmCreate {
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `handle_types`, see `api/wire/`.
     pub handle_types: u32,
     /// `compression`, see `api/wire/`.
@@ -1906,14 +1904,14 @@ pub struct VmmCreate {
 impl Encode for VmmCreate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 32];
+        let mut head = [0; 16];
         head[0..8].copy_from_slice(&self.memory.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
-        head[16..20].copy_from_slice(&self.device.to_le_bytes());
-        head[20..24].copy_from_slice(&self.handle_types.to_le_bytes());
-        head[24..28].copy_from_slice(&self.compression.to_le_bytes());
-        head[28..32].copy_from_slice(&self.usage.to_le_bytes());
         writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
     }
 }
 
@@ -2005,7 +2003,7 @@ impl Call for VmmFree {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmGranularity {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `handle_types`, see `api/wire/`.
     pub handle_types: u32,
     /// `compression`, see `api/wire/`.
@@ -2019,13 +2017,11 @@ pub struct VmmGranularity {
 impl Encode for VmmGranularity {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 17];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.handle_types.to_le_bytes());
-        head[8..12].copy_from_slice(&self.compression.to_le_bytes());
-        head[12..16].copy_from_slice(&self.usage.to_le_bytes());
-        head[16..17].copy_from_slice(&[u8::from(self.recommended)]);
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
+        writer.put(&self.recommended);
     }
 }
 
@@ -2211,7 +2207,7 @@ pub struct VmmSetAccess {
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `access`, see `api/wire/`.
-    pub access: Vec<(u32, u32)>,
+    pub access: Vec<(DeviceId, u32)>,
 }
 
 impl Encode for VmmSetAccess {
@@ -2689,17 +2685,17 @@ pub struct ArrayMemoryRequirements {
     /// `mipmapped`, see `api/wire/`.
     pub mipmapped: bool,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
 }
 
 impl Encode for ArrayMemoryRequirements {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 13];
+        let mut head = [0; 9];
         head[0..8].copy_from_slice(&self.array.to_le_bytes());
         head[8..9].copy_from_slice(&[u8::from(self.mipmapped)]);
-        head[9..13].copy_from_slice(&self.device.to_le_bytes());
         writer.fixed(&head);
+        writer.put(&self.device);
     }
 }
 
@@ -3658,7 +3654,7 @@ impl Call for NvmlQuery<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceTexture1dWidth {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `format`, see `api/wire/`.
     pub format: u32,
     /// `channels`, see `api/wire/`.
@@ -3668,11 +3664,9 @@ pub struct DeviceTexture1dWidth {
 impl Encode for DeviceTexture1dWidth {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 12];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.format.to_le_bytes());
-        head[8..12].copy_from_slice(&self.channels.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.format);
+        writer.put(&self.channels);
     }
 }
 
@@ -4041,7 +4035,7 @@ pub struct ImportPhysicalReply {
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `handle_types`, see `api/wire/`.
     pub handle_types: u32,
     /// `compression`, see `api/wire/`.
@@ -4053,13 +4047,11 @@ pub struct ImportPhysicalReply {
 impl Encode for ImportPhysicalReply {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
-        head[8..12].copy_from_slice(&self.device.to_le_bytes());
-        head[12..16].copy_from_slice(&self.handle_types.to_le_bytes());
-        head[16..20].copy_from_slice(&self.compression.to_le_bytes());
-        head[20..24].copy_from_slice(&self.usage.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.bytes);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.compression);
+        writer.put(&self.usage);
     }
 }
 
@@ -4113,7 +4105,7 @@ impl Message for ImportPool {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportPoolReply {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
 }
 
 impl Encode for ImportPoolReply {
@@ -4306,16 +4298,14 @@ pub struct PoolAccess {
     /// `pool`, see `api/wire/`.
     pub pool: u64,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
 }
 
 impl Encode for PoolAccess {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
-        head[8..12].copy_from_slice(&self.device.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.pool);
+        writer.put(&self.device);
     }
 }
 
@@ -4468,7 +4458,7 @@ pub struct PoolCreate {
     /// `pool`, see `api/wire/`.
     pub pool: u64,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `handle_types`, see `api/wire/`.
     pub handle_types: u32,
     /// `max_bytes`, see `api/wire/`.
@@ -4480,13 +4470,11 @@ pub struct PoolCreate {
 impl Encode for PoolCreate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 28];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
-        head[8..12].copy_from_slice(&self.device.to_le_bytes());
-        head[12..16].copy_from_slice(&self.handle_types.to_le_bytes());
-        head[16..24].copy_from_slice(&self.max_bytes.to_le_bytes());
-        head[24..28].copy_from_slice(&self.usage.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.pool);
+        writer.put(&self.device);
+        writer.put(&self.handle_types);
+        writer.put(&self.max_bytes);
+        writer.put(&self.usage);
     }
 }
 
@@ -4531,16 +4519,14 @@ pub struct PoolDefault {
     /// `pool`, see `api/wire/`.
     pub pool: u64,
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
 }
 
 impl Encode for PoolDefault {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
-        head[8..12].copy_from_slice(&self.device.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.pool);
+        writer.put(&self.device);
     }
 }
 
@@ -4584,7 +4570,7 @@ pub struct PoolSetAccess {
     /// `pool`, see `api/wire/`.
     pub pool: u64,
     /// `access`, see `api/wire/`.
-    pub access: Vec<(u32, u32)>,
+    pub access: Vec<(DeviceId, u32)>,
 }
 
 impl Encode for PoolSetAccess {
@@ -5342,7 +5328,7 @@ impl Message for GraphLaunch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemoryGet {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
 }
@@ -5350,10 +5336,8 @@ pub struct GraphMemoryGet {
 impl Encode for GraphMemoryGet {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 8];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.attribute.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.attribute);
     }
 }
 
@@ -5395,7 +5379,7 @@ impl Call for GraphMemoryGet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemorySet {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
     /// `value`, see `api/wire/`.
@@ -5405,11 +5389,9 @@ pub struct GraphMemorySet {
 impl Encode for GraphMemorySet {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 16];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.attribute.to_le_bytes());
-        head[8..16].copy_from_slice(&self.value.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.attribute);
+        writer.put(&self.value);
     }
 }
 
@@ -5446,7 +5428,7 @@ impl Call for GraphMemorySet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemoryTrim {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
 }
 
 impl Encode for GraphMemoryTrim {
@@ -5745,9 +5727,9 @@ impl Message for MappedWrite<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerAtomics {
     /// `src`, see `api/wire/`.
-    pub src: u32,
+    pub src: DeviceId,
     /// `dst`, see `api/wire/`.
-    pub dst: u32,
+    pub dst: DeviceId,
     /// `operations`, see `api/wire/`.
     pub operations: Vec<u32>,
 }
@@ -5755,10 +5737,8 @@ pub struct PeerAtomics {
 impl Encode for PeerAtomics {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 8];
-        head[0..4].copy_from_slice(&self.src.to_le_bytes());
-        head[4..8].copy_from_slice(&self.dst.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.src);
+        writer.put(&self.dst);
         writer.put(&self.operations);
     }
 }
@@ -5801,9 +5781,9 @@ impl Call for PeerAtomics {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerAttribute {
     /// `src`, see `api/wire/`.
-    pub src: u32,
+    pub src: DeviceId,
     /// `dst`, see `api/wire/`.
-    pub dst: u32,
+    pub dst: DeviceId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
 }
@@ -5811,11 +5791,9 @@ pub struct PeerAttribute {
 impl Encode for PeerAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 12];
-        head[0..4].copy_from_slice(&self.src.to_le_bytes());
-        head[4..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.src);
+        writer.put(&self.dst);
+        writer.put(&self.attribute);
     }
 }
 
@@ -6054,7 +6032,7 @@ impl Message for ContextWait {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceResource {
     /// `device`, see `api/wire/`.
-    pub device: u32,
+    pub device: DeviceId,
     /// `kind`, see `api/wire/`.
     pub kind: u32,
 }
@@ -6062,10 +6040,8 @@ pub struct DeviceResource {
 impl Encode for DeviceResource {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
-        let mut head = [0; 8];
-        head[0..4].copy_from_slice(&self.device.to_le_bytes());
-        head[4..8].copy_from_slice(&self.kind.to_le_bytes());
-        writer.fixed(&head);
+        writer.put(&self.device);
+        writer.put(&self.kind);
     }
 }
 

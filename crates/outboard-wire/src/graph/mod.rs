@@ -2,6 +2,8 @@
 
 mod encoding;
 
+use crate::device_id::DeviceId;
+
 /// A dependency of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Edge {
@@ -49,6 +51,20 @@ pub enum GraphEdit {
         /// What waited.
         to: u64,
     },
+}
+
+impl NodeParams {
+    /// The context that the node works in, if it is of one.
+    pub fn context(&self) -> Option<u32> {
+        match self {
+            NodeParams::Kernel(node) => Some(node.ctx),
+            NodeParams::Copy(node) => Some(node.ctx),
+            NodeParams::Fill(node) => Some(node.ctx),
+            NodeParams::Batch(node) => Some(node.ctx),
+            NodeParams::Conditional(node) => Some(node.ctx),
+            _ => None,
+        }
+    }
 }
 
 /// What a node does.
@@ -186,12 +202,12 @@ pub struct HostNode {
 /// An allocation of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocateNode {
-    /// The device, by its ordinal in the driver library.
-    pub device: u32,
+    /// The device.
+    pub device: DeviceId,
     /// Bytes.
     pub bytes: u64,
     /// Other devices that may use it, and how (`CUmemAccess_flags`).
-    pub access: Vec<(u32, u32)>,
+    pub access: Vec<(DeviceId, u32)>,
 }
 
 /// Words to wait for and to write, in order.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::codec::{Encode, Reader, Writer};
+use crate::device_id::DeviceId;
 
 fn round_trip(edit: &GraphEdit) {
     let mut writer = Writer::new();
@@ -41,7 +42,11 @@ fn edits_survive() {
         NodeParams::Child { graph: 1, moved: true },
         NodeParams::EventRecord { event: 1 },
         NodeParams::EventWait { event: 1 },
-        NodeParams::Allocate(AllocateNode { device: 0, bytes: 4096, access: vec![(1, 3)] }),
+        NodeParams::Allocate(AllocateNode {
+            device: DeviceId::new(0),
+            bytes: 4096,
+            access: vec![(DeviceId::new(1), 3)],
+        }),
         NodeParams::Free { address: 1 },
         NodeParams::Batch(BatchNode {
             ctx: 1,

@@ -47,6 +47,10 @@ impl Sent {
             _ => "NO_CONTEXT",
         };
         used.text(context);
+        if described.home {
+            // Whoever has several servers has used it.
+            used.text("home");
+        }
         let stream = || {
             let mut streams = arguments.iter().filter(|(_, ty)| ty == "Stream").map(|(name, _)| name.as_str());
             match (streams.next(), streams.next()) {

@@ -20,6 +20,11 @@ pub(in crate::codegen) struct Described {
     pub(super) of: Option<String>,
     /// Whether the first argument is a context.
     pub(super) context: Option<bool>,
+    /// Whether the first argument is, in place of a context, a device of the server that is asked.
+    #[serde(default)]
+    pub(super) home: bool,
+    /// What several servers do with it, if no argument tells which one it is for.
+    pub(super) servers: Option<Servers>,
     /// The other arguments, if they are not the message's fields.
     pub(super) arguments: Option<Vec<String>>,
     /// What `Ok` holds, if not what the reply does.
@@ -42,6 +47,37 @@ pub(in crate::codegen) struct Described {
     pub(super) read: Option<String>,
     /// The memory that `post_using` tells of: address and bytes.
     pub(super) using: Option<String>,
+}
+
+/// What several servers do with a method that is of none of them.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Servers {
+    /// The first one does it.
+    First,
+    /// Each is asked until one knows what it is about.
+    Each,
+    /// All are asked; what the first says that knows what it is about counts.
+    All,
+    /// `Several` has code of its own.
+    Own,
+}
+
+/// Which of several servers a method is for.
+pub(super) enum Route {
+    /// The one of this expression, a `ServerId`.
+    Of(String),
+    /// It is of none.
+    Process(Servers),
+}
+
+/// The expression for the server of an argument, if it is of one.
+pub(super) fn server_of(name: &str, ty: &str) -> Option<String> {
+    match ty {
+        "ContextId" | "DeviceId" => Some(format!("{name}.server()")),
+        "MemoryKind" | "PoolKind" => Some(format!("{name}.device.server()")),
+        _ => None,
+    }
 }
 
 /// How `Remote` sends a message: the methods of its that do.
@@ -87,6 +123,7 @@ pub(super) struct Method {
     pub(super) docs: String,
     pub(super) class: Option<Class>,
     pub(super) arguments: Vec<(String, String)>,
+    pub(super) route: Route,
     pub(super) returned: Returned,
     pub(super) safety: Option<String>,
     pub(super) default: Option<String>,
@@ -147,11 +184,23 @@ impl Method {
                 bail!("nobody knows the type {unknown}: `types` in api/backend.toml says which module a type is in");
             }
         }
+        let route = match (arguments.iter().find_map(|(name, ty)| server_of(name, ty)), described.servers) {
+            (Some(server), None) => Route::Of(server),
+            (None, Some(servers)) => Route::Process(servers),
+            (Some(_), Some(_)) => bail!("an argument tells which server it is for, so `servers` has no effect"),
+            (None, None) => bail!(
+                "no argument tells which of several servers it is for: it takes a context, a `home`, or says in `servers` what several do"
+            ),
+        };
+        if matches!(returned, Returned::Plain(_)) && !matches!(route, Route::Process(Servers::First | Servers::Own)) {
+            bail!("it cannot fail, so several servers cannot say that one is not there");
+        }
         Ok(Method {
             name,
             docs: described.docs.clone(),
             class,
             arguments,
+            route,
             returned,
             safety: described.safety.clone(),
             default: described.default.clone(),
@@ -168,8 +217,14 @@ fn arguments(described: &Described, fields: Vec<(String, String)>) -> Result<Vec
         Ok((name.to_owned(), ty.to_owned()))
     };
     let own = described.arguments.as_ref().map(|list| list.iter().map(split).collect::<Result<Vec<_>>>());
-    let context = described.context.unwrap_or(true).then(|| ("ctx".to_owned(), "ContextId".to_owned()));
-    Ok(context.into_iter().chain(own.unwrap_or(Ok(fields))?).collect())
+    let first = match (described.home, described.context) {
+        (true, Some(_)) => bail!("`home` stands in place of a context, so `context` has no effect"),
+        (true, None) => Some(("home", "DeviceId")),
+        (false, None | Some(true)) => Some(("ctx", "ContextId")),
+        (false, Some(false)) => None,
+    };
+    let first = first.map(|(name, ty)| (name.to_owned(), ty.to_owned()));
+    Ok(first.into_iter().chain(own.unwrap_or(Ok(fields))?).collect())
 }
 
 /// The type of the argument that fills a field of this type.
@@ -177,10 +232,11 @@ fn argument_type(ty: &str) -> String {
     match ty {
         "object" => "ObjectId".to_owned(),
         "stream" => "Stream".to_owned(),
+        "device" => "DeviceId".to_owned(),
         "bytes" => "&[u8]".to_owned(),
         "str" => "&str".to_owned(),
         _ => match ty.strip_prefix("list<").and_then(|ty| ty.strip_suffix('>')) {
-            Some(item) => format!("&[{item}]"),
+            Some(item) => format!("&[{}]", item.replace("device", "DeviceId")),
             None if ty.starts_with(char::is_uppercase) => format!("&{ty}"),
             None => ty.to_owned(),
         },
@@ -193,7 +249,7 @@ fn owned(ty: &str) -> String {
         "object" | "stream" => "u64".to_owned(),
         "bytes" => "Vec<u8>".to_owned(),
         "str" => "String".to_owned(),
-        _ => ty.replace("list<", "Vec<"),
+        _ => ty.replace("device", "DeviceId").replace("list<", "Vec<"),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The code: traits, what `Remote` does for them, what `Recorder` does.
+//! The code: traits, what `Remote` does for them, what `Several` and `Recorder` do.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::method::{Method, Returned, names};
+use super::method::{Method, Returned, Route, Servers, names, server_of};
 use super::{Backends, HEADER};
 use crate::codegen::wire::Class;
 
@@ -59,7 +59,7 @@ impl Backends {
     pub(crate) fn forward(&self) -> String {
         // A method that is missing would be this one again.
         let mut out = format!(
-            "{HEADER}#![deny(unconditional_recursion)]\n#![allow(unused_imports, clippy::clone_on_copy, clippy::too_many_arguments)]\n\n\
+            "{HEADER}#![deny(unconditional_recursion)]\n#![allow(unused_imports, unused_variables, clippy::clone_on_copy, clippy::too_many_arguments)]\n\n\
              use outboard_wire::messages as msg;\n\n{}use crate::remote::{{NO_CONTEXT, Remote, wire}};\nuse crate::tokens::{{Kind, decode, encode, read}};\n\n",
             self.uses("outboard_front::backend", &self.trait_names())
         );
@@ -70,6 +70,22 @@ impl Backends {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
                     None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on()),
                 };
+            }
+            out.push_str("}\n\n");
+        }
+        out
+    }
+
+    /// What `Several` does for each method: has the server do it whose context or device it is about.
+    pub(crate) fn several(&self) -> String {
+        let mut out = format!(
+            "{HEADER}#![deny(unconditional_recursion)]\n#![allow(clippy::too_many_arguments)]\n\n{}use crate::several::{{Member, Several, one_server}};\n\n",
+            self.uses("crate::backend", &self.trait_names())
+        );
+        for one in &self.traits {
+            let _ = writeln!(out, "impl<S: Member> {} for Several<S> {{", one.name);
+            for method in &one.methods {
+                let _ = writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.routed());
             }
             out.push_str("}\n\n");
         }
@@ -154,10 +170,43 @@ impl Method {
         format!("{keyword} {}({}){returned}", self.name, all.join(", "))
     }
 
-    /// The call of the type's own method of this name.
+    /// The call of the type's own method of this name. One server does not need to be told which it is.
     fn passed_on(&self) -> String {
-        let arguments: Vec<&str> = self.arguments.iter().map(|(name, _)| name.as_str()).collect();
-        let call = format!("self.{}({})", self.name, arguments.join(", "));
+        self.call_with("self", self.arguments.iter().filter(|(name, _)| name != "home"))
+    }
+
+    /// The call of this method of one of several servers.
+    fn routed(&self) -> String {
+        match &self.route {
+            Route::Of(server) => {
+                let others: String = self.others().map(|other| format!("one_server({server}, {other})?;\n")).collect();
+                let server = format!("let server = self.server({server})?;\n");
+                format!("{others}{server}{}", self.call("server"))
+            }
+            Route::Process(Servers::First) => self.call("self.first()"),
+            Route::Process(Servers::Each) => format!("self.each(|server| {})", self.call("server")),
+            Route::Process(Servers::All) => format!("self.everywhere(|server| {})", self.call("server")),
+            Route::Process(Servers::Own) => self.call("self"),
+        }
+    }
+
+    /// Expressions for the servers of what the method is about besides.
+    fn others(&self) -> impl Iterator<Item = String> {
+        let several = |(name, ty): &(String, String)| match ty.as_str() {
+            "&[(DeviceId, u32)]" => Some(format!("{name}.iter().map(|(device, _)| device.server())")),
+            _ => server_of(name, ty).map(|server| format!("[{server}]")),
+        };
+        self.arguments.iter().filter_map(several).skip(1)
+    }
+
+    /// The call of the method of this name of what the expression is.
+    fn call(&self, receiver: &str) -> String {
+        self.call_with(receiver, &self.arguments)
+    }
+
+    fn call_with<'a>(&self, receiver: &str, arguments: impl IntoIterator<Item = &'a (String, String)>) -> String {
+        let arguments: Vec<&str> = arguments.into_iter().map(|(name, _)| name.as_str()).collect();
+        let call = format!("{receiver}.{}({})", self.name, arguments.join(", "));
         match self.safety {
             Some(_) => format!("// SAFETY: by the contract of this method.\nunsafe {{ {call} }}"),
             None => call,

@@ -10,10 +10,11 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::connection::Refusals;
 use super::super::shared::{Shared, lock};
-use super::super::{ConnectError, LinkError, thread};
+use super::super::{ConnectError, LinkError};
 use super::lane::{Body, Lane, Writing};
 use super::reading::{has_come, read};
 use super::table::{Job, Outcome, Table};
+use outboard_front::thread;
 
 /// How far opening the lanes has come.
 #[derive(Debug, Default)]

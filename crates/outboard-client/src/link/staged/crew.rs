@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::thread;
 use super::copying::{Copying, Step};
+use outboard_front::thread;
 
 /// How long a helper looks for something to do before it sleeps, or leaves a copy that waits for the device.
 const LOOK: Duration = Duration::from_micros(100);

@@ -3,7 +3,7 @@
 use outboard_abi::CUresult;
 
 use super::Recorder;
-use crate::backend::{Arrays, Backend, ContextId, Graphs, ObjectId, Pools, Sharing, Stream};
+use crate::backend::{Arrays, Backend, ContextId, DeviceId, Graphs, ObjectId, Pools, Sharing, Stream};
 
 const CTX: ContextId = ContextId(7);
 
@@ -42,9 +42,12 @@ fn answers_are_plausible_or_what_they_were_set_to() {
     let recorder = Recorder::leak();
     let addresses = [(); 3].map(|()| recorder.pool_alloc(CTX, ObjectId(1), 8, Stream::Legacy).expect("it answers"));
     assert!(addresses.is_sorted_by(|a, b| a < b) && addresses.iter().all(|address| address % 256 == 0));
-    assert_eq!(recorder.graph_memory_trim(CTX, 0), Ok(()));
-    assert!(recorder.export_pool(ObjectId(1)).is_ok());
-    assert_eq!(recorder.array_memory_requirements(CTX, ObjectId(1), false, 0).map(|(bytes, _)| bytes > 0), Ok(true));
+    assert_eq!(recorder.graph_memory_trim(CTX, DeviceId::new(0)), Ok(()));
+    assert!(recorder.export_pool(DeviceId::new(0), ObjectId(1)).is_ok());
+    assert_eq!(
+        recorder.array_memory_requirements(CTX, ObjectId(1), false, DeviceId::new(0)).map(|(bytes, _)| bytes > 0),
+        Ok(true)
+    );
 
     recorder.answer_with("memory_info", (5u64, 9u64));
     recorder.answer_with("module_functions", vec!["add".to_owned()]);

@@ -108,7 +108,7 @@ unsafe fn memory_requirements<B: Backend>(
     let here = context.live()?;
     require(!out.is_null())?;
     let (_, device) = crate::state::device(process, device)?;
-    let outcome = process.backend.array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.ordinal);
+    let outcome = process.backend.array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.id);
     let (bytes, alignment) = here.note(outcome)?;
     let needs =
         CUDA_ARRAY_MEMORY_REQUIREMENTS { size: bytes as usize, alignment: alignment as usize, reserved: [0; 4] };

@@ -11,7 +11,6 @@ use outboard_wire::graph::{Edge, NodeParams};
 
 use crate::backend::{Backend, ObjectId, Result};
 use crate::border::{put, require};
-use crate::context;
 use crate::graph::build::{add_child, host_node, newer};
 use crate::graph::mirror::{flush, sweep};
 use crate::graph::model::{Given, INVALID, Role, World, world};
@@ -29,13 +28,7 @@ pub unsafe fn cuGraphCreate<B: Backend>(process: &'static Process<B>, out: *mut 
 /// Lets the device forget what has gone.
 pub(crate) fn forget_gone<B: Backend>(process: &'static Process<B>) {
     let gone = std::mem::take(&mut world(process).gone);
-    if gone.is_empty() {
-        return;
-    }
-    // Any context will do: graphs are of none.
-    if let Some(ctx) = context::any(process) {
-        sweep(process, ctx, gone);
-    }
+    sweep(process, gone);
 }
 
 pub unsafe fn cuGraphDestroy<B: Backend>(process: &'static Process<B>, graph: CUgraph) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Executables.
 
+use crate::several::one_server;
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ fn make<B: Backend>(
         crate::graph::object::retain_all(process, &objects);
         (objects, memory)
     };
-    let exec = Exec { id, flags, graph, disabled: Mutex::default(), objects, memory };
+    let exec = Exec { id, server: here.id.server(), flags, graph, disabled: Mutex::default(), objects, memory };
     // Kernels launch it by the device's handle, so that is the program's too.
     let handle = if made.handle == 0 { id } else { made.handle };
     process.graphs.execs.write().insert(handle, Arc::new(exec));
@@ -177,6 +178,7 @@ pub unsafe fn cuGraphUpload<B: Backend>(
 ) -> Result<()> {
     let exec = resolve(process, exec)?;
     let (here, stream) = stream::resolve(process, stream)?;
+    one_server(here.id.server(), [exec.server])?;
     here.note(process.backend.graph_upload(here.id, ObjectId(exec.id), stream))
 }
 
@@ -188,6 +190,7 @@ pub unsafe fn cuGraphLaunch<B: Backend>(
     let exec = resolve(process, exec)?;
     // Not even a relaxed capture takes a launch of an executable.
     let (here, stream) = stream::resolve(process, stream)?;
+    one_server(here.id.server(), [exec.server])?;
     here.note(process.backend.graph_launch(here.id, ObjectId(exec.id), stream))
 }
 
@@ -195,7 +198,7 @@ pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec:
     crate::state::ready(process)?;
     crate::capture::refuse_unsafe(process)?;
     let gone = process.graphs.execs.write().remove(&(exec as u64)).ok_or(INVALID)?;
-    let ctx = context::any(process);
+    let ctx = context::any(process, gone.server);
     world(process).memory.let_go(process, &gone.memory);
     if let Some(ctx) = ctx {
         let _ = process.backend.graph_exec_destroy(ctx, ObjectId(gone.id));
@@ -219,6 +222,7 @@ fn update<B: Backend>(
 ) -> Result<crate::backend::Updated> {
     let exec = resolve(process, exec)?;
     let here = context::current(process)?;
+    one_server(here.id.server(), [exec.server])?;
     world(process).to_be_copied(graph as u64)?;
     flush(process, &here, graph as u64)?;
     let updated = here.note(process.backend.graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;

@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 use outboard_wire::graph::NodeParams;
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DeviceId, Result};
 use crate::border::{put, require};
 use crate::context::{self, Here};
 use crate::graph::memory::{add_allocation, add_free};
@@ -65,9 +65,7 @@ pub unsafe fn cuGraphMemAllocNodeGetParams<B: Backend>(
         let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = crate::graph::params::zeroed();
         params.poolProps.allocType = Allocation::CU_MEM_ALLOCATION_TYPE_PINNED;
         params.poolProps.location.type_ = Location::CU_MEM_LOCATION_TYPE_DEVICE;
-        let devices = &crate::state::ready(process)?.devices;
-        let ordinal = devices.iter().position(|device| device.ordinal == allocate.device).unwrap_or(0);
-        params.poolProps.location.id = ordinal as i32;
+        params.poolProps.location.id = crate::state::index_of(process, allocate.device)? as i32;
         params.accessDescs = if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
         params.accessDescCount = access.0.len();
         params.bytesize = allocate.bytes as usize;
@@ -90,10 +88,10 @@ pub unsafe fn cuGraphMemFreeNodeGetParams<B: Backend>(
 }
 
 /// The context to ask about a device's graphs in: its primary one, or the current one.
-fn somewhere(front: &'static Front, device: CUdevice) -> Result<(Here, u32)> {
+fn somewhere(front: &'static Front, device: CUdevice) -> Result<(Here, DeviceId)> {
     let (index, device) = crate::state::device(front, device)?;
     let here = context::primary(front, index)?.live().or_else(|_| context::current(front))?;
-    Ok((here, device.ordinal))
+    Ok((here, device.id))
 }
 
 pub unsafe fn cuDeviceGraphMemTrim<B: Backend>(process: &'static Process<B>, device: CUdevice) -> Result<()> {

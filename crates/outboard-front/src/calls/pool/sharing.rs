@@ -12,7 +12,7 @@ use crate::memory::{self, Kind as Memory};
 use crate::pool::sharing::{descriptor, given};
 use crate::pool::{Origin, Pool, put_pool, resolve};
 use crate::process::Process;
-use crate::state::ready;
+use crate::state::{device_id, index_of, ready};
 use crate::{context, vmm};
 
 pub unsafe fn cuMemPoolExportToShareableHandle<B: Backend>(
@@ -25,7 +25,7 @@ pub unsafe fn cuMemPoolExportToShareableHandle<B: Backend>(
     let pool = resolve(process, pool)?;
     descriptor(kind, flags)?;
     require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
-    let fd = process.backend.export_pool(pool.id())?;
+    let fd = process.backend.export_pool(device_id(process, pool.device)?, pool.id())?;
     // SAFETY: for this type of handle the out parameter is an `int`.
     unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
 }
@@ -43,11 +43,9 @@ pub unsafe fn cuMemPoolImportFromShareableHandle<B: Backend>(
     // SAFETY: the program's descriptor.
     let fd = unsafe { given(handle) }?;
     let id = process.pools.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let imported = process.backend.import_pool(ObjectId(id), fd).and_then(|ordinal| {
-        let device = ready(process)?.devices.iter().position(|device| device.ordinal == ordinal);
-        device.ok_or_else(|| {
-            let _ = process.backend.pool_destroy(ObjectId(id));
-            CUresult::CUDA_ERROR_INVALID_DEVICE
+    let imported = process.backend.import_pool(ObjectId(id), fd).and_then(|device| {
+        index_of(process, device).inspect_err(|_| {
+            let _ = process.backend.pool_destroy(device, ObjectId(id));
         })
     });
     match imported {
@@ -74,7 +72,7 @@ pub unsafe fn cuMemPoolExportPointer<B: Backend>(
     let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     require(base == address && process.pools.table.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0))?;
-    let reserved = process.backend.share_pooled(address, bytes)?;
+    let reserved = process.backend.share_pooled(device_id(process, allocation.device)?, address, bytes)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
 }

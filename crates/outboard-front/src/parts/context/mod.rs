@@ -9,7 +9,7 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::Device;
 use parking_lot::Mutex;
 
-use crate::backend::{ContextId, Result};
+use crate::backend::{ContextId, Result, ServerId};
 use crate::device::Limits;
 use crate::fault::Fault;
 use crate::handles::{Kind, Table};
@@ -53,14 +53,23 @@ pub(crate) struct Here {
 /// The contexts of a process.
 pub(crate) struct Contexts {
     pub(crate) table: Table<&'static Context>,
-    pub(crate) next_id: AtomicU32,
+    last: AtomicU32,
     /// The primary contexts, by the visible devices' indices.
     pub(crate) primary: OnceLock<Vec<&'static Context>>,
 }
 
 impl Contexts {
     pub(crate) const fn new() -> Contexts {
-        Contexts { table: Table::new(Kind::Context), next_id: AtomicU32::new(1), primary: OnceLock::new() }
+        Contexts { table: Table::new(Kind::Context), last: AtomicU32::new(0), primary: OnceLock::new() }
+    }
+
+    /// A name for another context of a server.
+    pub(crate) fn name(&self, server: ServerId) -> Result<ContextId> {
+        let named = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+            ContextId::new(server, last + 1).map(|_| last + 1)
+        });
+        let last = named.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        ContextId::new(server, last + 1).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// For tests: how many there are.

@@ -1,5 +1,6 @@
 //! Executables: making, updating, launching.
 
+use crate::backend::ServerId;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
@@ -11,6 +12,8 @@ use crate::parts::graph::memory::Allocates;
 pub(crate) struct Exec {
     /// The backend's name for it.
     pub(crate) id: u64,
+    /// The server that has it.
+    pub(crate) server: ServerId,
     pub(crate) flags: u64,
     /// The graph it was made of, whose nodes name its own.
     pub(crate) graph: u64,

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
+use crate::backend::{ContextId, ServerId};
 use crate::parts::graph::model::World;
 
 /// Changes since the device was last told.
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
-    /// The device knows of the graph.
-    pub(crate) known: bool,
+    /// The server that knows of the graph, if one does.
+    pub(crate) known: Option<ServerId>,
     /// Nodes that it does not know, oldest first.
     pub(crate) fresh: Vec<u64>,
     /// Changes among nodes that it knows, in order.
@@ -57,6 +58,26 @@ impl Mirror {
 }
 
 impl World {
+    /// The server that knows of a graph or of one inside it, and those in whose contexts nodes work that it does not know as they are.
+    pub(crate) fn servers(&self, graph: u64) -> BTreeSet<ServerId> {
+        let mut servers = BTreeSet::new();
+        let mut graphs = vec![graph];
+        while let Some(graph) = graphs.pop().and_then(|graph| self.graphs.get(&graph)) {
+            servers.extend(graph.mirror.known);
+            let news = graph.mirror.fresh.iter().chain(&graph.mirror.changed);
+            let contexts = news.filter_map(|node| self.nodes.get(node)?.params.context());
+            servers.extend(contexts.map(|ctx| ContextId(ctx).server()));
+            for node in graph.nodes.iter().filter_map(|node| self.nodes.get(node)) {
+                match &node.params {
+                    NodeParams::Child { graph, .. } => graphs.push(*graph),
+                    NodeParams::Conditional(node) => graphs.extend(&node.bodies),
+                    _ => {}
+                }
+            }
+        }
+        servers
+    }
+
     /// The graphs inside the conditional nodes of a graph.
     pub(crate) fn bodies(&self, graph: u64) -> Vec<u64> {
         let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use outboard_abi::{CUDA_MEMCPY3D, CUmemAccessDesc, CUresult, CUstreamBatchMemOpParams};
 use outboard_wire::graph::{Edge, NodeParams};
 
-use crate::backend::Result;
+use crate::backend::{Result, ServerId};
 use crate::border::require;
 use crate::parts::capture::state::Captures;
 use crate::parts::graph::memory::{Allocates, Held};
@@ -95,8 +95,8 @@ pub(crate) struct World {
     pub(crate) nodes: HashMap<u64, Node>,
     pub(crate) captures: Captures,
     pub(crate) memory: Held,
-    /// Graphs that the device knows and that are gone here.
-    pub(crate) gone: Vec<u64>,
+    /// Graphs that servers know and that are gone here.
+    pub(crate) gone: Vec<(ServerId, u64)>,
     handles: u64,
     serials: u32,
 }

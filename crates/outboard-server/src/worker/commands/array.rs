@@ -92,7 +92,7 @@ impl Worker {
     fn requirements(&mut self, m: &ArrayMemoryRequirements) -> Result<ArrayMemoryRequirementsReply, CUresult> {
         self.enter()?;
         let mut needs = outboard_abi::CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
-        let device = m.device as i32;
+        let device = m.device.ordinal() as i32;
         if m.mipmapped {
             let mipmap: CUmipmappedArray = self.objects.mipmaps.get(m.array)?.get();
             call!(self.table, cuMipmappedArrayGetMemoryRequirements(&raw mut needs, mipmap, device))?;

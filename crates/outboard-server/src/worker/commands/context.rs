@@ -20,8 +20,8 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
         Kind::Context.room(self.objects.contexts.len())?;
-        let device = message.device as i32;
-        if !self.platform.devices.iter().any(|offered| offered.ordinal == message.device) {
+        let device = message.device.ordinal() as i32;
+        if !self.platform.devices.iter().any(|offered| offered.id == message.device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         if let Some(portion) = self.portions.get(&device).copied() {

@@ -2,6 +2,7 @@
 
 use outboard_abi::CUresult;
 use outboard_driver::call;
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
 use super::Worker;
@@ -10,9 +11,9 @@ use crate::worker::answer::Answer;
 
 impl Worker {
     /// The driver's ordinal of a device that this client may use.
-    pub(super) fn device_of(&self, ordinal: u32) -> Result<i32, CUresult> {
-        let offered = self.platform.devices.iter().any(|device| device.ordinal == ordinal);
-        offered.then_some(ordinal as i32).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    pub(super) fn device_of(&self, id: DeviceId) -> Result<i32, CUresult> {
+        let offered = self.platform.devices.iter().any(|device| device.id == id);
+        offered.then_some(id.ordinal() as i32).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 }
 

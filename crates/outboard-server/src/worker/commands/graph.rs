@@ -113,7 +113,7 @@ impl GraphCommands for Worker {
     }
 
     fn graph_allocate(&mut self, m: GraphAllocate, answer: Answer<GraphAllocate>) {
-        let known = |worker: &Worker| worker.platform.devices.iter().any(|device| device.ordinal == m.params.device);
+        let known = |worker: &Worker| worker.platform.devices.iter().any(|device| device.id == m.params.device);
         let outcome = if known(self) { self.enter().map(drop) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) };
         let outcome = outcome.and_then(|()| self.add_allocation(m.graph, m.node, m.dependencies, m.params));
         answer.result(outcome.map(|address| GraphAllocateReply { address }));
@@ -192,15 +192,16 @@ impl GraphCommands for Worker {
     }
 
     fn graph_memory_trim(&mut self, m: GraphMemoryTrim, answer: Answer<GraphMemoryTrim>) {
-        let outcome = self.enter().and_then(|_| call!(self.table, cuDeviceGraphMemTrim(m.device as i32)));
+        let outcome = self.enter().and_then(|_| call!(self.table, cuDeviceGraphMemTrim(m.device.ordinal() as i32)));
         answer.result(outcome.map(|()| GraphMemoryTrimReply {}));
     }
 
     fn graph_memory_get(&mut self, m: GraphMemoryGet, answer: Answer<GraphMemoryGet>) {
         let (attribute, mut value) = (CUgraphMem_attribute_enum(m.attribute), 0u64);
         let out = (&raw mut value).cast();
-        let outcome =
-            self.enter().and_then(|_| call!(self.table, cuDeviceGetGraphMemAttribute(m.device as i32, attribute, out)));
+        let outcome = self
+            .enter()
+            .and_then(|_| call!(self.table, cuDeviceGetGraphMemAttribute(m.device.ordinal() as i32, attribute, out)));
         answer.result(outcome.map(|()| GraphMemoryGetReply { value }));
     }
 
@@ -209,7 +210,7 @@ impl GraphCommands for Worker {
         let from = (&raw mut value).cast();
         let outcome = self
             .enter()
-            .and_then(|_| call!(self.table, cuDeviceSetGraphMemAttribute(m.device as i32, attribute, from)));
+            .and_then(|_| call!(self.table, cuDeviceSetGraphMemAttribute(m.device.ordinal() as i32, attribute, from)));
         answer.result(outcome.map(|()| GraphMemorySetReply {}));
     }
 }

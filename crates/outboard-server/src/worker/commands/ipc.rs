@@ -1,6 +1,7 @@
 //! Memory and events shared among sessions.
 
 use core::ffi::{c_char, c_int, c_void};
+use outboard_wire::device_id::DeviceId;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use outboard_abi::{CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
@@ -109,7 +110,7 @@ impl Worker {
         let (SharedPhysical { bytes, kind }, fd) = self.find_shared(Kind::Physical, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let [device, handle_types, compression, usage] = kind;
-        self.offered(device)?;
+        self.offered(DeviceId::new(device))?;
         // It counts for both: it is there until both have let go of it.
         let held = self.hold(device, bytes, |worker| {
             let mut handle = 0;
@@ -118,7 +119,7 @@ impl Worker {
             Ok(handle)
         })?;
         self.space.add_memory(m.memory, held, bytes, kind);
-        Ok(ImportPhysicalReply { bytes, device, handle_types, compression, usage })
+        Ok(ImportPhysicalReply { bytes, device: DeviceId::new(device), handle_types, compression, usage })
     }
 
     fn export_pool_named(&mut self, name: u64) -> Result<Token, CUresult> {
@@ -136,12 +137,12 @@ impl Worker {
         self.objects.pools.check_new(m.pool)?;
         let (SharedPool { device }, fd) = self.find_shared(Kind::Pool, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        self.offered(device)?;
+        self.offered(DeviceId::new(device))?;
         let mut pool = core::ptr::null_mut();
         let given = fd.as_raw_fd() as usize as *mut c_void;
         call!(self.table, cuMemPoolImportFromShareableHandle(&raw mut pool, given, DESCRIPTOR, 0))?;
         self.objects.pools.insert(m.pool, 0, (Handle::new(pool), device));
-        Ok(ImportPoolReply { device })
+        Ok(ImportPoolReply { device: DeviceId::new(device) })
     }
 
     fn share_pooled_at(&mut self, m: &SharePooled) -> Result<Token, CUresult> {

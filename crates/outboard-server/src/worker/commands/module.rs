@@ -136,7 +136,7 @@ impl Worker {
 
     /// The architecture of a device, such as 90.
     fn architecture(&self, ordinal: i32) -> u32 {
-        let device = self.platform.devices.iter().find(|device| device.ordinal as i32 == ordinal);
+        let device = self.platform.devices.iter().find(|device| device.id.ordinal() as i32 == ordinal);
         let value = |attribute: A| device.and_then(|device| device.attribute(attribute.0)).unwrap_or(0);
         let (major, minor) =
             (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);

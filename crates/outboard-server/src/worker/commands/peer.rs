@@ -1,6 +1,7 @@
 //! Access between devices.
 
 use core::ffi::c_int;
+use outboard_wire::device_id::DeviceId;
 
 use outboard_abi::{CUatomicOperation, CUdevice_P2PAttribute, CUresult};
 use outboard_driver::call;
@@ -26,7 +27,7 @@ impl Worker {
         call!(self.table, cuCtxDisablePeerAccess(current(&peer)))
     }
 
-    fn way(&self, src: u32, dst: u32) -> Result<(c_int, c_int), CUresult> {
+    fn way(&self, src: DeviceId, dst: DeviceId) -> Result<(c_int, c_int), CUresult> {
         Ok((self.device_of(src)?, self.device_of(dst)?))
     }
 

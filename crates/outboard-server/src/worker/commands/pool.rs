@@ -44,7 +44,7 @@ impl Worker {
         props.usage = u16::try_from(m.usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut pool = core::ptr::null_mut();
         call!(self.table, cuMemPoolCreate(&raw mut pool, &raw const props))?;
-        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device));
+        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device.ordinal()));
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl PoolCommands for Worker {
         self.objects.pools.check_new(m.pool)?;
         self.offered(m.device)?;
         let mut pool = core::ptr::null_mut();
-        call!(self.table, cuDeviceGetDefaultMemPool(&raw mut pool, m.device as i32))?;
-        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device));
+        call!(self.table, cuDeviceGetDefaultMemPool(&raw mut pool, m.device.ordinal() as i32))?;
+        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device.ordinal()));
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use outboard_abi::{
     CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
 use super::Worker;
@@ -18,16 +19,16 @@ const MOST_DEVICES: usize = 64;
 
 impl Worker {
     /// A device of the server that this session may use.
-    pub(super) fn offered(&self, device: u32) -> Result<CUmemLocation, CUresult> {
-        if self.platform.devices.iter().all(|offered| offered.ordinal != device) {
+    pub(super) fn offered(&self, device: DeviceId) -> Result<CUmemLocation, CUresult> {
+        if self.platform.devices.iter().all(|offered| offered.id != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
-        Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device as i32 })
+        Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal() as i32 })
     }
 
     fn memory_kind(
         &self,
-        device: u32,
+        device: DeviceId,
         handle_types: u32,
         compression: u32,
         usage: u32,
@@ -61,12 +62,12 @@ impl Worker {
     fn create(&mut self, m: &VmmCreate) -> Outcome {
         let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
         self.space.check_new(m.memory)?;
-        let held = self.hold(m.device, m.bytes, |worker| {
+        let held = self.hold(m.device.ordinal(), m.bytes, |worker| {
             let mut handle = 0;
             call!(worker.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
             Ok(handle)
         })?;
-        let kind = [m.device, m.handle_types, m.compression, m.usage];
+        let kind = [m.device.ordinal(), m.handle_types, m.compression, m.usage];
         self.space.add_memory(m.memory, held, m.bytes, kind);
         Ok(())
     }
@@ -95,7 +96,7 @@ impl Worker {
         call!(self.table, cuMemSetAccess(m.address, m.bytes as usize, desc.as_ptr(), desc.len()))?;
         for (base, bytes) in whole {
             for (device, flags) in &m.access {
-                self.space.note_access(base, *device, *flags != 0);
+                self.space.note_access(base, device.ordinal(), *flags != 0);
             }
             match self.space.accessible(base) {
                 true => self.allocations.insert_mapped(base, bytes),

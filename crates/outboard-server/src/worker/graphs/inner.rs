@@ -62,9 +62,9 @@ impl Worker {
         let nodes = graphs.iter().filter_map(|graph| self.graphs.all.get(graph)).flat_map(|graph| graph.nodes.values());
         for node in nodes {
             if let NodeParams::Allocate(memory) = &node.params {
-                match all.iter_mut().find(|(device, _)| *device == memory.device) {
+                match all.iter_mut().find(|(device, _)| *device == memory.device.ordinal()) {
                     Some((_, bytes)) => *bytes = bytes.saturating_add(memory.bytes),
-                    None => all.push((memory.device, memory.bytes)),
+                    None => all.push((memory.device.ordinal(), memory.bytes)),
                 }
             }
         }

@@ -89,7 +89,7 @@ impl Worker {
             .map(|(device, flags)| {
                 let mut access: CUmemAccessDesc = zeroed();
                 access.location.type_ = CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
-                access.location.id = *device as i32;
+                access.location.id = device.ordinal() as i32;
                 access.flags.0 = *flags;
                 access
             })
@@ -97,7 +97,7 @@ impl Worker {
         let mut native: CUDA_MEM_ALLOC_NODE_PARAMS = zeroed();
         native.poolProps.allocType = CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
         native.poolProps.location.type_ = CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
-        native.poolProps.location.id = params.device as i32;
+        native.poolProps.location.id = params.device.ordinal() as i32;
         native.accessDescs = if access.is_empty() { core::ptr::null() } else { access.as_ptr() };
         native.accessDescCount = access.len();
         native.bytesize = params.bytes as usize;

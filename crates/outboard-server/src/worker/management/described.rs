@@ -114,7 +114,7 @@ impl Question<'_> {
                 let (total, free) = (device.total_memory, device.total_memory - used);
                 self.put(1, &nvmlMemory_v2_t { version, total, reserved: 0, free, used })
             }
-            "nvmlDeviceGetMinorNumber" => self.put(1, &device.ordinal),
+            "nvmlDeviceGetMinorNumber" => self.put(1, &device.id.ordinal()),
             "nvmlDeviceGetBoardId" => {
                 let bus = attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)? as u32;
                 self.put(1, &(bus << 8))
@@ -166,7 +166,7 @@ impl Question<'_> {
                 self.put(2, &level)
             }
             "nvmlDeviceGetP2PStatus" => {
-                let reached = self.device(1).is_some_and(|other| device.peers.contains(&other.ordinal));
+                let reached = self.device(1).is_some_and(|other| device.peers.contains(&other.id));
                 let status = if reached {
                     nvmlGpuP2PStatus_t::NVML_P2P_STATUS_OK
                 } else {
@@ -213,7 +213,7 @@ const CONTROLLER_3D: u32 = 2;
 /// Bytes of device memory in use by all sessions of this server.
 fn used(device: &Device) -> u64 {
     let sessions = board::get().map_or(Vec::new(), |board| board.sessions());
-    let used: u64 = sessions.iter().map(|session| session.used(device.ordinal)).sum();
+    let used: u64 = sessions.iter().map(|session| session.used(device.id.ordinal())).sum();
     used.min(device.total_memory)
 }
 

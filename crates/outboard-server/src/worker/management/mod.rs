@@ -62,7 +62,7 @@ impl Management {
         if let Some(limit) = self.limit.filter(|_| status == nvmlReturn_t::NVML_SUCCESS)
             && let Some(Argument::Device(device)) = arguments.first()
         {
-            limited::memory(function.name, platform.devices[*device as usize].ordinal, limit, &mut blocks);
+            limited::memory(function.name, platform.devices[*device as usize].id.ordinal(), limit, &mut blocks);
         }
         let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE].contains(&status);
         Ok((status, if worth { results(function, &arguments, &blocks) } else { Vec::new() }))
@@ -72,7 +72,7 @@ impl Management {
     pub(super) fn processes(&self, platform: &Platform, device: u32) -> Vec<(u32, u64)> {
         let Some(offered) = platform.devices.get(device as usize) else { return Vec::new() };
         let native = self.native(platform).map(|native| native.processes(device));
-        processes::list(offered.ordinal, native.as_deref())
+        processes::list(offered.id.ordinal(), native.as_deref())
     }
 
     /// The server's NVML, if it knows the session's devices: one that does not is for other devices than the driver library's.

@@ -2,7 +2,7 @@
 
 #![allow(unused_variables, clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, ObjectId, Paint, Result, Stream};
+use crate::backend::{Brightness, ContextId, DeviceId, ObjectId, Paint, Result, Stream};
 use outboard_abi::CUresult;
 use outboard_wire::lamps::Shade;
 
@@ -14,6 +14,8 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     }
     /// Waits for daylight. Call.
     fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()>;
+    /// Some lamp. Call.
+    fn lamp_any(&'static self) -> Result<ObjectId>;
     /// Makes a lamp. What it takes, and its serial number. Call.
     fn lamp_open(
         &'static self,
@@ -38,12 +40,16 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
+    /// Lends a device's lamps to others. Posted.
+    fn lamp_lend(&'static self, device: DeviceId, to: &[(DeviceId, u32)]) -> Result<()>;
     /// What the lamp says. Call.
     fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>>;
     /// Blinks as the four bytes there say. Posted.
     fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()>;
     /// Ends a lamp. Posted.
     fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()>;
+    /// The device of a lamp. Call.
+    fn lamp_find(&'static self, name: &str) -> Result<DeviceId>;
     /// Burns what is there. Posted.
     ///
     /// # Safety
@@ -54,5 +60,5 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
 /// The part of [`Lamps`] for rooms.
 pub trait Rooms: Sized {
     /// How bright a lamp is. Call.
-    fn lamp_brightness(&'static self, lamp: ObjectId) -> Result<Brightness>;
+    fn lamp_brightness(&'static self, home: DeviceId, lamp: ObjectId) -> Result<Brightness>;
 }

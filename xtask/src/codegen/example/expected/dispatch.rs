@@ -15,8 +15,12 @@ pub(crate) trait LampCommands {
     fn lamp_blink(&mut self, message: LampBlink) -> Outcome;
     /// Does `lamp_burn`.
     fn lamp_burn(&mut self, message: LampBurn<'_>) -> Outcome;
+    /// Does `lamp_find` and answers, at once or later.
+    fn lamp_find(&mut self, message: LampFind<'_>, answer: Answer<LampFind<'static>>);
     /// Does `lamp_forget`.
     fn lamp_forget(&mut self, message: LampForget) -> Outcome;
+    /// Does `lamp_lend`.
+    fn lamp_lend(&mut self, message: LampLend) -> Outcome;
     /// Does `lamp_look` and answers, at once or later.
     fn lamp_look(&mut self, message: LampLook, answer: Answer<LampLook>);
     /// Does `lamp_paint` and answers, at once or later.
@@ -58,27 +62,38 @@ pub(crate) fn dispatch(
         10 => {
             let message = reader.get()?;
             reader.finish()?;
-            commands.lamp_forget(message)
+            commands.lamp_find(message, incoming.answer());
+            Ok(())
         }
         11 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.lamp_forget(message)
+        }
+        12 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.lamp_lend(message)
+        }
+        13 => {
             let message = reader.get()?;
             reader.finish()?;
             commands.lamp_look(message, incoming.answer());
             Ok(())
         }
-        12 => {
+        14 => {
             let message = reader.get()?;
             reader.finish()?;
             commands.lamp_paint(message, incoming.answer());
             Ok(())
         }
-        13 => {
+        15 => {
             let message = reader.get()?;
             reader.finish()?;
             commands.lamp_ping(message, incoming.answer());
             Ok(())
         }
-        14 => {
+        16 => {
             let message = reader.get()?;
             reader.finish()?;
             commands.lamp_read(message, incoming.answer());

@@ -162,6 +162,54 @@ impl Message for LampBurn<'_> {
     const OP: u16 = 9;
 }
 
+/// The message `lamp_find`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LampFind<'a> {
+    /// `name`, see `api/wire/`.
+    pub name: &'a str,
+}
+
+impl Encode for LampFind<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.name);
+    }
+}
+
+impl<'a> Decode<'a> for LampFind<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LampFind { name: reader.get()? })
+    }
+}
+
+impl Message for LampFind<'_> {
+    const OP: u16 = 10;
+}
+
+/// The answer to [`LampFind`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct LampFindReply {
+    /// `device`, see `api/wire/`.
+    pub device: DeviceId,
+}
+
+impl Encode for LampFindReply {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for LampFindReply {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LampFindReply { device: reader.get()? })
+    }
+}
+
+impl Call for LampFind<'_> {
+    type Reply<'a> = LampFindReply;
+}
+
 /// The message `lamp_forget`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampForget {
@@ -183,7 +231,34 @@ impl<'a> Decode<'a> for LampForget {
 }
 
 impl Message for LampForget {
-    const OP: u16 = 10;
+    const OP: u16 = 11;
+}
+
+/// The message `lamp_lend`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LampLend {
+    /// `device`, see `api/wire/`.
+    pub device: DeviceId,
+    /// `to`, see `api/wire/`.
+    pub to: Vec<(DeviceId, u32)>,
+}
+
+impl Encode for LampLend {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.device);
+        writer.put(&self.to);
+    }
+}
+
+impl<'a> Decode<'a> for LampLend {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(LampLend { device: reader.get()?, to: reader.get()? })
+    }
+}
+
+impl Message for LampLend {
+    const OP: u16 = 12;
 }
 
 /// The message `lamp_look`.
@@ -207,7 +282,7 @@ impl<'a> Decode<'a> for LampLook {
 }
 
 impl Message for LampLook {
-    const OP: u16 = 11;
+    const OP: u16 = 13;
 }
 
 /// The answer to [`LampLook`].
@@ -275,7 +350,7 @@ impl<'a> Decode<'a> for LampPaint {
 }
 
 impl Message for LampPaint {
-    const OP: u16 = 12;
+    const OP: u16 = 14;
 }
 
 /// The answer to [`LampPaint`].
@@ -313,7 +388,7 @@ impl<'a> Decode<'a> for LampPing {
 }
 
 impl Message for LampPing {
-    const OP: u16 = 13;
+    const OP: u16 = 15;
 }
 
 /// The answer to [`LampPing`].
@@ -361,7 +436,7 @@ impl<'a> Decode<'a> for LampRead {
 }
 
 impl Message for LampRead {
-    const OP: u16 = 14;
+    const OP: u16 = 16;
 }
 
 /// The answer to [`LampRead`].
@@ -395,11 +470,13 @@ pub fn name(op: u16) -> Option<&'static str> {
         7 => "lamp_open",
         8 => "lamp_blink",
         9 => "lamp_burn",
-        10 => "lamp_forget",
-        11 => "lamp_look",
-        12 => "lamp_paint",
-        13 => "lamp_ping",
-        14 => "lamp_read",
+        10 => "lamp_find",
+        11 => "lamp_forget",
+        12 => "lamp_lend",
+        13 => "lamp_look",
+        14 => "lamp_paint",
+        15 => "lamp_ping",
+        16 => "lamp_read",
         _ => return None,
     })
 }
@@ -413,11 +490,13 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         7 => writer.put(&reader.get::<LampOpen<'_>>()?),
         8 => writer.put(&reader.get::<LampBlink>()?),
         9 => writer.put(&reader.get::<LampBurn<'_>>()?),
-        10 => writer.put(&reader.get::<LampForget>()?),
-        11 => writer.put(&reader.get::<LampLook>()?),
-        12 => writer.put(&reader.get::<LampPaint>()?),
-        13 => writer.put(&reader.get::<LampPing>()?),
-        14 => writer.put(&reader.get::<LampRead>()?),
+        10 => writer.put(&reader.get::<LampFind<'_>>()?),
+        11 => writer.put(&reader.get::<LampForget>()?),
+        12 => writer.put(&reader.get::<LampLend>()?),
+        13 => writer.put(&reader.get::<LampLook>()?),
+        14 => writer.put(&reader.get::<LampPaint>()?),
+        15 => writer.put(&reader.get::<LampPing>()?),
+        16 => writer.put(&reader.get::<LampRead>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

@@ -2,21 +2,24 @@
 
 #![allow(clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, Lamps, ObjectId, Paint, Result, Rooms, Stream};
+use crate::backend::{Brightness, ContextId, DeviceId, Lamps, ObjectId, Paint, Result, Rooms, Stream};
 use outboard_wire::lamps::Shade;
 
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 10] = [
+pub(crate) const METHODS: [&str; 13] = [
     "lamp_count",
     "lamp_wait",
+    "lamp_any",
     "lamp_open",
     "lamp_switch",
     "lamp_paint",
+    "lamp_lend",
     "lamp_read",
     "lamp_blink",
     "lamp_forget",
+    "lamp_find",
     "lamp_burn",
     "lamp_brightness",
 ];
@@ -28,6 +31,10 @@ impl Lamps for Recorder {
 
     fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()> {
         self.outcome("lamp_wait", format_args!("ctx: {ctx:?}, hours: {hours:?}"))
+    }
+
+    fn lamp_any(&'static self) -> Result<ObjectId> {
+        self.outcome("lamp_any", format_args!(""))
     }
 
     fn lamp_open(
@@ -62,6 +69,10 @@ impl Lamps for Recorder {
         )
     }
 
+    fn lamp_lend(&'static self, device: DeviceId, to: &[(DeviceId, u32)]) -> Result<()> {
+        self.outcome("lamp_lend", format_args!("device: {device:?}, to: {to:?}"))
+    }
+
     fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
         self.outcome("lamp_read", format_args!("ctx: {ctx:?}, stream: {stream:?}, bytes: {bytes:?}"))
     }
@@ -74,13 +85,17 @@ impl Lamps for Recorder {
         self.outcome("lamp_forget", format_args!("lamp: {lamp:?}"))
     }
 
+    fn lamp_find(&'static self, name: &str) -> Result<DeviceId> {
+        self.outcome("lamp_find", format_args!("name: {name:?}"))
+    }
+
     unsafe fn lamp_burn(&'static self, ctx: ContextId, fuel: *mut u8) -> Result<()> {
         self.outcome("lamp_burn", format_args!("ctx: {ctx:?}, fuel: {fuel:?}"))
     }
 }
 
 impl Rooms for Recorder {
-    fn lamp_brightness(&'static self, lamp: ObjectId) -> Result<Brightness> {
-        self.outcome("lamp_brightness", format_args!("lamp: {lamp:?}"))
+    fn lamp_brightness(&'static self, home: DeviceId, lamp: ObjectId) -> Result<Brightness> {
+        self.outcome("lamp_brightness", format_args!("home: {home:?}, lamp: {lamp:?}"))
     }
 }

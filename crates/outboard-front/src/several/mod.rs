@@ -1,0 +1,152 @@
+//! Several servers as the devices of one process.
+//!
+//! A context, a device and what is made of them carry their server in their name. So nearly every method of a back end says which server it is for, and is
+//! passed on to that one; this is generated. What two servers would have to do together is refused, and the log of errors says why.
+
+mod generated {
+    mod forward;
+}
+
+use std::fmt;
+use std::sync::{OnceLock, mpsc};
+
+use outboard_abi::CUresult;
+use outboard_wire::platform::{Platform, merged};
+
+use crate::backend::{Backend, Faults, Result, ServerId};
+use crate::logs::because;
+use crate::thread;
+
+/// A back end that can be one of several.
+pub trait Member: Backend {
+    /// The servers of the process, in the order in which it sees their devices: one device at each mention, what is left at the last.
+    fn list() -> Vec<ServerId>;
+
+    /// The back end of a server that is not the first. It lives as long as the process.
+    fn of_server(server: ServerId) -> &'static Self;
+}
+
+/// The servers of a process, in the order in which the program was given them.
+pub struct Several<S: 'static> {
+    first: S,
+    faults: OnceLock<&'static dyn Faults>,
+    /// From the first question for devices on.
+    others: OnceLock<Box<[&'static S]>>,
+}
+
+impl<S> fmt::Debug for Several<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Several")
+    }
+}
+
+impl<S> Several<S> {
+    /// The first server; the others are made when the process asks for devices.
+    pub const fn new(first: S) -> Several<S> {
+        Several { first, faults: OnceLock::new(), others: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(crate) fn first(&'static self) -> &'static S {
+        &self.first
+    }
+
+    /// The server of this name. A process with one server pays for a comparison.
+    #[inline]
+    fn server(&'static self, id: ServerId) -> Result<&'static S> {
+        if id == ServerId::FIRST { Ok(&self.first) } else { self.other(id) }
+    }
+
+    fn other(&'static self, id: ServerId) -> Result<&'static S> {
+        let others = self.others.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
+        others.get(id.place() - 1).copied().ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    fn all(&'static self) -> impl Iterator<Item = &'static S> {
+        std::iter::once(&self.first).chain(self.others.get().into_iter().flatten().copied())
+    }
+
+    /// Asks one server after the other, until one knows what it is asked for; what that one says.
+    fn each<T>(&'static self, ask: impl Fn(&'static S) -> Result<T>) -> Result<T> {
+        first_to_know(self.all().map(ask))
+    }
+
+    /// Asks all servers; what the first one says that knows what it is asked for.
+    fn everywhere<T>(&'static self, ask: impl Fn(&'static S) -> Result<T>) -> Result<T> {
+        first_to_know(self.all().map(ask).collect::<Vec<_>>())
+    }
+}
+
+impl<S: Member> Several<S> {
+    fn attach(&'static self, faults: &'static dyn Faults) {
+        let _ = self.faults.set(faults);
+        self.first.attach(faults);
+    }
+
+    /// Asks all servers at once; the devices come in the servers' order.
+    fn platform(&'static self) -> Result<Platform> {
+        let others = self.others.get_or_init(|| self.make_others());
+        if others.is_empty() {
+            return self.first.platform();
+        }
+        let (answer, answers) = mpsc::channel();
+        for (place, server) in others.iter().copied().enumerate() {
+            let answer = answer.clone();
+            let ask = move || drop(answer.send((place + 1, server.platform())));
+            thread::start(format!("outboard-start{place}"), ask).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        }
+        drop(answer);
+        let mut all = vec![(0, self.first.platform())];
+        all.extend(answers);
+        all.sort_by_key(|(place, _)| *place);
+        let all = all.into_iter().map(|(_, platform)| platform).collect::<Result<Vec<_>>>()?;
+        if all.len() <= others.len() {
+            return Err(CUresult::CUDA_ERROR_UNKNOWN);
+        }
+        Ok(merged(all, &S::list()))
+    }
+
+    fn make_others(&'static self) -> Box<[&'static S]> {
+        let most = S::list().into_iter().map(ServerId::place).max().unwrap_or(0);
+        let others = (1..=most).filter_map(ServerId::new).map(S::of_server);
+        others.inspect(|server| self.faults.get().into_iter().for_each(|faults| server.attach(*faults))).collect()
+    }
+
+    /// What each server says of its connection.
+    fn statistics(&'static self) -> Vec<(&'static str, String)> {
+        if self.all().count() == 1 {
+            return self.first.statistics();
+        }
+        let one = |server: &'static S| {
+            let values = server.statistics();
+            let values: Vec<String> = values.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+            format!("{{{}}}", values.join(", "))
+        };
+        vec![("servers", format!("[{}]", self.all().map(one).collect::<Vec<_>>().join(", ")))]
+    }
+}
+
+fn first_to_know<T>(answers: impl IntoIterator<Item = Result<T>>) -> Result<T> {
+    let unknown = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let known = |answer: &Result<T>| !matches!(answer, Err(error) if *error == unknown);
+    answers.into_iter().find(known).unwrap_or(Err(unknown))
+}
+
+/// Refuses what is about several servers.
+pub(crate) fn one_server(server: ServerId, others: impl IntoIterator<Item = ServerId>) -> Result<()> {
+    match others.into_iter().find(|other| *other != server) {
+        None => Ok(()),
+        Some(other) => Err(refusal(server, other)),
+    }
+}
+
+#[cold]
+fn refusal(one: ServerId, other: ServerId) -> CUresult {
+    because(format!(
+        "it is about servers {} and {} of the program's list (counted from 1); Outboard does not do this across servers yet: \
+         copy through host memory, or use devices of one server",
+        one.place() + 1,
+        other.place() + 1
+    ));
+    CUresult::CUDA_ERROR_NOT_SUPPORTED
+}

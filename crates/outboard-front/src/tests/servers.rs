@@ -1,0 +1,258 @@
+//! One process over several servers: which of them is asked, and what is refused.
+
+use core::ffi::c_void;
+use std::cell::RefCell;
+
+use outboard_abi::{CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, CUmemLocationType, CUresult};
+
+use super::program::{nothing, prepare};
+use super::*;
+use crate::backend::{Recorder, Result, ServerId};
+use crate::process::Process;
+use crate::several::{Member, Several};
+
+thread_local! {
+    /// The servers of this test's process but the first, and the list of all.
+    static OTHERS: RefCell<Vec<&'static Recorder>> = const { RefCell::new(Vec::new()) };
+    static LIST: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Member for Recorder {
+    fn list() -> Vec<ServerId> {
+        LIST.with_borrow(|list| list.iter().filter_map(|place| ServerId::new(*place)).collect())
+    }
+
+    fn of_server(server: ServerId) -> &'static Recorder {
+        OTHERS.with_borrow(|others| others[server.place() - 1])
+    }
+}
+
+/// A process over two servers, each with two devices: 0 and 1 are the first one's, 2 and 3 the second one's.
+struct Machine {
+    process: &'static Process<Several<Recorder>>,
+    servers: [&'static Recorder; 2],
+}
+
+const REFUSED: Result<()> = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+
+impl Machine {
+    /// `list` as of [`Member::list`].
+    fn listed(list: &[usize]) -> Machine {
+        let second = Recorder::leak_apart(1);
+        OTHERS.set(vec![second]);
+        LIST.set(list.to_vec());
+        let several: &'static Several<Recorder> = Box::leak(Box::new(Several::new(Recorder::default())));
+        let servers = [several.first(), second];
+        for (place, server) in servers.iter().enumerate() {
+            prepare(server);
+            server.answer_with("vmm_reserve", (place as u64 + 1) << 40);
+        }
+        Machine { process: Box::leak(Box::new(Process::apart(several))), servers }
+    }
+
+    fn ready() -> Machine {
+        let machine = Machine::listed(&[0, 1]);
+        call!(machine, cuInit, 0).expect("both servers have devices");
+        machine
+    }
+
+    fn make_current(&self, device: i32) {
+        let context = ask!(self, cuDevicePrimaryCtxRetain, device).expect("the recorders open contexts");
+        call!(self, cuCtxSetCurrent, context).expect("it was retained");
+    }
+
+    /// The methods that each server is asked for by `work`.
+    fn asked_by(&self, work: impl FnOnce()) -> [Vec<&'static str>; 2] {
+        let before = self.servers.map(|server| server.calls().len());
+        work();
+        let asked = |(server, before): (&&Recorder, usize)| -> Vec<&'static str> {
+            server.calls()[before..].iter().map(|call| call.method).collect()
+        };
+        let mut both = self.servers.iter().zip(before).map(asked);
+        [both.next().unwrap_or_default(), both.next().unwrap_or_default()]
+    }
+
+    /// It is refused without asking a server, and the log says why.
+    fn refuses(&self, what: &str, work: impl FnOnce() -> Result<()>) {
+        let _ = crate::logs::take_reason();
+        let asked = self.asked_by(|| assert_eq!(work(), REFUSED, "{what}"));
+        assert_eq!(asked, [Vec::<&str>::new(), Vec::new()], "{what}");
+        let reason = crate::logs::take_reason().expect(what);
+        assert!(reason.contains("servers 1 and 2") || reason.contains("servers 2 and 1"), "{what}: {reason}");
+    }
+}
+
+#[test]
+fn devices_of_all_servers_are_listed() {
+    let machine = Machine::ready();
+    assert_eq!(ask!(machine, cuDeviceGetCount), Ok(4));
+    let devices = &machine.process.state.ready().expect("it is").devices;
+    let places: Vec<(usize, u32)> =
+        devices.iter().map(|device| (device.id.server().place(), device.id.ordinal())).collect();
+    assert_eq!(places, [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    let reach = |from, to| ask!(machine, cuDeviceCanAccessPeer, from, to);
+    assert_eq!([reach(0, 1), reach(2, 3), reach(0, 2), reach(3, 1)], [Ok(1), Ok(1), Ok(0), Ok(0)]);
+    assert_eq!(machine.servers.map(|server| server.calls().len()), [2, 2], "attach and platform");
+    let asked = machine.asked_by(|| {
+        let access = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
+        assert_eq!(ask!(machine, cuDeviceGetP2PAttribute, access, 1, 2), Ok(0));
+        assert_eq!(ask!(machine, cuDeviceGetP2PAttribute, access, 2, 3), Ok(0));
+    });
+    assert_eq!(asked, [vec![], vec!["peer_attribute"]]);
+}
+
+#[test]
+fn the_list_says_in_which_order() {
+    let machine = Machine::listed(&[1, 0, 1]);
+    call!(machine, cuInit, 0).expect("both servers have devices");
+    let devices = &machine.process.state.ready().expect("it is").devices;
+    let places: Vec<(usize, u32)> =
+        devices.iter().map(|device| (device.id.server().place(), device.id.ordinal())).collect();
+    assert_eq!(places, [(1, 0), (0, 0), (0, 1), (1, 1)]);
+}
+
+#[test]
+fn the_first_server_that_fails_is_tried_again_with_the_others() {
+    for failing in 0..2 {
+        let machine = Machine::listed(&[0, 1]);
+        machine.servers[failing].fail("platform", 1, CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
+        assert_eq!(call!(machine, cuInit, 0), Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY));
+        assert_eq!(call!(machine, cuInit, 0), Ok(()));
+        assert_eq!(ask!(machine, cuDeviceGetCount), Ok(4));
+    }
+}
+
+/// What a program does on one device.
+fn work(machine: &Machine, device: i32) {
+    machine.make_current(device);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("a context is current");
+    let memory = ask!(machine, cuMemAlloc_v2, 4096).expect("a context is current");
+    let mut bytes = [1_u8; 64];
+    let host = bytes.as_mut_ptr().cast::<c_void>();
+    call!(machine, cuMemcpyHtoDAsync_v2, memory, host, 64, stream).expect("nothing fails");
+    call!(machine, cuMemcpyDtoHAsync_v2, host, memory, 64, stream).expect("nothing fails");
+    call!(machine, cuMemsetD8Async, memory, 1, 64, stream).expect("nothing fails");
+    call!(machine, cuStreamSynchronize, stream).expect("nothing fails");
+    let pool = ask!(machine, cuDeviceGetDefaultMemPool, device).expect("nothing fails");
+    call!(machine, cuMemPoolTrimTo, pool, 0).expect("nothing fails");
+    let mut property = property(device);
+    let physical = ask!(machine, cuMemCreate, 2 << 20, &raw const property, 0).expect("nothing fails");
+    property.location.id = device;
+    let address = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
+    call!(machine, cuMemMap, address, 2 << 20, 0, physical, 0).expect("nothing fails");
+    let mut access: CUmemAccessDesc = nothing();
+    access.location = property.location;
+    access.flags.0 = 3;
+    call!(machine, cuMemSetAccess, address, 2 << 20, &raw const access, 1).expect("nothing fails");
+    call!(machine, cuMemUnmap, address, 2 << 20).expect("nothing fails");
+    call!(machine, cuMemRelease, physical).expect("nothing fails");
+    call!(machine, cuMemAddressFree, address, 2 << 20).expect("nothing fails");
+    call!(machine, cuMemFree_v2, memory).expect("nothing fails");
+    call!(machine, cuStreamDestroy_v2, stream).expect("nothing fails");
+    call!(machine, cuDevicePrimaryCtxRelease_v2, device).expect("nothing fails");
+}
+
+/// Physical memory of a device.
+fn property(device: i32) -> CUmemAllocationProp {
+    let mut property: CUmemAllocationProp = nothing();
+    property.type_ = outboard_abi::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    property.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    property.location.id = device;
+    property
+}
+
+#[test]
+fn work_goes_to_the_server_of_its_device_alone() {
+    let machine = Machine::ready();
+    let [first, nothing] = machine.asked_by(|| work(&machine, 1));
+    assert!(first.len() > 15 && nothing.is_empty(), "{first:?} {nothing:?}");
+    let [nothing, second] = machine.asked_by(|| work(&machine, 3));
+    assert_eq!((nothing, second), (Vec::new(), first), "the other server is asked for the same");
+    let opened =
+        |server: &Recorder| server.calls().iter().find(|call| call.method == "context_open").map(ToString::to_string);
+    let [first, second] = machine.servers.map(|server| opened(server).expect("both have"));
+    assert_eq!(first, "context_open(ctx: ContextId(1), device: 1, flags: 0, primary: true)");
+    let second_context = 2 + (1 << 26);
+    assert_eq!(
+        second,
+        format!("context_open(ctx: ContextId({second_context}), device: 1 of server 1, flags: 0, primary: true)")
+    );
+}
+
+#[test]
+fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
+    let machine = Machine::ready();
+    machine.make_current(0);
+    let here = ask!(machine, cuMemAlloc_v2, 64).expect("nothing fails");
+    machine.make_current(2);
+    let lost = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+    machine.servers[1].fail("memory_alloc", 1, lost);
+    assert_eq!(ask!(machine, cuMemAlloc_v2, 64), Err(lost));
+    machine.make_current(0);
+    assert_eq!(call!(machine, cuMemsetD32_v2, here, 1, 16, DefaultStream::Legacy), Ok(()));
+}
+
+/// What is about two servers is refused before either is asked.
+#[test]
+fn what_crosses_servers_is_refused_by_name() {
+    let machine = Machine::ready();
+    machine.make_current(0);
+    let event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
+    call!(machine, cuEventRecord, event, core::ptr::null_mut()).expect("nothing fails");
+    let there = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    let pooled = ask!(machine, cuMemAllocAsync, 4096, core::ptr::null_mut()).expect("nothing fails");
+    let managed = ask!(machine, cuMemAllocManaged, 4096, 1).expect("nothing fails");
+    let pool = ask!(machine, cuDeviceGetDefaultMemPool, 0).expect("nothing fails");
+    let first_property = property(0);
+    let physical = ask!(machine, cuMemCreate, 2 << 20, &raw const first_property, 0).expect("nothing fails");
+    let host = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails");
+    let graph = ask!(machine, cuGraphCreate, 0).expect("nothing fails");
+    ask!(machine, cuGraphAddEmptyNode, graph, core::ptr::null(), 0).expect("nothing fails");
+    let exec = ask!(machine, cuGraphInstantiateWithFlags, graph, 0).expect("nothing fails");
+
+    machine.make_current(2);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
+    let own_event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
+    call!(machine, cuEventRecord, own_event, stream).expect("nothing fails");
+    let here = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    let range = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
+    let mut bytes = [0_u8; 64];
+    let own = bytes.as_mut_ptr().cast::<c_void>();
+    machine.refuses("an event", || call!(machine, cuStreamWaitEvent, stream, event, 0));
+    machine.refuses("the time between events", || ask!(machine, cuEventElapsedTime_v2, event, own_event).map(drop));
+    machine.refuses("a copy to the device", || call!(machine, cuMemcpyHtoD_v2, there, own, 64, DefaultStream::Legacy));
+    machine.refuses("a copy to the host", || call!(machine, cuMemcpyDtoHAsync_v2, own, there, 64, stream));
+    machine.refuses("a copy from there", || call!(machine, cuMemcpyDtoDAsync_v2, here, there, 64, stream));
+    machine.refuses("a copy to there", || call!(machine, cuMemcpyDtoDAsync_v2, there, here, 64, stream));
+    machine.refuses("a copy of managed memory", || {
+        call!(machine, cuMemcpyDtoH_v2, own, managed, 64, DefaultStream::Legacy)
+    });
+    machine.refuses("a fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
+    machine.refuses("a free in order", || call!(machine, cuMemFreeAsync, pooled, stream));
+    machine.refuses("a pool", || ask!(machine, cuMemAllocFromPoolAsync, 64, pool, stream).map(drop));
+    machine.refuses("a word to wait for", || call!(machine, cuStreamWaitValue32_v2, stream, there, 1, 0));
+    machine.refuses("a word to write", || call!(machine, cuStreamWriteValue64_v2, stream, there, 1, 0));
+    machine.refuses("a mapping", || call!(machine, cuMemMap, range, 2 << 20, 0, physical, 0));
+    machine.refuses("page-locked memory", || ask!(machine, cuMemHostGetDevicePointer_v2, host, 0).map(drop));
+    machine.refuses("a launch of a graph", || call!(machine, cuGraphLaunch, exec, stream));
+    machine.refuses("a graph", || ask!(machine, cuGraphInstantiateWithFlags, graph, 0).map(drop));
+    // What needs no stream is the owner's own affair, as natively.
+    let freed = machine.asked_by(|| {
+        call!(machine, cuMemFree_v2, there).expect("its own context frees it");
+        call!(machine, cuGraphExecDestroy, exec).expect("it is there");
+        call!(machine, cuGraphDestroy, graph).expect("it is there");
+        call!(machine, cuMemRelease, physical).expect("it is there");
+    });
+    assert_eq!(freed, [vec!["memory_free", "graph_exec_destroy", "graph_destroy", "vmm_release"], vec![]]);
+}
+
+#[test]
+fn what_nobody_says_the_server_of_is_asked_everywhere() {
+    let machine = Machine::ready();
+    let unknown = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let mut resource: outboard_abi::CUdevResource = nothing();
+    let mut describe = || ask!(machine, cuDevResourceGenerateDesc, &raw mut resource, 1).map(drop);
+    machine.servers[0].fail("resource_describe", 1, unknown);
+    let asked = machine.asked_by(|| assert_eq!(describe(), Ok(())));
+    assert_eq!(asked, [["resource_describe"], ["resource_describe"]]);
+}
