@@ -127,14 +127,26 @@ impl Program {
 
     /// Runs it through a server, and returns what the client library counted.
     pub fn statistics(&self, server: &Server) -> serde_json::Value {
+        self.statistics_of_list(server.address())
+    }
+
+    /// As [`Program::statistics`], with the devices of a list.
+    pub fn statistics_of_list(&self, list: &str) -> serde_json::Value {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("outboard-statistics-{}-{run}.json", std::process::id()));
         let file = path.to_str().expect("a plain path");
-        self.clone().env("OUTBOARD_PROFILE", file).through(server).expect_success(&self.name);
+        self.clone().env("OUTBOARD_PROFILE", file).through_list(list).expect_success(&self.name);
         let text = std::fs::read(&path).expect("the client library wrote its statistics");
         std::fs::remove_file(&path).expect("the file can be removed");
         serde_json::from_slice(&text).expect("the statistics are JSON")
+    }
+
+    /// Starts it with the client library and no `outboard run`: the variables of its environment say the rest.
+    pub fn with_library(&self) -> Outcome {
+        let mut command = Command::new(programs().join(&self.name));
+        command.args(&self.args).env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"));
+        self.start(command).finish()
     }
 
     /// Starts it on the device itself.

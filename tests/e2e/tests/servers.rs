@@ -1,0 +1,103 @@
+//! Programs that use the devices of several servers as those of one machine.
+
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Program, Server, outboard, within};
+use serde_json::Value;
+
+/// A server with this many software devices. On a GPU each server offers what there is.
+fn server(devices: &str) -> Server {
+    let env = [("OUTBOARD_CPU_DEVICES", devices), ("OUTBOARD_CPU_MEMORY", "256M")];
+    Server::start_with(&["--driver", Driver::chosen().name()], &env)
+}
+
+fn list(servers: &[&Server]) -> String {
+    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
+}
+
+fn works_over(transport: &str, count: usize, devices: &str) {
+    let servers: Vec<Server> = (0..count).map(|_| server(devices)).collect();
+    let program = Program::new("servers").arg(&count.to_string()).env("OUTBOARD_TRANSPORT", transport);
+    let outcome = program.through_list(&list(&servers.iter().collect::<Vec<_>>()));
+    outcome.expect_success("several servers");
+    let lines: Vec<&str> = outcome.stdout.lines().filter(|line| !line.starts_with("cuda")).collect();
+    let refused = (count > 1).then_some("what crosses servers is refused");
+    let wanted = ["addresses are apart", "one after the other", "all at once"].into_iter().chain(refused);
+    assert_eq!(lines[1..], wanted.chain(["servers: done"]).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_server_with_two_devices_works() {
+    works_over("tcp", 1, "2");
+}
+
+#[test]
+fn two_servers_work_over_tcp() {
+    works_over("tcp", 2, "2");
+}
+
+#[test]
+fn two_servers_work_in_shared_memory() {
+    works_over("shm", 2, "1");
+}
+
+#[test]
+fn four_servers_work() {
+    works_over("tcp", 4, "1");
+}
+
+#[test]
+fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
+    let (first, second) = (server("1"), server("1"));
+    let program = Program::new("servers").arg("2").arg("lost");
+    let mut running = program.start_through_list(&list(&[&first, &second]));
+    running.wait_for_line("waiting");
+    let worker = rustix::process::Pid::from_raw(second.only_worker() as i32).expect("a process");
+    rustix::process::kill_process(worker, rustix::process::Signal::KILL).expect("it runs");
+    let outcome = running.finish();
+    outcome.expect_success("the first server's device");
+    assert!(outcome.stdout.ends_with("the other server goes on\n"), "{}", outcome.stdout);
+    assert!(within(Duration::from_secs(10), || first.workers().is_empty()), "its session has ended with the program");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let first = server("1");
+    let nobody = "127.0.0.1:1";
+    let outcome = Program::new("servers").arg("2").through_list(&format!("{},{nobody}", first.address()));
+    assert!(!outcome.status.success() && outcome.stderr.contains(nobody), "{}{}", outcome.stdout, outcome.stderr);
+    // A program that was started without `outboard run` says it in the log.
+    let program = Program::new("vector_add").env("OUTBOARD_LOG", "1").env("OUTBOARD_CONFIG", "none");
+    let list = format!("{},{nobody}", first.address());
+    let outcome = program.env("OUTBOARD_SERVER", &list).with_library();
+    assert!(!outcome.status.success() && outcome.stderr.contains(nobody), "{}{}", outcome.stdout, outcome.stderr);
+}
+
+#[test]
+fn devices_of_all_servers_are_listed() {
+    let (first, second) = (server("2"), server("1"));
+    let said = outboard(&["devices", "--json", "--server", &list(&[&first, &second])]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let listings: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    let each: Vec<(&str, usize)> = listings
+        .as_array()
+        .expect("a list of servers")
+        .iter()
+        .map(|one| (one["server"].as_str().unwrap_or(""), one["devices"].as_array().map_or(0, Vec::len)))
+        .collect();
+    if Driver::chosen() == Driver::Cpu {
+        assert_eq!(each, [(first.address(), 2), (second.address(), 1)]);
+    }
+    let said = outboard(&["sessions", "--server", &list(&[&first, &second])]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("name one of them"), "a command for one server says so");
+}
+
+#[test]
+fn the_profile_tells_of_each_server() {
+    let (first, second) = (server("1"), server("1"));
+    let said = Program::new("servers").arg("2").statistics_of_list(&list(&[&first, &second]));
+    let servers: Vec<&str> =
+        said["servers"].as_array().expect("a list").iter().filter_map(|one| one["server"].as_str()).collect();
+    assert_eq!(servers, [first.address(), second.address()]);
+    assert!(said["servers"].as_array().expect("a list").iter().all(|one| one["posted"].as_u64() > Some(100)), "{said}");
+}
