@@ -100,6 +100,31 @@ int main(int argc, char **argv) {
         nvmlPciInfo_t pci;
         OK(NVML(nvmlDeviceGetPciInfo_v3)(device, &pci));
         EXPECT(pci.bus == (unsigned)properties.pciBusID && pci.device == (unsigned)properties.pciDeviceID);
+        EXPECT(pci.domain == (unsigned)properties.pciDomainID);
+        nvmlDevice_t there;
+        OK(NVML(nvmlDeviceGetHandleByPciBusId_v2)(pci.busId, &there));
+        EXPECT(there == device);
+        OK(NVML(nvmlDeviceGetHandleByPciBusId_v2)(pci.busIdLegacy, &there));
+        EXPECT(there == device);
+        nvmlPciInfoExt_v1_t extended = {};
+        extended.version = nvmlPciInfoExt_v1;
+        OK(NVML(nvmlDeviceGetPciInfoExt)(device, &extended));
+        EXPECT(extended.domain == pci.domain && !strcmp(extended.busId, pci.busId));
+        // What they can do with each other; devices that nothing connects are no error.
+        for (int other = 0; other < devices; other++) {
+            if (other == ordinal) continue;
+            char place[32];
+            CHECK(cudaDeviceGetPCIBusId(place, sizeof place, other));
+            OK(NVML(nvmlDeviceGetHandleByPciBusId_v2)(place, &there));
+            int reach = 0;
+            CHECK(cudaDeviceCanAccessPeer(&reach, ordinal, other));
+            nvmlGpuP2PStatus_t way;
+            OK(NVML(nvmlDeviceGetP2PStatus)(device, there, NVML_P2P_CAPS_INDEX_READ, &way));
+            EXPECT((way == NVML_P2P_STATUS_OK) == (reach == 1));
+            nvmlGpuTopologyLevel_t level;
+            OK(NVML(nvmlDeviceGetTopologyCommonAncestor)(device, there, &level));
+            EXPECT(reach == 1 || level == NVML_TOPOLOGY_SYSTEM);
+        }
         nvmlMemory_t memory;
         OK(NVML(nvmlDeviceGetMemoryInfo)(device, &memory));
         EXPECT(memory.total >= properties.totalGlobalMem && memory.free <= memory.total);

@@ -1,10 +1,10 @@
 //! Handles of devices: names that are never followed.
 
 use outboard_abi::nvml::nvmlDevice_t;
-use outboard_client::Query;
 use outboard_wire::platform::Device;
 
 use crate::border::{INVALID, Result};
+use crate::machine::{Machine, Place};
 
 /// Handles are this and the device's position in the session: no address of anything, and not null.
 const BASE: usize = 0x0b0a_4d00_0000;
@@ -15,12 +15,17 @@ pub(crate) fn handle(index: usize) -> nvmlDevice_t {
 }
 
 /// The position that a handle names.
-pub(crate) fn index(query: &Query, device: nvmlDevice_t) -> Result<u32> {
+pub(crate) fn index(machine: &Machine, device: nvmlDevice_t) -> Result<u32> {
     let index = device.addr().wrapping_sub(BASE);
-    if index < query.platform().devices.len() { Ok(index as u32) } else { Err(INVALID) }
+    if index < machine.platform().devices.len() { Ok(index as u32) } else { Err(INVALID) }
 }
 
 /// The device that a handle names.
-pub(crate) fn device(query: &Query, device: nvmlDevice_t) -> Result<&Device> {
-    index(query, device).map(|index| &query.platform().devices[index as usize])
+pub(crate) fn device(machine: &Machine, device: nvmlDevice_t) -> Result<&Device> {
+    index(machine, device).map(|index| &machine.platform().devices[index as usize])
+}
+
+/// The connection that has the device of a handle, and its position there.
+pub(crate) fn place(machine: &Machine, device: nvmlDevice_t) -> Result<Place> {
+    machine.place(index(machine, device)?).ok_or(INVALID)
 }

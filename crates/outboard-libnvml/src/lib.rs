@@ -8,6 +8,8 @@ mod device;
 mod error;
 mod exports;
 mod local;
+mod machine;
+mod pci;
 mod query;
 mod session;
 mod tables;

@@ -2,14 +2,14 @@
 
 use std::ffi::{CStr, c_void};
 
-use outboard_abi::nvml::nvmlReturn_t;
-use outboard_client::Query;
+use outboard_abi::nvml::{nvmlGpuP2PStatus_t, nvmlGpuTopologyLevel_t, nvmlReturn_t};
 use outboard_nvml::{FUNCTIONS, Function, Given, LARGEST, Param, encode, versioned_size};
 use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
 use outboard_wire::{Reader, Writer};
 
-use crate::border::{INVALID, Result};
-use crate::{device, session};
+use crate::border::{INVALID, Result, put};
+use crate::machine::{Machine, Place};
+use crate::{device, pci, session};
 
 /// An argument as the program passes it.
 #[derive(Clone, Copy)]
@@ -26,9 +26,9 @@ use Argument::{Number, Pointer};
 /// # Safety
 /// The arguments are those of `FUNCTIONS[function]`, as NVML wants them.
 pub(crate) unsafe fn forward(function: usize, arguments: &[Argument]) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: by the contract above.
-    unsafe { ask(&query, &FUNCTIONS[function], arguments) }
+    unsafe { ask(&machine, &FUNCTIONS[function], arguments) }
 }
 
 /// What would change the server's GPU.
@@ -47,14 +47,18 @@ pub(crate) fn unsupported() -> Result<()> {
 ///
 /// # Safety
 /// The arguments are those of the function, as NVML wants them.
-pub(crate) unsafe fn ask(query: &Query, function: &Function, arguments: &[Argument]) -> Result<()> {
+pub(crate) unsafe fn ask(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<()> {
+    let Some(server) = server_of(machine, function, arguments)? else {
+        // SAFETY: by the contract above.
+        return unsafe { between_servers(function, arguments) };
+    };
     // SAFETY: by the contract above.
-    let given = unsafe { read(query, function, arguments) }?;
+    let given = unsafe { read(machine, function, arguments) }?;
     let mut writer = Writer::new();
     encode(function, &given, &mut writer);
     let message = NvmlQuery { function: function.name, arguments: writer.as_slice() };
     let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
-    let payload = query.ask(&message).map_err(session::failed)?.ok_or(unknown)?;
+    let payload = machine.ask(server, &message).map_err(session::failed)?.ok_or(unknown)?;
     let reply: NvmlQueryReply<'_> = Reader::new(&payload).get().map_err(|_| unknown)?;
     let status = nvmlReturn_t(reply.status);
     let done = status == nvmlReturn_t::NVML_SUCCESS;
@@ -62,18 +66,54 @@ pub(crate) unsafe fn ask(query: &Query, function: &Function, arguments: &[Argume
         // SAFETY: by the contract above.
         unsafe { write(function, arguments, reply.results, done) }.ok_or(unknown)?;
     }
-    if done { Ok(()) } else { Err(status) }
+    if !done {
+        return Err(status);
+    }
+    // SAFETY: by the contract above, and the function has succeeded.
+    unsafe { pci::correct(machine, function, arguments) };
+    Ok(())
+}
+
+/// The server whose devices are asked about: the first one if none is named, `None` for devices of several.
+fn server_of(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<Option<usize>> {
+    let mut server = None;
+    for (param, argument) in function.params.iter().zip(arguments) {
+        let (Param::Device, Pointer(handle)) = (param, argument) else { continue };
+        let Place { server: this, .. } = device::place(machine, handle.cast())?;
+        if server.is_some_and(|other| other != this) {
+            return Ok(None);
+        }
+        server = Some(this);
+    }
+    Ok(Some(server.unwrap_or(0)))
+}
+
+/// What there is between devices of two servers: no way that they could use, and no nearer ancestor than the system.
+///
+/// # Safety
+/// As of [`ask`].
+unsafe fn between_servers(function: &Function, arguments: &[Argument]) -> Result<()> {
+    let answer = match function.name {
+        "nvmlDeviceGetP2PStatus" => nvmlGpuP2PStatus_t::NVML_P2P_STATUS_NOT_SUPPORTED.0,
+        "nvmlDeviceGetTopologyCommonAncestor" => nvmlGpuTopologyLevel_t::NVML_TOPOLOGY_SYSTEM.0,
+        _ => return Err(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED),
+    };
+    match arguments.last() {
+        // SAFETY: null or valid, by the contract: both write one number there.
+        Some(Pointer(out)) => unsafe { put(out.cast(), answer) },
+        _ => Err(INVALID),
+    }
 }
 
 /// What the function reads.
 ///
 /// # Safety
 /// As of [`ask`]. The result borrows what the arguments point to.
-unsafe fn read<'a>(query: &Query, function: &Function, arguments: &[Argument]) -> Result<Vec<Given<'a>>> {
+unsafe fn read<'a>(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<Vec<Given<'a>>> {
     let mut given = Vec::with_capacity(arguments.len());
     for (param, argument) in function.params.iter().zip(arguments) {
         given.push(match (*param, *argument) {
-            (Param::Device, Pointer(handle)) => Given::Device(device::index(query, handle.cast())?),
+            (Param::Device, Pointer(handle)) => Given::Device(device::place(machine, handle.cast())?.index),
             // No text is longer than this, however much room a program says it has for it.
             (_, Number(number)) if measures_text(function, given.len()) => Given::Number(number.min(LARGEST as u64)),
             (_, Number(number)) => Given::Number(number),

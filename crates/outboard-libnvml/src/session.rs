@@ -1,22 +1,22 @@
-//! NVML's state in this process: how often it was initialised, and the connection.
+//! NVML's state in this process: how often it was initialised, and the connections.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outboard_abi::nvml::nvmlReturn_t;
-use outboard_client::target::Targets;
-use outboard_client::{Query, QueryError};
+use outboard_client::QueryError;
 
 use crate::border::Result;
+use crate::machine::Machine;
 
 /// `nvmlInit`s less `nvmlShutdown`s.
 static INITIALISED: AtomicU32 = AtomicU32::new(0);
 
-/// The connection of one process. A forked child is another process: the connection is its parent's, and a lock may be held for ever, so it gets a
+/// The connections of one process. A forked child is another process: the connections are its parent's, and a lock may be held for ever, so it gets a
 /// state of its own, and the old one is left alone.
 struct Process {
     id: u32,
-    query: Mutex<Option<Arc<Query>>>,
+    machine: Mutex<Option<Arc<Machine>>>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -31,7 +31,7 @@ fn process() -> &'static Process {
         {
             return process;
         }
-        let new = Box::into_raw(Box::new(Process { id, query: Mutex::new(None) }));
+        let new = Box::into_raw(Box::new(Process { id, machine: Mutex::new(None) }));
         if PROCESS.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: made above, and nobody else has seen it.
             drop(unsafe { Box::from_raw(new) });
@@ -51,9 +51,9 @@ pub(crate) fn shut_down() -> Result<()> {
     let less = |count: u32| count.checked_sub(1);
     match INITIALISED.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
         Ok(1) => {
-            let query = process().query.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let machine = process().machine.lock().unwrap_or_else(PoisonError::into_inner).take();
             // A call of another thread may still hold it.
-            drop(query);
+            drop(machine);
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -61,8 +61,8 @@ pub(crate) fn shut_down() -> Result<()> {
     }
 }
 
-/// The connection.
-pub(crate) fn query() -> Result<Arc<Query>> {
+/// The devices.
+pub(crate) fn machine() -> Result<Arc<Machine>> {
     require_initialised()?;
     connected()
 }
@@ -74,14 +74,13 @@ pub(crate) fn require_initialised() -> Result<()> {
     }
 }
 
-fn connected() -> Result<Arc<Query>> {
-    let mut query = process().query.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(query) = &*query {
-        return Ok(Arc::clone(query));
+fn connected() -> Result<Arc<Machine>> {
+    let mut machine = process().machine.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(machine) = &*machine {
+        return Ok(Arc::clone(machine));
     }
-    let targets = Targets::from_env().map_err(|_| failed(QueryError::Unusable))?;
-    let opened = Arc::new(Query::open(&targets.servers()[0]).map_err(failed)?);
-    *query = Some(Arc::clone(&opened));
+    let opened = Arc::new(Machine::open().map_err(failed)?);
+    *machine = Some(Arc::clone(&opened));
     Ok(opened)
 }
 

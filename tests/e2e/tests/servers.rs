@@ -101,3 +101,11 @@ fn the_profile_tells_of_each_server() {
     assert_eq!(servers, [first.address(), second.address()]);
     assert!(said["servers"].as_array().expect("a list").iter().all(|one| one["posted"].as_u64() > Some(100)), "{said}");
 }
+
+/// NVML and CUDA speak of the same devices, under the same addresses and names.
+#[test]
+fn nvml_has_the_devices_of_all_servers() {
+    let (first, second) = (server("2"), server("1"));
+    let outcome = Program::new("nvml").arg("remote").through_list(&list(&[&first, &second]));
+    outcome.expect_success("NVML beside CUDA");
+}

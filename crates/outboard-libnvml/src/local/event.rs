@@ -47,8 +47,8 @@ pub(crate) unsafe fn nvmlDeviceRegisterEvents(
     types: c_ulonglong,
     set: nvmlEventSet_t,
 ) -> Result<()> {
-    let query = session::query()?;
-    device::index(&query, device)?;
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
     known(set)?;
     // As `nvmlDeviceGetSupportedEventTypes` says, there are none.
     if types == 0 { Ok(()) } else { Err(NOT_SUPPORTED) }

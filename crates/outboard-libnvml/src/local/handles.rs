@@ -7,19 +7,19 @@ use outboard_abi::nvml::{
     NVML_DEVICE_UUID_ASCII_LEN, NVML_DEVICE_UUID_BINARY_LEN, nvmlDevice_t, nvmlGpuTopologyLevel_t, nvmlReturn_t,
     nvmlUUID_t, nvmlUUIDType_t,
 };
-use outboard_client::Query;
 use outboard_nvml::find;
 use outboard_wire::platform::{Device, uuid_text};
 
 use crate::border::{INVALID, NOT_FOUND, Result, put, put_text, text};
+use crate::machine::Machine;
 use crate::query::Argument::{Number, Pointer};
 use crate::query::ask;
 use crate::{device, session};
 
 pub(crate) unsafe fn nvmlDeviceGetCount(count: *mut c_uint) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or valid, by the contract.
-    unsafe { put(count, query.platform().devices.len() as c_uint) }
+    unsafe { put(count, machine.platform().devices.len() as c_uint) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Result<()> {
@@ -28,8 +28,8 @@ pub(crate) unsafe fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Result<()> {
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) -> Result<()> {
-    let query = session::query()?;
-    if index as usize >= query.platform().devices.len() {
+    let machine = session::machine()?;
+    if index as usize >= machine.platform().devices.len() {
         return Err(INVALID);
     }
     // SAFETY: null or valid, by the contract.
@@ -45,22 +45,22 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut n
 ///
 /// # Safety
 /// `device` is null or valid for a write.
-unsafe fn first(query: &Query, device: *mut nvmlDevice_t, wanted: impl FnMut(&Device) -> bool) -> Result<()> {
-    let index = query.platform().devices.iter().position(wanted).ok_or(NOT_FOUND)?;
+unsafe fn first(machine: &Machine, device: *mut nvmlDevice_t, wanted: impl FnMut(&Device) -> bool) -> Result<()> {
+    let index = machine.platform().devices.iter().position(wanted).ok_or(NOT_FOUND)?;
     // SAFETY: by the contract above.
     unsafe { put(device, device::handle(index)) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let uuid = unsafe { text(uuid) }?;
     // SAFETY: null or valid, by the contract.
-    unsafe { first(&query, device, |known| uuid_text(&known.uuid).eq_ignore_ascii_case(uuid)) }
+    unsafe { first(&machine, device, |known| uuid_text(&known.uuid).eq_ignore_ascii_case(uuid)) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or valid, by the contract.
     let uuid = unsafe { uuid.as_ref() }.ok_or(INVALID)?;
     match nvmlUUIDType_t(uuid.type_) {
@@ -70,25 +70,25 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device:
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             // SAFETY: null or valid, by the contract.
             unsafe {
-                first(&query, device, |known| uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end]))
+                first(&machine, device, |known| uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end]))
             }
         }
         nvmlUUIDType_t::NVML_UUID_TYPE_BINARY => {
             // SAFETY: the type says that it is binary; any bytes are.
             let bytes: [u8; NVML_DEVICE_UUID_BINARY_LEN as usize] = unsafe { uuid.value.bytes };
             // SAFETY: null or valid, by the contract.
-            unsafe { first(&query, device, |known| known.uuid == bytes) }
+            unsafe { first(&machine, device, |known| known.uuid == bytes) }
         }
         _ => Err(INVALID),
     }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(address: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let wanted = parse_address(unsafe { text(address) }?).ok_or(INVALID)?;
     // SAFETY: null or valid, by the contract.
-    unsafe { first(&query, device, |known| pci_address(known) == Some(wanted)) }
+    unsafe { first(&machine, device, |known| pci_address(known) == Some(wanted)) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
@@ -123,16 +123,16 @@ fn pci_address(device: &Device) -> Option<[u32; 3]> {
 }
 
 pub(crate) unsafe fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let wanted = unsafe { text(serial) }?;
     let function = find("nvmlDeviceGetSerial").ok_or(INVALID)?;
-    for index in 0..query.platform().devices.len() {
+    for index in 0..machine.platform().devices.len() {
         let mut serial = [0_u8; 64];
         let arguments =
             [Pointer(device::handle(index).cast()), Pointer(serial.as_mut_ptr().cast()), Number(serial.len() as u64)];
         // SAFETY: a device, and room for as many bytes as said.
-        match unsafe { ask(&query, function, &arguments) } {
+        match unsafe { ask(&machine, function, &arguments) } {
             Ok(()) => {}
             Err(nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED) => continue,
             Err(error) => return Err(error),
@@ -147,15 +147,15 @@ pub(crate) unsafe fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: 
 }
 
 pub(crate) unsafe fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -> Result<()> {
-    let query = session::query()?;
-    let known = device::index(&query, device)?;
+    let machine = session::machine()?;
+    let known = device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(index, known) }
 }
 
 pub(crate) unsafe fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> Result<()> {
-    let query = session::query()?;
-    let device = device::device(&query, device)?;
+    let machine = session::machine()?;
+    let device = device::device(&machine, device)?;
     // SAFETY: null or as long as said, by the contract.
     unsafe { put_text(uuid, length, &uuid_text(&device.uuid)) }
 }
@@ -165,8 +165,8 @@ pub(crate) unsafe fn nvmlDeviceGetCudaComputeCapability(
     major: *mut c_int,
     minor: *mut c_int,
 ) -> Result<()> {
-    let query = session::query()?;
-    let device = device::device(&query, device)?;
+    let machine = session::machine()?;
+    let device = device::device(&machine, device)?;
     if major.is_null() || minor.is_null() {
         return Err(INVALID);
     }
@@ -185,18 +185,18 @@ pub(crate) unsafe fn nvmlDeviceGetTopologyNearestGpus(
     count: *mut c_uint,
     devices: *mut nvmlDevice_t,
 ) -> Result<()> {
-    let query = session::query()?;
-    let index = device::index(&query, device)? as usize;
+    let machine = session::machine()?;
+    let index = device::index(&machine, device)? as usize;
     // SAFETY: null or valid, by the contract.
     let room = *unsafe { count.as_ref() }.ok_or(INVALID)? as usize;
     let ancestor = find("nvmlDeviceGetTopologyCommonAncestor").ok_or(INVALID)?;
     let mut near = Vec::new();
-    for other in (0..query.platform().devices.len()).filter(|other| *other != index) {
+    for other in (0..machine.platform().devices.len()).filter(|other| *other != index) {
         let mut distance = nvmlGpuTopologyLevel_t(0);
         let arguments =
             [Pointer(device.cast()), Pointer(device::handle(other).cast()), Pointer((&raw mut distance).cast())];
         // SAFETY: two devices, and room for the answer.
-        unsafe { ask(&query, ancestor, &arguments) }?;
+        unsafe { ask(&machine, ancestor, &arguments) }?;
         if distance == level {
             near.push(device::handle(other));
         }

@@ -37,8 +37,8 @@ pub(crate) unsafe fn nvmlGetBlacklistDeviceCount(count: *mut c_uint) -> Result<(
 }
 
 pub(crate) unsafe fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, partition: *mut c_uint) -> Result<()> {
-    let query = session::query()?;
-    device::index(&query, device)?;
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(partition, 0) }
 }
@@ -48,8 +48,8 @@ pub(crate) unsafe fn nvmlDeviceGetMigDeviceHandleByIndex(
     _: c_uint,
     _: *mut nvmlDevice_t,
 ) -> Result<()> {
-    let query = session::query()?;
-    device::index(&query, device)?;
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
     Err(NOT_FOUND)
 }
 
@@ -59,8 +59,8 @@ pub(crate) unsafe fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(_: nvmlDevice_
 }
 
 pub(crate) unsafe fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, types: *mut c_ulonglong) -> Result<()> {
-    let query = session::query()?;
-    device::index(&query, device)?;
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(types, 0) }
 }

@@ -7,21 +7,22 @@ use outboard_abi::nvml::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
     nvmlProcessInfo_v2_t, nvmlReturn_t,
 };
-use outboard_client::Query;
 use outboard_wire::Reader;
 use outboard_wire::messages::{NvmlProcesses, NvmlProcessesReply};
 
 use crate::border::{INVALID, NOT_FOUND, Result, put, put_text};
+use crate::machine::Machine;
 use crate::{device, session};
 
 /// For a process that is on no partition of a device.
 pub(crate) const NO_INSTANCE: c_uint = u32::MAX;
 
 /// Processes that use a device, each with its bytes of device memory.
-fn processes(query: &Query, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
-    let message = NvmlProcesses { device: device::index(query, device)? };
+fn processes(machine: &Machine, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    let place = device::place(machine, device)?;
+    let message = NvmlProcesses { device: place.index };
     let unknown = nvmlReturn_t::NVML_ERROR_UNKNOWN;
-    let payload = query.ask(&message).map_err(session::failed)?.ok_or(unknown)?;
+    let payload = machine.ask(place.server, &message).map_err(session::failed)?.ok_or(unknown)?;
     let reply: NvmlProcessesReply = Reader::new(&payload).get().map_err(|_| unknown)?;
     Ok(reply.processes)
 }
@@ -60,9 +61,9 @@ pub(crate) unsafe fn list_processes<T>(
     out: *mut T,
     entry: impl Fn(u32, u64) -> T,
 ) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     let entries: Vec<T> =
-        processes(&query, device)?.into_iter().map(|(process, bytes)| entry(process, bytes)).collect();
+        processes(&machine, device)?.into_iter().map(|(process, bytes)| entry(process, bytes)).collect();
     // SAFETY: by the contract above.
     unsafe { list(&entries, count, out) }
 }
@@ -72,8 +73,8 @@ pub(crate) unsafe fn list_processes<T>(
 /// # Safety
 /// `count` is null or valid for a write.
 pub(crate) unsafe fn list_no_processes(device: nvmlDevice_t, count: *mut c_uint) -> Result<()> {
-    let query = session::query()?;
-    device::index(&query, device)?;
+    let machine = session::machine()?;
+    device::index(&machine, device)?;
     // SAFETY: by the contract above.
     unsafe { put(count, 0) }
 }
@@ -82,8 +83,8 @@ pub(crate) unsafe fn list_no_processes(device: nvmlDevice_t, count: *mut c_uint)
 macro_rules! lists {
     ($name:ident, $kind:ident, $info:ty, |$process:ident, $bytes:ident| $entry:expr) => {
         pub(crate) unsafe fn $name(device: nvmlDevice_t, count: *mut c_uint, infos: *mut $info) -> Result<()> {
-            let query = session::query()?;
-            let entries: Vec<$info> = $kind(&query, device)?.into_iter().map(|($process, $bytes)| $entry).collect();
+            let machine = session::machine()?;
+            let entries: Vec<$info> = $kind(&machine, device)?.into_iter().map(|($process, $bytes)| $entry).collect();
             // SAFETY: by the contract.
             unsafe { list(&entries, count, infos) }
         }
@@ -106,8 +107,8 @@ macro_rules! lists {
 }
 
 /// No session draws or shares a server of MPS.
-fn none(query: &Query, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
-    device::index(query, device).map(|_| Vec::new())
+fn none(machine: &Machine, device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
+    device::index(machine, device).map(|_| Vec::new())
 }
 
 lists!(
@@ -138,15 +139,15 @@ pub(crate) unsafe fn nvmlDeviceGetRunningProcessDetailList(
     device: nvmlDevice_t,
     out: *mut nvmlProcessDetailList_t,
 ) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or valid, by the contract.
     let out = unsafe { out.as_mut() }.ok_or(INVALID)?;
     if out.version != size_of::<nvmlProcessDetailList_t>() as u32 | 1 << 24 {
         return Err(nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     }
     let found = match out.mode {
-        COMPUTE => processes(&query, device)?,
-        mode if OTHERS.contains(&mode) => none(&query, device)?,
+        COMPUTE => processes(&machine, device)?,
+        mode if OTHERS.contains(&mode) => none(&machine, device)?,
         _ => return Err(INVALID),
     };
     let detail = |(pid, usedGpuMemory)| nvmlProcessDetail_v1_t {

@@ -45,9 +45,9 @@ pub(crate) unsafe fn nvmlInternalGetExportTable(table: *mut *const c_void, uuid:
 }
 
 pub(crate) unsafe fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) -> Result<()> {
-    let query = session::query()?;
+    let machine = session::machine()?;
     // SAFETY: null or valid, by the contract.
-    unsafe { put(version, query.platform().driver_version as c_int) }
+    unsafe { put(version, machine.platform().driver_version as c_int) }
 }
 
 pub(crate) unsafe fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) -> Result<()> {

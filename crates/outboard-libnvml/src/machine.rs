@@ -1,0 +1,56 @@
+//! The devices of all servers of the program as those of one machine, and a connection to each server.
+
+use outboard_client::target::Targets;
+use outboard_client::{Query, QueryError};
+use outboard_wire::device_id::DeviceId;
+use outboard_wire::messages::Call;
+use outboard_wire::platform::{Device, Platform, merged};
+
+/// The connections, and the devices behind them.
+pub(crate) struct Machine {
+    servers: Vec<Query>,
+    platform: Platform,
+}
+
+/// A device as one connection knows it: the server's place in the list, and the device's position there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) server: usize,
+    pub(crate) index: u32,
+}
+
+impl Machine {
+    /// Connects to the servers that the environment names.
+    pub(crate) fn open() -> Result<Machine, QueryError> {
+        let targets = Targets::from_env().map_err(|_| QueryError::Unusable)?;
+        let servers = targets.servers().iter().map(Query::open).collect::<Result<Vec<_>, _>>()?;
+        let platforms = servers.iter().map(|server| server.platform().clone()).collect();
+        Ok(Machine { servers, platform: merged(platforms, targets.entries()) })
+    }
+
+    /// The devices, as the program sees them.
+    pub(crate) fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// Where the device at a position of the platform is.
+    pub(crate) fn place(&self, position: u32) -> Option<Place> {
+        let id = self.platform.devices.get(position as usize)?.id;
+        let server = id.server().place();
+        let own = DeviceId::new(id.ordinal());
+        let index = self.servers[server].platform().devices.iter().position(|device| device.id == own)?;
+        Some(Place { server, index: index as u32 })
+    }
+
+    /// The device at a position, if its PCI domain is another one here than on its server.
+    pub(crate) fn moved(&self, position: u32) -> Option<&Device> {
+        let (device, place) = (self.platform.devices.get(position as usize)?, self.place(position)?);
+        let there = &self.servers[place.server].platform().devices[place.index as usize];
+        (device.attributes != there.attributes).then_some(device)
+    }
+
+    /// Asks a server, and returns the encoded answer; `None` for a message that the server could not answer.
+    pub(crate) fn ask<M: Call>(&self, server: usize, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
+        self.servers[server].ask(message)
+    }
+}
