@@ -99,7 +99,8 @@ fn a_process_is_listed_while_it_runs() {
 
 #[test]
 fn a_lost_server_is_a_lost_gpu() {
-    let server = Server::start();
+    // The client waits as long as the server would have kept the session.
+    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--grace", "2"], &[]);
     let mut child =
         python(server.address(), "lost").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("outboard starts");
     let mut line = String::new();
