@@ -27,6 +27,7 @@ pub mod references;
 pub mod request;
 pub mod token;
 pub mod types;
+pub mod window;
 
 pub use code::Code;
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};

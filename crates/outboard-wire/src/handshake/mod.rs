@@ -12,6 +12,7 @@ mod refusal;
 pub mod resume;
 pub mod sharing;
 mod trace;
+pub mod windows;
 
 pub use answer::{Answer, Local, Waiting, Welcome};
 pub use extensions::{Extensions, Kind};
