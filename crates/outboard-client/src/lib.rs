@@ -22,6 +22,7 @@ mod slabs;
 pub mod target;
 mod times;
 mod tokens;
+mod windows;
 
 pub use query::{Query, QueryError};
 pub use remote::Remote;

@@ -39,8 +39,8 @@ impl Query {
             config.transport = Choice::Tcp;
         }
         // A server's notices are about work, and this connection gives it none.
-        let (link, platform) =
-            open_link(target, config, Box::new(|_, _| {}), |devices| Purpose::Management { devices }).map_err(
+        let (link, platform, _) =
+            open_link(target, config, Box::new(|_, _| {}), None, |devices| Purpose::Management { devices }).map_err(
                 |error| {
                     explain(&error);
                     if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }

@@ -14,6 +14,7 @@ mod memory;
 pub mod passing;
 pub mod pipe;
 mod random;
+pub mod reserved;
 mod ring;
 pub mod segment;
 pub mod shm;

@@ -40,6 +40,7 @@ use outboard_transport::{Memory, Stream, Transport, tcp};
 use outboard_wire::Writer;
 use outboard_wire::handshake::beats::{BEATS, Beats};
 use outboard_wire::handshake::resume::{RESUME, Terms};
+use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Hello, Welcome};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
@@ -109,9 +110,11 @@ impl Link {
         if !config.reconnect.is_zero() {
             hello.more.set(RESUME, &Terms { grace: config.reconnect });
         }
-        let hello = &hello;
         let connect::Connected { stream, memory, welcome, secured } =
-            connect::connect(transport, address, hello, &config)?;
+            connect::connect(transport, address, &hello, &config)?;
+        // Further connections are of the session that there is.
+        hello.more.remove(WINDOWS);
+        let hello = &hello;
         let beats: Option<Beats> = again::part(&welcome, BEATS, address)?;
         // Two of them may be late.
         let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));

@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::Result;
+use outboard_transport::reserved::Reserved;
+use outboard_wire::window::Window;
 
 use fault::Service;
 use inner::Inner;
@@ -54,6 +56,8 @@ pub(crate) struct Pager {
     store: OnceLock<Box<dyn Store>>,
     inner: Mutex<Inner>,
     service: Service,
+    /// The addresses of the server's devices, at which nothing else of this process is to lie.
+    reserved: Reserved,
     /// Whether any memory is tracked.
     active: AtomicBool,
 }
@@ -70,8 +74,15 @@ impl Pager {
             store: OnceLock::new(),
             inner: Mutex::new(Inner::new()),
             service: Service::new(),
+            reserved: Reserved::new(),
             active: AtomicBool::new(false),
         }
+    }
+
+    /// Keeps the addresses of a window from everything but memory that the program and its devices share. Where the system does not let it have so many,
+    /// that they are seldom used otherwise must do.
+    pub(crate) fn keep(&self, window: Window) {
+        let _ = self.reserved.reserve(window.range());
     }
 
     /// Where the device's bytes are to be had; told once, before any memory is tracked.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
 
+use outboard_transport::reserved::Reserved;
 use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -63,16 +64,17 @@ pub(super) struct Shared {
     inner: Own,
     outer: u64,
     bytes: usize,
-    /// Whether the outer view goes with this value; if not, whoever owns the addresses puts something else there.
-    unmap: bool,
+    /// Of whom the outer view's addresses were taken, and are given back with this value; if of nobody, whoever owns them puts something else there.
+    taken: Option<&'static Reserved>,
 }
 
 impl Shared {
-    /// Memory whose outer view, open to begin with, takes addresses that nothing has.
-    pub(super) fn new_at(outer: u64, bytes: usize) -> io::Result<Shared> {
+    /// Memory whose outer view, open to begin with, takes addresses that are reserved, or that nothing has.
+    pub(super) fn new_at(outer: u64, bytes: usize, reserved: &'static Reserved) -> io::Result<Shared> {
         let mut shared = Shared::hidden(outer, bytes)?;
-        shared.map(MapFlags::FIXED_NOREPLACE)?;
-        shared.unmap = true;
+        reserved.take(outer..outer.checked_add(bytes as u64).ok_or(io::ErrorKind::InvalidInput)?)?;
+        shared.taken = Some(reserved);
+        shared.map()?;
         shared.keep_from_children();
         Ok(shared)
     }
@@ -84,7 +86,7 @@ impl Shared {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else has.
         let inner = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0) }?;
-        Ok(Shared { file, inner: Own { base: inner.cast(), bytes }, outer, bytes, unmap: false })
+        Ok(Shared { file, inner: Own { base: inner.cast(), bytes }, outer, bytes, taken: None })
     }
 
     /// Puts the outer view, open, in the place of what is there.
@@ -92,20 +94,14 @@ impl Shared {
     /// # Safety
     /// The addresses belong to memory of which the inner view has a copy, and nobody writes to it meanwhile.
     pub(super) unsafe fn show(&mut self) -> io::Result<()> {
-        self.map(MapFlags::FIXED)
+        self.map()
     }
 
-    fn map(&mut self, place: MapFlags) -> io::Result<()> {
+    fn map(&mut self) -> io::Result<()> {
         let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer as *mut c_void);
-        // SAFETY: either nothing is replaced (`new_at`), or what the caller of `show` answers for.
-        let got =
-            unsafe { mmap(at, self.bytes, access, MapFlags::SHARED | MapFlags::NORESERVE | place, &self.file, 0) }?;
-        if got != at {
-            // A kernel that does not know the flag takes the address as a hint.
-            // SAFETY: the mapping was made above.
-            let _ = unsafe { munmap(got, self.bytes) };
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: either the addresses were taken for this (`new_at`), or the caller of `show` answers for what is there.
+        unsafe { mmap(at, self.bytes, access, flags, &self.file, 0) }?;
         Ok(())
     }
 
@@ -169,9 +165,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.unmap {
-            // SAFETY: `new_at` made the mapping, and the program has given the memory back.
-            let _ = unsafe { munmap(self.outer as *mut c_void, self.bytes) };
+        if let Some(reserved) = self.taken {
+            // SAFETY: `new_at` has taken the addresses, and the program has given the memory back.
+            unsafe { reserved.give_back(self.outer) };
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, Result};
+use outboard_transport::reserved::mappings;
 
 use super::*;
 
@@ -260,6 +261,28 @@ fn allocations_side_by_side_do_not_disturb_each_other() {
     assert_eq!(get(b.start), 0);
     kernel(|| assert_eq!((DEVICE.read(a.end - PAGE, 1), DEVICE.read(b.start, 1)), (vec![2], vec![9]), "b is nobody's"));
     PAGER.remove(&range, false);
+}
+
+#[test]
+fn managed_memory_lies_in_a_window_that_is_kept() {
+    let _turn = turn();
+    let window = Window::numbered(5).unwrap();
+    let base = window.range().start + (1 << 30);
+    let has_something = || {
+        let maps = std::fs::read("/proc/self/maps").unwrap();
+        mappings(&String::from_utf8_lossy(&maps)).any(|mapping| mapping.contains(&base))
+    };
+    assert!(!has_something());
+    PAGER.keep(window);
+    assert!(has_something(), "nothing else can come to lie there");
+    for _ in 0..2 {
+        assert!(PAGER.add_managed(CTX, base, 4 * PAGE as usize, true, Some(base..base + 4 * PAGE)).unwrap());
+        set(base + PAGE, 7);
+        kernel(|| assert_eq!(DEVICE.read(base + PAGE, 1), [7]));
+        assert!(!PAGER.add_managed(CTX, base + PAGE, PAGE as usize, true, None).unwrap(), "it is there already");
+        PAGER.remove(&(base..base + 4 * PAGE), false);
+        assert!(has_something());
+    }
 }
 
 #[test]

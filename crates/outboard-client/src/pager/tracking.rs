@@ -38,7 +38,7 @@ impl Pager {
         let mut inner = self.lock();
         self.start(&mut inner)?;
         let home = Home { kind: Kind::Managed, ctx: home };
-        let Ok(region) = Region::managed(home, base, bytes, span.into_iter().collect(), fresh) else {
+        let Ok(region) = Region::managed(home, base, bytes, span.into_iter().collect(), fresh, &self.reserved) else {
             return Ok(false);
         };
         if fresh {

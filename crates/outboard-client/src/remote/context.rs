@@ -20,6 +20,9 @@ impl Remote {
     pub(super) fn platform(&'static self) -> Result<Platform> {
         let faults = self.faults.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
         let (session, platform) = Session::open(self.server, *faults, &self.pager)?;
+        if let Some(window) = session.window() {
+            self.pager.keep(window);
+        }
         // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(self));

@@ -13,6 +13,7 @@ use outboard_front::backend::{ContextId, HostCall, Result};
 use outboard_front::profile;
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
+use outboard_wire::window::Window;
 
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
@@ -53,6 +54,7 @@ pub(crate) struct Session {
     kernels: Arc<KnownKernels>,
     device: String,
     server: String,
+    window: Option<Window>,
     started: Instant,
 }
 
@@ -261,6 +263,11 @@ impl Session {
     }
 
     /// Counters as JSON values, by name.
+    /// Where the addresses of its devices lie, if the server keeps to a window.
+    pub(crate) fn window(&self) -> Option<Window> {
+        self.window
+    }
+
     pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
         let stats = self.link.stats();
         let odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
@@ -268,6 +275,7 @@ impl Session {
         vec![
             ("server", text(&self.server)),
             ("device", text(&self.device)),
+            ("window", self.window.map_or_else(|| "null".to_owned(), |window| text(&window.to_string()))),
             ("transport", text(self.link.peer().0)),
             ("posted", stats.posted.to_string()),
             ("waited", stats.calls.to_string()),

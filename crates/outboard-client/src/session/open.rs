@@ -6,8 +6,10 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
+use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
+use outboard_wire::window::Window;
 use outboard_wire::{Code, Reader, plain_lines};
 
 use super::notices::{Notices, Pending};
@@ -24,6 +26,7 @@ use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
 use crate::target::{Target, Targets, VARIABLE};
 use crate::times::Times;
+use crate::windows;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +79,7 @@ fn connect(
 ) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let targets = Targets::from_env()?;
     let target = targets.server(server)?;
+    let windows = windows::acceptable_of(server, targets.servers().len());
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
     let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), pager));
@@ -92,7 +96,7 @@ fn connect(
         kernels: Arc::clone(&kernels),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
-    let (link, platform) = open_link(target, config, notices, |devices| Purpose::Session { devices })?;
+    let (link, platform, window) = open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
@@ -114,39 +118,47 @@ fn connect(
         kernels,
         device,
         server: target.address.to_string(),
+        window,
         started,
     };
     Ok((Arc::new(session), platform))
 }
 
-/// Connects to a server, for a purpose with the devices that are wanted of it. Returns what it offers, too.
+/// Connects to a server, for a purpose with the devices that are wanted of it. Returns what it offers and the window of the session, one of those given,
+/// too.
 pub(crate) fn open_link(
     target: &Target,
     config: Config,
     notices: NoticeHandler,
+    windows: Option<&[Window]>,
     purpose: impl FnOnce(Vec<u32>) -> Purpose,
-) -> std::result::Result<(Link, Platform), OpenError> {
+) -> std::result::Result<(Link, Platform, Option<Window>), OpenError> {
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
         client: client_name(),
         purpose: purpose(target.devices.clone()),
         process: crate::process::this(),
-        more: more(),
+        more: more(windows),
     };
-    let (link, welcome) = Link::connect(&Any, &target.address.to_string(), &hello, config, notices)?;
+    let address = target.address.to_string();
+    let (link, welcome) = Link::connect(&Any, &address, &hello, config, notices)?;
     let mut reader = Reader::new(&welcome.snapshot);
     let platform: Platform = reader.get()?;
     reader.finish()?;
-    Ok((link, platform))
+    let window = windows::granted(&welcome, windows, &address)?;
+    Ok((link, platform, window))
 }
 
 /// The variable of a process that is part of a trace.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
 
 /// What is said besides.
-fn more() -> Extensions {
+fn more(windows: Option<&[Window]>) -> Extensions {
     let mut more = Extensions::default();
+    if let Some(windows) = windows {
+        more.set(WINDOWS, &Acceptable(windows.to_vec()));
+    }
     let parent = std::env::var(TRACE_VARIABLE).ok();
     if let Some(parent) = parent.as_deref().and_then(TraceParent::parse) {
         more.set(TRACE, &parent);

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use outboard_front::backend::Result;
+use outboard_transport::reserved::Reserved;
 
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
@@ -78,15 +79,16 @@ pub(in crate::pager) struct Region {
 }
 
 impl Region {
-    /// Managed memory at addresses that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
+    /// Managed memory at addresses that are reserved, or that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
     pub(in crate::pager) fn managed(
         home: Home,
         base: u64,
         bytes: usize,
         spans: Vec<Range<u64>>,
         fresh: bool,
+        reserved: &'static Reserved,
     ) -> io::Result<Region> {
-        let memory = Shared::new_at(base, bytes)?;
+        let memory = Shared::new_at(base, bytes, reserved)?;
         let mut region = Region::new(home, base, bytes, memory, State::Fresh, spans);
         if !fresh {
             region.set(&(0..bytes / PAGE as usize), State::Stale)?;

@@ -1,0 +1,231 @@
+//! Addresses that a process has reserved, so that nothing comes to lie there by itself.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Reserved addresses, and what was taken of them and of others.
+#[derive(Debug, Default)]
+pub struct Reserved(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Ends of the ranges that are reserved, by their first addresses.
+    kept: BTreeMap<u64, u64>,
+    /// Ends of the ranges that somebody has mapped something at, by their first addresses.
+    taken: BTreeMap<u64, u64>,
+}
+
+impl Reserved {
+    /// Nothing.
+    pub const fn new() -> Reserved {
+        Reserved(Mutex::new(State { kept: BTreeMap::new(), taken: BTreeMap::new() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves whole pages at which nothing is.
+    pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
+        let mut state = self.state();
+        reserve(&range, MapFlags::FIXED_NOREPLACE)?;
+        state.kept.insert(range.start, range.end);
+        Ok(())
+    }
+
+    /// Whether anything is reserved.
+    pub fn is_empty(&self) -> bool {
+        self.state().kept.is_empty()
+    }
+
+    /// Takes whole pages: reserved ones, or others at which nothing is. Until they are given back, the caller may map there what it likes.
+    pub fn take(&self, range: Range<u64>) -> io::Result<()> {
+        let mut state = self.state();
+        if range.start >= range.end {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if overlap(&state.taken, &range).next().is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let others: Vec<_> = outside(&state.kept, &range);
+        for (made, other) in others.iter().enumerate() {
+            if let Err(error) = reserve(other, MapFlags::FIXED_NOREPLACE) {
+                others[..made].iter().for_each(unmap);
+                return Err(error);
+            }
+        }
+        state.taken.insert(range.start, range.end);
+        Ok(())
+    }
+
+    /// Gives back what was taken from this address on. What was mapped there goes, and the addresses are as they were before.
+    ///
+    /// # Safety
+    /// Nobody uses any more what was mapped there.
+    pub unsafe fn give_back(&self, start: u64) {
+        let mut state = self.state();
+        let Some(end) = state.taken.remove(&start) else { return };
+        let range = start..end;
+        outside(&state.kept, &range).iter().for_each(unmap);
+        for kept in overlap(&state.kept, &range) {
+            // If the system has no more mappings to give, the memory is lost, but nothing comes to lie there.
+            let _ = reserve(&kept, MapFlags::FIXED);
+        }
+    }
+
+    /// Gives up all that is reserved and not taken.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        for (start, end) in std::mem::take(&mut state.kept) {
+            outside(&state.taken, &(start..end)).iter().for_each(unmap);
+        }
+    }
+}
+
+/// The parts of a range that lie in some of these.
+fn overlap(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = *range;
+    let first = ranges.range(..start).next_back();
+    let within = first.into_iter().chain(ranges.range(start..end));
+    within.map(move |(from, to)| start.max(*from)..end.min(*to)).filter(|part| part.start < part.end)
+}
+
+/// The parts of a range that lie in none of these.
+fn outside(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    for taken in overlap(ranges, range) {
+        parts.push(at..taken.start);
+        at = taken.end;
+    }
+    parts.push(at..range.end);
+    parts.retain(|part| part.start < part.end);
+    parts
+}
+
+/// Puts nothing there that can be used.
+fn reserve(range: &Range<u64>, place: MapFlags) -> io::Result<()> {
+    let (at, bytes) = (range.start as *mut c_void, (range.end - range.start) as usize);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | place;
+    // SAFETY: the caller says that either nothing is replaced, or what nobody uses any more.
+    let got = unsafe { mmap_anonymous(at, bytes, ProtFlags::empty(), flags) }?;
+    if got != at {
+        // A kernel that does not know the flag takes the address as a hint.
+        unmap(&(got as u64..got as u64 + bytes as u64));
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    // Tools that write a process's memory to a file need not look at it.
+    // SAFETY: mapped above; the advice changes no contents.
+    let _ = unsafe { madvise(at, bytes, Advice::LinuxDontDump) };
+    Ok(())
+}
+
+fn unmap(range: &Range<u64>) {
+    // SAFETY: only what this module has mapped, and what users have put there and use no more.
+    let _ = unsafe { munmap(range.start as *mut c_void, (range.end - range.start) as usize) };
+}
+
+/// The mappings of a process, by what the system says of them: `/proc/PID/maps`.
+pub fn mappings(maps: &str) -> impl Iterator<Item = Range<u64>> {
+    maps.lines().filter_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+    })
+}
+
+/// The parts of a range at which no mapping is.
+pub fn gaps(maps: &str, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mapped: BTreeMap<u64, u64> = mappings(maps).map(|mapping| (mapping.start, mapping.end)).collect();
+    outside(&mapped, range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    /// Addresses that nothing else in this process takes: each test has its own.
+    fn place(test: u64) -> u64 {
+        0x2900_0000_0000 + (test << 30)
+    }
+
+    fn write(address: u64) -> io::Result<()> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: addresses that the test has taken.
+        unsafe {
+            let at = mmap_anonymous(address as *mut c_void, PAGE as usize, access, flags)?;
+            at.cast::<u64>().write_volatile(address);
+        }
+        Ok(())
+    }
+
+    /// Whether anything is mapped at a page.
+    fn is_mapped(address: u64) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        mappings(&maps).any(|mapping| mapping.contains(&address))
+    }
+
+    #[test]
+    fn what_was_reserved_can_be_taken_and_is_reserved_again() {
+        let (reserved, base) = (Reserved::new(), place(0));
+        reserved.reserve(base..base + 8 * PAGE).unwrap();
+        assert!(reserved.reserve(base + PAGE..base + 2 * PAGE).is_err(), "something is there");
+        reserved.take(base + PAGE..base + 3 * PAGE).unwrap();
+        write(base + 2 * PAGE).unwrap();
+        for taken in [base + 2 * PAGE..base + 4 * PAGE, base..base + 2 * PAGE, base..base + 8 * PAGE] {
+            assert!(reserved.take(taken).is_err(), "somebody has a part of it");
+        }
+        // SAFETY: nobody uses it any more.
+        unsafe { reserved.give_back(base + PAGE) };
+        assert!(Reserved::new().take(base + 2 * PAGE..base + 3 * PAGE).is_err(), "it is reserved again");
+        reserved.take(base + 2 * PAGE..base + 4 * PAGE).unwrap();
+        write(base + 3 * PAGE).unwrap();
+        reserved.clear();
+        assert!(is_mapped(base + 3 * PAGE) && !is_mapped(base) && !is_mapped(base + 4 * PAGE));
+        // SAFETY: nobody uses it any more.
+        unsafe { reserved.give_back(base + 2 * PAGE) };
+        assert!(!is_mapped(base + 2 * PAGE) && !is_mapped(base + 3 * PAGE), "what is not reserved is free");
+    }
+
+    #[test]
+    fn other_addresses_are_taken_only_where_nothing_is() {
+        let (reserved, other, base) = (Reserved::new(), Reserved::new(), place(1));
+        other.reserve(base + 6 * PAGE..base + 7 * PAGE).unwrap();
+        reserved.reserve(base + 2 * PAGE..base + 4 * PAGE).unwrap();
+        assert!(reserved.take(base..base + 7 * PAGE).is_err());
+        assert!(!is_mapped(base) && !is_mapped(base + 5 * PAGE), "nothing is left of an attempt");
+        reserved.take(base + PAGE..base + 5 * PAGE).unwrap();
+        for page in 1..5 {
+            write(base + page * PAGE).unwrap();
+        }
+        // SAFETY: nobody uses it any more.
+        unsafe { reserved.give_back(base + PAGE) };
+        assert!(!is_mapped(base + PAGE) && is_mapped(base + 2 * PAGE) && !is_mapped(base + 4 * PAGE));
+        assert!(reserved.take(base..base).is_err() && reserved.take(base + PAGE..base).is_err());
+        reserved.clear();
+        other.clear();
+        assert!(!is_mapped(base + 2 * PAGE) && reserved.is_empty());
+    }
+
+    #[test]
+    fn gaps_lie_between_mappings() {
+        let maps = "00400000-00500000 r-xp 00000000 fe:00 18500    /a/program\n\
+                    nonsense\n\
+                    00500000-00600000 rw-p 00000000 00:00 0        [heap]\n\
+                    00900000-00a00000 rw-p 00000000 00:00 0 \n\
+                    ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n";
+        assert_eq!(mappings(maps).count(), 4);
+        assert_eq!(
+            gaps(maps, &(0x10_0000..0xb0_0000)),
+            [0x10_0000..0x40_0000, 0x60_0000..0x90_0000, 0xa0_0000..0xb0_0000]
+        );
+        assert_eq!(gaps(maps, &(0x45_0000..0x95_0000)), std::slice::from_ref(&(0x60_0000..0x90_0000)));
+        assert_eq!(gaps(maps, &(0x91_0000..0x92_0000)), []);
+        assert_eq!(gaps("", &(5..9)), std::slice::from_ref(&(5..9)));
+    }
+}
