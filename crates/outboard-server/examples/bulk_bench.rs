@@ -23,6 +23,7 @@ use outboard_transport::tcp::Tcp;
 use outboard_wire::Reader;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, VERSION};
 use outboard_wire::limits::{STAGING, WINDOW};
+use outboard_wire::window::Window;
 
 const UPLOAD: u16 = 1;
 const DOWNLOAD: u16 = 2;
@@ -96,7 +97,7 @@ impl Build for Taking {
     type Prepared = ();
     type Handler = Taker;
 
-    fn prepare(self, _: Option<&Warm>) -> Result<(), Refusal> {
+    fn prepare(self, _: Option<&Warm>, _: Option<Window>) -> Result<(), Refusal> {
         Ok(())
     }
 

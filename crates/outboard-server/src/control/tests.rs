@@ -8,6 +8,7 @@ use outboard_nvml::Gauges;
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::handshake::{Local, Process, RefusalCode};
+use outboard_wire::window::Window;
 use outboard_wire::{Encode, Writer};
 
 use super::*;
@@ -32,6 +33,7 @@ fn messages_and_descriptors_arrive() {
         local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9]),
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),
+        window: Window::numbered(3),
     };
     send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();
     let point = Point { lane: 1, attempt: 2, received: 3 };
@@ -43,7 +45,12 @@ fn messages_and_descriptors_arrive() {
     for lane in &lanes {
         send(here.as_fd(), lane, None).unwrap();
     }
-    let warm = ToWorker::Warm(Warm { contexts: vec![0, 2], measure: true, supervisor: 5 });
+    let warm = ToWorker::Warm(Warm {
+        contexts: vec![0, 2],
+        measure: true,
+        supervisor: 5,
+        window: Window::numbered(4).unwrap(),
+    });
     send(here.as_fd(), &warm, None).unwrap();
     let end = ToWorker::End { sentence: "enough".into() };
     send(here.as_fd(), &end, None).unwrap();
@@ -67,6 +74,7 @@ fn messages_and_descriptors_arrive() {
     let ready = ToSupervisor::Ready {
         snapshot: vec![7; 100],
         contexts: vec![ContextMemory { ordinal: 1, free: 2, total: 3, size: Some(1) }],
+        window: None,
     };
     for message in [share, find, ToSupervisor::Unshare { token: 8 }, ready] {
         send(there.as_fd(), &message, None).unwrap();

@@ -10,6 +10,7 @@ use outboard_wire::handshake::Local;
 use outboard_wire::handshake::Process;
 use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Point;
+use outboard_wire::window::Window;
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// Supervisor to worker.
@@ -158,8 +159,8 @@ pub(crate) enum ToSupervisor {
     /// What has that token?
     Find { request: u64, token: u128, kind: u8 },
     /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message, and which contexts it
-    /// holds.
-    Ready { snapshot: Vec<u8>, contexts: Vec<ContextMemory> },
+    /// holds, and the window to which its driver keeps, if it does.
+    Ready { snapshot: Vec<u8>, contexts: Vec<ContextMemory>, window: Option<Window> },
     /// How the devices do.
     Gauges(Vec<Gauge>),
     /// The worker's supervisor has gone, it has a session, and it takes whoever connected for the next supervisor. What was kept and what is shared
@@ -209,10 +210,11 @@ impl Encode for ToSupervisor {
                 writer.put(token);
                 writer.put(kind);
             }
-            ToSupervisor::Ready { snapshot, contexts } => {
+            ToSupervisor::Ready { snapshot, contexts, window } => {
                 writer.u8(5);
                 writer.bytes(snapshot);
                 writer.put(contexts);
+                writer.put(window);
             }
             ToSupervisor::Gauges(held) => {
                 writer.u8(6);
@@ -265,7 +267,11 @@ impl<'a> Decode<'a> for ToSupervisor {
             },
             3 => ToSupervisor::Unshare { token: reader.get()? },
             4 => ToSupervisor::Find { request: reader.get()?, token: reader.get()?, kind: reader.get()? },
-            5 => ToSupervisor::Ready { snapshot: reader.bytes()?.to_vec(), contexts: reader.get()? },
+            5 => ToSupervisor::Ready {
+                snapshot: reader.bytes()?.to_vec(),
+                contexts: reader.get()?,
+                window: reader.get()?,
+            },
             6 => ToSupervisor::Gauges(reader.get()?),
             32 => ToSupervisor::Orphan,
             33 => ToSupervisor::Kept { tag: reader.get()? },
@@ -540,6 +546,8 @@ pub struct Start {
     pub platform: Option<Vec<u8>>,
     /// How long the session is kept without a connection, if its client can take it up again.
     pub grace: Option<Grace>,
+    /// Where the client accepts addresses. A worker that was made ready for another window, or none, does not tell of this one.
+    pub window: Option<Window>,
 }
 
 impl Encode for Start {
@@ -559,6 +567,7 @@ impl Encode for Start {
         writer.put(&self.local);
         writer.put(&self.platform);
         writer.put(&self.grace);
+        writer.put(&self.window);
     }
 }
 
@@ -580,6 +589,7 @@ impl<'a> Decode<'a> for Start {
             local: reader.get()?,
             platform: reader.get()?,
             grace: reader.get()?,
+            window: reader.get()?,
         })
     }
 }
@@ -593,6 +603,8 @@ pub struct Warm {
     pub measure: bool,
     /// The supervisor's process.
     pub supervisor: u32,
+    /// Where its driver is to place what it places.
+    pub window: Window,
 }
 
 impl Encode for Warm {
@@ -600,12 +612,13 @@ impl Encode for Warm {
         writer.put(&self.contexts);
         writer.put(&self.measure);
         writer.put(&self.supervisor);
+        writer.put(&self.window);
     }
 }
 
 impl<'a> Decode<'a> for Warm {
     fn decode(reader: &mut Reader<'a>) -> Result<Warm, DecodeError> {
-        Ok(Warm { contexts: reader.get()?, measure: reader.get()?, supervisor: reader.get()? })
+        Ok(Warm { contexts: reader.get()?, measure: reader.get()?, supervisor: reader.get()?, window: reader.get()? })
     }
 }
 

@@ -279,6 +279,7 @@ mod tests {
             supervisor: 5,
             grace: None,
             local: None,
+            window: None,
             platform: None,
         }
     }

@@ -8,6 +8,7 @@ mod demand;
 mod failures;
 mod memory;
 mod pace;
+mod windows;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use outboard_wire::Reader;
 use outboard_wire::platform::Platform;
+use outboard_wire::window::Window;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -27,6 +29,8 @@ use demand::Demand;
 use failures::Failures;
 use memory::Memory;
 use pace::Pace;
+pub(super) use windows::first_acceptable;
+use windows::{Windows, suitable};
 
 /// Drivers that are started at once while sessions come at once: on an H100 one after the other makes 3.2 a second, two at once 4.3, four and more 5.0.
 const STARTS: usize = 4;
@@ -53,6 +57,7 @@ pub(super) struct Warm {
     demand: RefCell<Demand>,
     pace: RefCell<Pace>,
     failures: RefCell<Failures>,
+    windows: Windows,
     /// Tasks that hold a worker.
     held: Cell<usize>,
     /// Sessions that wait for a driver to start.
@@ -67,6 +72,8 @@ struct Waiting {
     number: u64,
     process: u32,
     ready: bool,
+    /// Where its driver is to place what it places; once it is ready, where it does, if it keeps to a window.
+    window: Option<Window>,
     /// Has the task hand over the worker.
     take: oneshot::Sender<oneshot::Sender<Worker>>,
 }
@@ -75,6 +82,7 @@ struct Waiting {
 pub(super) struct Taken {
     pub(super) worker: Worker,
     pub(super) ready: bool,
+    pub(super) window: Option<Window>,
 }
 
 /// A session that waits for a driver to start.
@@ -101,6 +109,7 @@ impl Warm {
             demand: RefCell::new(Demand::new(config.warm, config.warm_for)),
             pace: RefCell::default(),
             failures: RefCell::default(),
+            windows: Windows::new(),
             held: Cell::new(0),
             cold: Cell::new(0),
             stopping: Cell::new(false),
@@ -120,13 +129,13 @@ impl Warm {
         Cold(self)
     }
 
-    /// A worker, if one waits: one that is ready, or else the one that has been getting ready the longest.
-    pub(super) async fn take(&self) -> Option<Taken> {
+    /// A worker, if one waits that suits a client which accepts these windows, or anything.
+    pub(super) async fn take(&self, accepted: Option<&[Window]>) -> Option<Taken> {
         loop {
             let waiting = {
                 let mut waiting = self.waiting.borrow_mut();
-                let ready = waiting.iter().position(|waiting| waiting.ready).unwrap_or(0);
-                waiting.remove(ready)?
+                let place = suitable(waiting.iter(), accepted)?;
+                waiting.remove(place)?
             };
             self.pace.borrow_mut().taken(Instant::now());
             self.changed.notify_waiters();
@@ -136,7 +145,7 @@ impl Warm {
                 && let Ok(worker) = handed_over.await
             {
                 *self.failures.borrow_mut() = Failures::default();
-                return Some(Taken { worker, ready: waiting.ready });
+                return Some(Taken { worker, ready: waiting.ready, window: waiting.window });
             }
         }
     }
@@ -267,11 +276,13 @@ impl Warm {
         let (take, taken) = oneshot::channel();
         let number = self.last.get() + 1;
         self.last.set(number);
-        self.waiting.borrow_mut().push_back(Waiting { number, process: worker.id(), ready: false, take });
+        let window = self.windows.next(self.waiting.borrow().iter().filter_map(|waiting| waiting.window));
+        let waiting = Waiting { number, process: worker.id(), ready: false, window: Some(window), take };
+        self.waiting.borrow_mut().push_back(waiting);
         self.held.set(self.held.get() + 1);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let ended = this.attend(worker, number, taken).await;
+            let ended = this.attend(worker, (number, window), taken).await;
             this.waiting.borrow_mut().retain(|waiting| waiting.number != number);
             if let Some(reason) = ended
                 && !this.stopping.get()
@@ -288,12 +299,12 @@ impl Warm {
     async fn attend(
         &self,
         mut worker: Worker,
-        number: u64,
+        (number, window): (u64, Window),
         mut taken: oneshot::Receiver<oneshot::Sender<Worker>>,
     ) -> Option<String> {
         let started = Instant::now();
         let measure = self.memory.borrow().is_to_be_measured();
-        let wanted = Wanted { contexts: self.contexts.clone(), measure, supervisor: std::process::id() };
+        let wanted = Wanted { contexts: self.contexts.clone(), measure, supervisor: std::process::id(), window };
         if let Err(error) = worker.send(&ToWorker::Warm(wanted), None) {
             return Some(error.to_string());
         }
@@ -302,7 +313,7 @@ impl Warm {
             let late = START_TIMEOUT.saturating_sub(started.elapsed());
             tokio::select! {
                 said = worker.receive() => match said {
-                    Ok(Some((ToSupervisor::Ready { snapshot, contexts }, _))) => {
+                    Ok(Some((ToSupervisor::Ready { snapshot, contexts, window }, _))) => {
                         let start = started.elapsed();
                         tracing::debug!(worker = worker.id(), ms = start.as_millis() as u64, "warm");
                         ready = true;
@@ -310,7 +321,7 @@ impl Warm {
                         *self.snapshot.borrow_mut() = snapshot;
                         self.memory.borrow_mut().told(&contexts);
                         if let Some(waiting) = self.waiting.borrow_mut().iter_mut().find(|one| one.number == number) {
-                            waiting.ready = true;
+                            (waiting.ready, waiting.window) = (true, window);
                         }
                         self.changed.notify_waiters();
                     }

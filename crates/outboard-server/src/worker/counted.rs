@@ -15,7 +15,6 @@ use crate::identity::Identity;
 use super::io::{Handler, Replier};
 use super::output::Output;
 use super::prepared::{Prepared, Setup};
-use super::warm::Kept;
 use super::{Start, Worker};
 
 /// The worker, and where its commands come from.
@@ -73,7 +72,7 @@ impl Counted {
         // SAFETY: no library is loaded: the table is there.
         let setup = unsafe { Setup::new("", "none") };
         let output = Output::catch().map_err(failed)?;
-        let prepared = Prepared { setup, table, platform, output, kept: Kept::default(), contexts: Vec::new() };
+        let prepared = Prepared::of(setup, table, platform, output);
         let replier = Replier::to(Arc::new(Nowhere)).map_err(failed)?;
         let start = Start {
             session: 1,
@@ -90,6 +89,7 @@ impl Counted {
             supervisor: 0,
             grace: None,
             local: None,
+            window: None,
             platform: None,
         };
         Ok(Counted { worker: Worker::new(prepared, &start)?, replier, incoming: Incoming::new() })

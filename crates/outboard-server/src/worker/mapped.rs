@@ -1,7 +1,7 @@
 //! Page-locked memory of the client's program that kernels use: this process has pages under the same addresses, which the device can reach. They
 //! are its own, and the client sends what its program writes and asks for what kernels have written; or, of a client on this machine, the client's.
 //!
-//! Its addresses are the client's choice, so they are only ever taken where nothing else is.
+//! Its addresses are the client's choice, so they are only ever taken where nothing else is, or where this process keeps the place from others.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::Memory;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use outboard_transport::reserved::Reserved;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::bounds::Kind;
 use super::budget::Pinned;
@@ -26,6 +27,8 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The session's mapped memory.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
+    /// The addresses that this process keeps from others, where it keeps any.
+    addresses: Arc<Reserved>,
     /// What the client has opened: bytes and context, by first address.
     open: BTreeMap<u64, (u64, u32)>,
     /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
@@ -45,7 +48,12 @@ enum Pages<'a> {
 }
 
 /// Pages that nobody uses any more.
-pub(crate) struct Unused(Vec<Range<u64>>, #[expect(dead_code, reason = "counts until they are gone")] Vec<Arc<Pinned>>);
+pub(crate) struct Unused {
+    runs: Vec<Range<u64>>,
+    addresses: Arc<Reserved>,
+    #[expect(dead_code, reason = "counts until they are gone")]
+    pinned: Vec<Arc<Pinned>>,
+}
 
 fn pages(address: u64, bytes: u64) -> Result<Range<u64>, CUresult> {
     let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(INVALID)?;
@@ -60,6 +68,11 @@ fn limit() -> u64 {
 }
 
 impl Mapped {
+    /// None, in a process that keeps these addresses from others.
+    pub(crate) fn new(addresses: Arc<Reserved>) -> Mapped {
+        Mapped { addresses, ..Mapped::default() }
+    }
+
     /// Bytes of pages that these addresses need and no others have.
     pub(crate) fn more(&self, address: u64, bytes: u64) -> Result<u64, CUresult> {
         Ok(self.missing(&pages(address, bytes)?).iter().map(|run| run.end - run.start).sum())
@@ -125,8 +138,8 @@ impl Mapped {
         }
         let mut made = Vec::new();
         for run in missing {
-            if let Err(error) = map(table, &run, source) {
-                unmap(table, &Unused(made, Vec::new()));
+            if let Err(error) = map(table, &self.addresses, &run, source) {
+                unmap(table, &self.unused(made, Vec::new()));
                 return Err(error);
             }
             made.push(run);
@@ -189,7 +202,11 @@ impl Mapped {
             self.runs.extract_if(.., |_, (_, users)| *users == 0).map(|(base, (len, _))| base..base + len).collect();
         self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
         let counted = unused.iter().filter_map(|run| self.pinned.remove(&run.start)).collect();
-        Unused(unused, counted)
+        self.unused(unused, counted)
+    }
+
+    fn unused(&self, runs: Vec<Range<u64>>, pinned: Vec<Arc<Pinned>>) -> Unused {
+        Unused { runs, addresses: Arc::clone(&self.addresses), pinned }
     }
 
     /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.
@@ -258,24 +275,22 @@ impl Mapped {
     }
 }
 
-/// Maps pages where nothing is, and gives them to the device under the same addresses.
-fn map(table: &Table, run: &Range<u64>, source: Pages<'_>) -> Result<(), CUresult> {
+/// Maps pages where nothing else is, and gives them to the device under the same addresses.
+fn map(table: &Table, addresses: &Reserved, run: &Range<u64>, source: Pages<'_>) -> Result<(), CUresult> {
+    addresses.take(run.clone()).map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
     let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the flag leaves alone whatever is there, and the call fails then.
-    let got = unsafe {
+    // SAFETY: the addresses were taken for this.
+    let mapped = unsafe {
         match source {
-            Pages::Own => mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE),
-            Pages::Of(file, offset) => {
-                mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE, file, offset)
-            }
+            Pages::Own => mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED),
+            Pages::Of(file, offset) => mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, offset),
         }
     };
-    let got = got.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
-    let outcome = if got == at { register(table, at, bytes) } else { Err(CUresult::CUDA_ERROR_MAP_FAILED) };
+    let outcome = mapped.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED).and_then(|_| register(table, at, bytes));
     if outcome.is_err() {
         // SAFETY: mapped above; the driver does not have it.
-        let _ = unsafe { munmap(got, bytes) };
+        unsafe { addresses.give_back(run.start) };
     }
     outcome
 }
@@ -293,11 +308,10 @@ fn register(table: &Table, at: *mut c_void, bytes: usize) -> Result<(), CUresult
 
 /// Gives pages back that the device is done with.
 pub(crate) fn unmap(table: &Table, unused: &Unused) {
-    for run in &unused.0 {
-        let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
-        if call!(table, cuMemHostUnregister(at)).is_ok() {
+    for run in &unused.runs {
+        if call!(table, cuMemHostUnregister(run.start as *mut c_void)).is_ok() {
             // SAFETY: our mapping, which the driver has let go of and no client's range uses.
-            let _ = unsafe { munmap(at, bytes) };
+            unsafe { unused.addresses.give_back(run.start) };
         }
     }
 }
@@ -320,11 +334,11 @@ mod tests {
             assert!(mapped.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }
         assert!(mapped.close(0x10800, 1).is_err() && mapped.close(0x10000, 0x1000).is_err());
-        assert_eq!(mapped.take_unused().0, []);
+        assert_eq!(mapped.take_unused().runs, []);
         mapped.close(0x10800, 0x1000).unwrap();
         assert!(mapped.check(0x10800, 1).is_err());
-        assert_eq!(mapped.take_unused().0, std::slice::from_ref(&(0x10000..0x12000)));
-        assert_eq!((mapped.take_unused().0, mapped.bytes), (Vec::new(), 0));
+        assert_eq!(mapped.take_unused().runs, std::slice::from_ref(&(0x10000..0x12000)));
+        assert_eq!((mapped.take_unused().runs, mapped.bytes), (Vec::new(), 0));
         for (address, bytes) in [(0, 10), (100, 10), (0x1000, 0), (u64::MAX - 10, 100), (u64::MAX - 10, 5)] {
             assert!(pages(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }

@@ -4,6 +4,7 @@
 //! for by a helper thread, so that the commands behind it go on. Names on the wire are the client's; every one is looked up, and every
 //! device address is checked against what the session has allocated.
 
+mod address_map;
 pub(crate) mod answer;
 mod bounds;
 mod boxes;
@@ -146,7 +147,7 @@ pub struct Worker {
 impl Worker {
     /// Serves a client with the devices that it may see.
     fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        let Prepared { setup, table, mut platform, output, mut kept, .. } = prepared;
+        let Prepared { setup, table, mut platform, output, mut kept, addresses, .. } = prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
         let budget = offer::limit(&mut platform, &start.identity.limits);
@@ -172,7 +173,7 @@ impl Worker {
             space: Space::default(),
             shared: Shared::default(),
             opened: HashMap::new(),
-            mapped: Mapped::default(),
+            mapped: Mapped::new(addresses),
             slots: Slots::default(),
             parcels: Parcels::default(),
             staging: Arc::default(),

@@ -1,12 +1,15 @@
 //! What a worker has done before its client is there.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use outboard_abi::CUdevice_attribute as A;
 use outboard_driver::{Library, Table};
+use outboard_transport::reserved::Reserved;
 use outboard_wire::codec::decode_all;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
+use outboard_wire::window::Window;
 use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
@@ -14,7 +17,7 @@ use crate::image_cache::ImageCache;
 use super::io::{Build, ContextMemory, Gauge, Start, Warm};
 use super::output::Output;
 use super::warm::{self, Kept, Measures};
-use super::{Worker, gauges, offer};
+use super::{Worker, address_map, gauges, offer};
 
 /// Which libraries a worker uses, and how.
 #[derive(Debug, Clone)]
@@ -68,6 +71,10 @@ pub struct Prepared {
     pub(super) platform: Platform,
     pub(super) output: Output,
     pub(super) kept: Kept,
+    /// The addresses that are kept from the driver, ...
+    pub(super) addresses: Arc<Reserved>,
+    /// ... and those that it keeps to.
+    pub(super) window: Option<Window>,
     /// What the contexts that are kept take.
     pub(super) contexts: Vec<ContextMemory>,
 }
@@ -76,12 +83,17 @@ pub struct Prepared {
 const SHARED_MODE: i32 = 0;
 
 impl Prepared {
-    /// Loads the driver library and looks at its devices.
-    fn new(setup: Setup) -> Result<Prepared, Refusal> {
+    /// Loads the driver library, which is to place what it places in a window, and looks at its devices.
+    fn new(setup: Setup, window: Option<Window>) -> Result<Prepared, Refusal> {
         let failed = |error: &dyn std::fmt::Display| {
             let sentence = format!("the worker cannot use its driver library: {error}");
             Refusal::new(RefusalCode::WorkerFailed, Code::DriverUnusable, &sentence)
         };
+        let occupied = window.and_then(|window| {
+            let failed =
+                |error: &_| tracing::warn!(%error, %window, "the worker's addresses cannot be kept to a window");
+            address_map::occupy(window).inspect_err(failed).ok()
+        });
         // SAFETY: whoever made the setup said that this is a driver library.
         let library = unsafe { Library::load(&setup.driver) }.map_err(|error| failed(&error))?;
         let output = Output::catch().map_err(|error| failed(&error))?;
@@ -92,7 +104,29 @@ impl Prepared {
             return Err(Refusal { code: RefusalCode::NoDevice, sentence });
         }
         offer::mask_what_is_local(&mut platform);
-        Ok(Prepared { setup, table, platform, output, kept: Kept::default(), contexts: Vec::new() })
+        let mut prepared = Prepared::of(setup, table, platform, output);
+        if let Some(addresses) = occupied {
+            (prepared.addresses, prepared.window) = (addresses, window);
+            prepared.check_window(|window| address_map::is_kept_to(table, window));
+        }
+        Ok(prepared)
+    }
+
+    /// A driver that is there, whose addresses are its own choice.
+    pub(super) fn of(setup: Setup, table: &'static Table, platform: Platform, output: Output) -> Prepared {
+        let (kept, addresses, window, contexts) = (Kept::default(), Arc::default(), None, Vec::new());
+        Prepared { setup, table, platform, output, kept, addresses, window, contexts }
+    }
+
+    /// Gives the window up if the driver does not keep to it.
+    fn check_window(&mut self, is_kept_to: impl FnOnce(Window) -> bool) {
+        if let Some(window) = self.window
+            && !is_kept_to(window)
+        {
+            tracing::warn!(%window, "the driver does not keep to a window of addresses: the session has none");
+            self.addresses.clear();
+            self.window = None;
+        }
     }
 
     /// Makes contexts ahead, on those of the devices that processes may share.
@@ -104,7 +138,9 @@ impl Prepared {
         let devices: Vec<i32> = wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();
         let measures = (*measure && !devices.is_empty()).then(|| Measures::new(&self.setup, &self.platform)).flatten();
         let used = |device| measures.as_ref().and_then(|measures| measures.used(device));
-        (self.kept, self.contexts) = warm::contexts(self.table, &devices, used);
+        let made = warm::contexts(self.table, &devices, used);
+        (self.kept, self.contexts) = (made.kept, made.told);
+        self.check_window(|window| made.memory.iter().all(|address| window.contains(*address, 1)));
     }
 }
 
@@ -119,8 +155,8 @@ impl Build for Setup {
     type Prepared = Prepared;
     type Handler = Worker;
 
-    fn prepare(self, warm: Option<&Warm>) -> Result<Prepared, Refusal> {
-        let mut prepared = Prepared::new(self)?;
+    fn prepare(self, warm: Option<&Warm>, window: Option<Window>) -> Result<Prepared, Refusal> {
+        let mut prepared = Prepared::new(self, window)?;
         if let Some(warm) = warm {
             prepared.warm(warm);
         }
@@ -128,10 +164,10 @@ impl Build for Setup {
     }
 
     fn describe(self, platform: &[u8]) -> Result<Prepared, Refusal> {
-        let Ok(platform) = decode_all(platform) else { return self.prepare(None) };
+        let Ok(platform) = decode_all(platform) else { return self.prepare(None, None) };
         let failed = |error: std::io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
         let output = Output::catch().map_err(failed)?;
-        Ok(Prepared { setup: self, table: no_driver(), platform, output, kept: Kept::default(), contexts: Vec::new() })
+        Ok(Prepared::of(self, no_driver(), platform, output))
     }
 
     fn snapshot(prepared: &Prepared) -> Vec<u8> {
@@ -142,6 +178,10 @@ impl Build for Setup {
 
     fn contexts(prepared: &Prepared) -> Vec<ContextMemory> {
         prepared.contexts.clone()
+    }
+
+    fn window(prepared: &Prepared) -> Option<Window> {
+        prepared.window
     }
 
     fn watch(prepared: Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {

@@ -51,14 +51,27 @@ impl Measures {
     }
 }
 
+/// What was made ahead.
+#[derive(Default)]
+pub(super) struct Made {
+    pub(super) kept: Kept,
+    /// What the contexts take.
+    pub(super) told: Vec<io::ContextMemory>,
+    /// Where memory was that was allocated in them.
+    pub(super) memory: Vec<CUdeviceptr>,
+}
+
+/// What was seen of a context.
+struct Seen {
+    free: u64,
+    total: u64,
+    memory: CUdeviceptr,
+}
+
 /// Retains the primary contexts of these devices, and does once in each what is slow the first time. What fails is left to the client's first
 /// use, which can say why. What they take is told beside them; `used` says how many bytes of a device are in use, if it can.
-pub(super) fn contexts(
-    table: &Table,
-    devices: &[i32],
-    used: impl Fn(i32) -> Option<u64>,
-) -> (Kept, Vec<io::ContextMemory>) {
-    let (mut kept, mut told) = (Kept::default(), Vec::new());
+pub(super) fn contexts(table: &Table, devices: &[i32], used: impl Fn(i32) -> Option<u64>) -> Made {
+    let mut made = Made::default();
     for device in devices {
         let before = used(*device);
         let mut context: CUcontext = core::ptr::null_mut();
@@ -66,27 +79,28 @@ pub(super) fn contexts(
             tracing::warn!(device, error = error.0, "no context could be made ahead");
             continue;
         }
-        kept.contexts.push((*device, Handle::new(context)));
+        made.kept.contexts.push((*device, Handle::new(context)));
         match use_once(table, context) {
-            Ok((free, total)) => {
+            Ok(Seen { free, total, memory }) => {
                 let size = before.zip(used(*device)).map(|(before, after)| after.saturating_sub(before));
-                told.push(io::ContextMemory { ordinal: *device as u32, free, total, size });
+                made.told.push(io::ContextMemory { ordinal: *device as u32, free, total, size });
+                made.memory.push(memory);
             }
             Err(error) => tracing::warn!(device, error = error.0, "a context made ahead could not be tried"),
         }
     }
-    (kept, told)
+    made
 }
 
 /// Does in a context what is slow the first time: loading code, launching, a stream's first operations, memory. Then how many bytes of the device are
-/// free, and how many there are.
-fn use_once(table: &Table, context: CUcontext) -> Result<(u64, u64), CUresult> {
+/// free, how many there are, and where the memory was.
+fn use_once(table: &Table, context: CUcontext) -> Result<Seen, CUresult> {
     call!(table, cuCtxPushCurrent_v2(context))?;
     let (mut free, mut total) = (0, 0);
     let outcome = load_and_launch(table)
         .and_then(|()| copy_and_fill(table))
-        .and_then(|()| call!(table, cuMemGetInfo_v2(&raw mut free, &raw mut total)))
-        .map(|()| (free as u64, total as u64));
+        .and_then(|memory| call!(table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| memory))
+        .map(|memory| Seen { free: free as u64, total: total as u64, memory });
     let mut popped = core::ptr::null_mut();
     call!(table, cuCtxPopCurrent_v2(&raw mut popped))?;
     outcome
@@ -102,7 +116,7 @@ fn load_and_launch(table: &Table) -> Result<(), CUresult> {
     call!(table, cuModuleUnload(module))
 }
 
-fn copy_and_fill(table: &Table) -> Result<(), CUresult> {
+fn copy_and_fill(table: &Table) -> Result<CUdeviceptr, CUresult> {
     const BYTES: usize = 4096;
     let mut stream: CUstream = core::ptr::null_mut();
     let mut memory: CUdeviceptr = 0;
@@ -119,7 +133,7 @@ fn copy_and_fill(table: &Table) -> Result<(), CUresult> {
     call!(table, cuStreamSynchronize(stream))?;
     call!(table, cuMemFree_v2(memory))?;
     call!(table, cuStreamDestroy_v2(stream))?;
-    outcome
+    outcome.map(|()| memory)
 }
 
 /// Flags that make a difference to what a program sees. Host memory is mapped with or without the flag for it.

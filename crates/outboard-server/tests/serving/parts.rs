@@ -15,6 +15,7 @@ use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, War
 use outboard_transport::Any;
 use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::window::Window;
 
 /// Only keeps a broken server from hanging the suite.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,7 +130,7 @@ impl Build for TestWorker {
     type Prepared = ();
     type Handler = TestHandler;
 
-    fn prepare(self, warm: Option<&Warm>) -> Result<(), Refusal> {
+    fn prepare(self, warm: Option<&Warm>, _: Option<Window>) -> Result<(), Refusal> {
         if self.0 && warm.is_some() {
             std::process::exit(9);
         }

@@ -35,6 +35,7 @@ fn full_start() -> Start {
         local: Some(Local { host: 0x71, user: 0x72, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9, 10]),
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(1234) }),
+        window: Window::numbered(3),
     }
 }
 
@@ -50,6 +51,7 @@ fn empty_start() -> Start {
         local: None,
         platform: None,
         grace: None,
+        window: None,
         ..full_start()
     }
 }
@@ -64,7 +66,15 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("answer", ToWorker::Answer { request: 0x0102_0304_0506_0708, payload: Some(vec![9, 10, 11]) }),
         ("answer, none", ToWorker::Answer { request: 0x0102, payload: None }),
         ("memory", ToWorker::Memory),
-        ("warm", ToWorker::Warm(Warm { contexts: vec![0x0102, 3], measure: true, supervisor: 0x0405_0607 })),
+        (
+            "warm",
+            ToWorker::Warm(Warm {
+                contexts: vec![0x0102, 3],
+                measure: true,
+                supervisor: 0x0405_0607,
+                window: Window::numbered(4).unwrap(),
+            }),
+        ),
         ("watch", ToWorker::Watch(Watch { supervisor: 0x0102_0304, platform: Some(vec![5, 6]) })),
         ("watch, no platform", ToWorker::Watch(Watch { supervisor: 0x0102_0304, platform: None })),
         ("look", ToWorker::Look),
@@ -112,7 +122,11 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ("share", ToSupervisor::Share { request: 0x1112, token, kind: 4, payload: vec![1, 2] }),
         ("unshare", ToSupervisor::Unshare { token }),
         ("find", ToSupervisor::Find { request: 0x1112, token, kind: 7 }),
-        ("ready", ToSupervisor::Ready { snapshot: vec![7, 8, 9], contexts }),
+        (
+            "ready",
+            ToSupervisor::Ready { snapshot: vec![7, 8, 9], contexts: contexts.clone(), window: Window::numbered(3) },
+        ),
+        ("ready, without a window", ToSupervisor::Ready { snapshot: Vec::new(), contexts, window: None }),
         ("gauges", ToSupervisor::Gauges(vec![gauge, blind])),
         ("orphan", ToSupervisor::Orphan),
         ("kept", ToSupervisor::Kept { tag: 3 }),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use outboard_transport::tls::Fingerprint;
 use outboard_wire::handshake::auth::Secure;
 use outboard_wire::handshake::{Process, Refusal, RefusalCode, TraceParent};
+use outboard_wire::window::Window;
 use tokio::time::timeout;
 
 use super::{Failure, refuse};
@@ -20,7 +21,7 @@ use crate::supervisor::peer::Peer;
 use crate::supervisor::sessions::{About, Kind, Unwelcome};
 use crate::supervisor::sharing::Place;
 use crate::supervisor::tally::Given;
-use crate::supervisor::warm::Taken;
+use crate::supervisor::warm::{self, Taken};
 use crate::supervisor::workers::{self, Worker};
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
@@ -41,6 +42,8 @@ pub(super) struct Client {
     pub(super) parent: Option<TraceParent>,
     /// How long its session is to be kept without a connection.
     pub(super) grace: Option<Grace>,
+    /// Where it accepts addresses, if it has said so.
+    pub(super) windows: Option<Vec<Window>>,
 }
 
 /// What a new session is to be, and whose.
@@ -111,13 +114,15 @@ pub(super) async fn start(
     }
     if order.kind != Kind::Probe
         && order.platform.is_none()
-        && let Some(Taken { worker, ready }) = supervisor.warm.take().await
+        && let Some(Taken { worker, ready, window }) = supervisor.warm.take(order.client.windows.as_deref()).await
     {
         // Others may have come meanwhile.
         room()?;
         let _cold = (!ready).then(|| supervisor.warm.cold());
         supervisor.tally.given(if ready { Given::Ready } else { Given::Starting });
-        match hand_over(supervisor, order, stream, worker, true).await {
+        // Who has named none is not told.
+        let window = window.filter(|_| order.client.windows.is_some());
+        match hand_over(supervisor, order, stream, worker, (window, true)).await {
             // It may have died before anybody noticed; the client has not heard from it.
             Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
             outcome => return outcome,
@@ -131,23 +136,24 @@ pub(super) async fn start(
     })?;
     let _cold = order.platform.is_none().then(|| supervisor.warm.cold());
     supervisor.tally.given(Given::New);
-    hand_over(supervisor, order, stream, worker, false).await
+    let window = warm::first_acceptable(order.client.windows.as_deref()).filter(|_| order.platform.is_none());
+    hand_over(supervisor, order, stream, worker, (window, false)).await
 }
 
-/// Hands the client to a worker and waits until it has been welcomed.
+/// Hands the client to a worker, which has this window and may be warm, and waits until it has been welcomed.
 async fn hand_over(
     supervisor: &Supervisor,
     order: &Order,
     stream: BorrowedFd<'_>,
     worker: Worker,
-    warm: bool,
+    (window, warm): (Option<Window>, bool),
 ) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     supervisor.gate.still(&order.client.identity).map_err(Failure::Refused)?;
     let (session, key) = draw()?;
     let Client { name: client, process, identity, grace, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
-    tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, kind = ?order.kind, warm, worker = worker.id(), "session starts");
+    tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, kind = ?order.kind, warm, window = window.map(tracing::field::display), worker = worker.id(), "session starts");
     let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
@@ -170,6 +176,7 @@ async fn hand_over(
         grace,
         local,
         platform,
+        window,
     };
     let lost = |reason: String| {
         let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");

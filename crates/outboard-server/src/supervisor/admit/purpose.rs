@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
+use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{
     Extensions, HandshakeError, Hello, Purpose, RefusalCode, TRACE, VERSION, Version, Welcome,
 };
@@ -49,7 +50,9 @@ pub(super) async fn serve(
         let parent = more.get(TRACE).ok().flatten();
         let wish: Option<Terms> = more.get(RESUME).map_err(malformed)?;
         let grace = wish.and_then(|wish| supervisor.config.resume.grace(wish));
-        Ok(Client { name, process, identity, parent, grace })
+        let accepted: Option<Acceptable> = more.get(WINDOWS).map_err(malformed)?;
+        let windows = accepted.map(|Acceptable(windows)| windows);
+        Ok(Client { name, process, identity, parent, grace, windows })
     };
     let anybody = |_: &Identity| Ok(());
     let encrypted = matches!(way, Way::Secure { .. });

@@ -29,7 +29,7 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd, first: First) -> io::R
             return Ok(client.map(|client| {
                 let prepared = match &client.start.platform {
                     Some(platform) => build.describe(platform),
-                    None => build.prepare(None),
+                    None => build.prepare(None, client.start.window),
                 };
                 client.with(prepared)
             }));
@@ -38,13 +38,14 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd, first: First) -> io::R
     if is_orphan_of(warm.supervisor) {
         return Ok(None);
     }
-    match build.prepare(Some(&warm)) {
+    match build.prepare(Some(&warm), Some(warm.window)) {
         Ok(prepared) => {
             let snapshot = B::snapshot(&prepared);
             // Without it, the supervisor has a worker of its own tell whoever asks.
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
             let contexts = B::contexts(&prepared);
-            control::send(control.as_fd(), &ToSupervisor::Ready { snapshot, contexts }, None)?;
+            let window = B::window(&prepared);
+            control::send(control.as_fd(), &ToSupervisor::Ready { snapshot, contexts, window }, None)?;
             let client = client(control, control::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Ok(prepared))))
         }

@@ -23,7 +23,7 @@ pub(super) fn serve<B: Build>(
     crate::board::look_on(board)?;
     let prepared = match &watch.platform {
         Some(platform) => build.describe(platform),
-        None => build.prepare(None),
+        None => build.prepare(None, None),
     };
     let prepared = prepared.and_then(|prepared| confine().map(|()| prepared));
     let mut look = match prepared {

@@ -29,7 +29,9 @@ use std::time::Duration;
 use outboard_transport::{tcp, write_all};
 use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::resume::{RESUME, Terms};
+use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
+use outboard_wire::window::Window;
 
 use crate::control::{self, ToSupervisor, ToWorker};
 use crate::meter;
@@ -114,8 +116,8 @@ pub trait Build {
     /// What serves the client.
     type Handler: Handler;
 
-    /// Prepares for any client; with `warm`, so that a later one finds most of a start-up done.
-    fn prepare(self, warm: Option<&Warm>) -> Result<Self::Prepared, Refusal>;
+    /// Prepares for any client, with the addresses of devices in a window if it can; with `warm`, so that a later one finds most of a start-up done.
+    fn prepare(self, warm: Option<&Warm>, window: Option<Window>) -> Result<Self::Prepared, Refusal>;
 
     /// Prepares for a client that only asks about the platform, which is as described: what a [`snapshot`](Build::snapshot) said.
     fn describe(self, platform: &[u8]) -> Result<Self::Prepared, Refusal>
@@ -123,7 +125,7 @@ pub trait Build {
         Self: Sized,
     {
         let _ = platform;
-        self.prepare(None)
+        self.prepare(None, None)
     }
 
     /// What a welcome would say of the platform to a client that sees all devices.
@@ -132,6 +134,11 @@ pub trait Build {
     /// The contexts that were made ahead.
     fn contexts(_prepared: &Self::Prepared) -> Vec<ContextMemory> {
         Vec::new()
+    }
+
+    /// The window in which the addresses of devices are, if it is known.
+    fn window(_prepared: &Self::Prepared) -> Option<Window> {
+        None
     }
 
     /// What says how the devices do each time it is called.
@@ -178,6 +185,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         return Ok(SERVED);
     };
     let session = start.session;
+    // Who does not accept it, or has said nothing of windows, is told nothing of them.
+    let window = prepared.as_ref().ok().and_then(B::window).filter(|window| start.window == Some(*window));
     let built = confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
     let built = built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
     let mut handler = match built {
@@ -192,6 +201,9 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let grace = start.grace.filter(|_| on_this_machine.is_none());
     let mut more = Extensions::default();
     more.set(BEATS, &watch::beats());
+    if let Some(window) = window {
+        more.set(WINDOWS, &window);
+    }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });
     }
