@@ -108,6 +108,7 @@ impl Cpu {
             let config = EngineConfig {
                 threads: Some(self.config.threads),
                 arena_bytes: self.config.memory,
+                addresses: EngineConfig::ADDRESSES / self.config.devices as u64,
                 compile_time: self.config.compile_time,
             };
             let engines = (0..self.config.devices).map(|_| Engine::new(&config)).collect::<std::result::Result<_, _>>();

@@ -17,6 +17,8 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Size of device memory in bytes.
     pub arena_bytes: u64,
+    /// Addresses that the engine takes, in bytes, if its memory does not need more: programs may reserve those that are left.
+    pub addresses: u64,
     /// The longest that compiling one program may take. It is looked at between functions.
     pub compile_time: Duration,
 }
@@ -24,11 +26,14 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// The longest that compiling one program may take, unless something else is said.
     pub const COMPILE_TIME: Duration = Duration::from_secs(300);
+    /// The addresses that all engines of a process together are to take. A server has 2 TiB for all that a session's process places.
+    pub const ADDRESSES: u64 = 7 << 38;
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { threads: None, arena_bytes: 8 << 30, compile_time: EngineConfig::COMPILE_TIME }
+        let (addresses, compile_time) = (EngineConfig::ADDRESSES, EngineConfig::COMPILE_TIME);
+        EngineConfig { threads: None, arena_bytes: 8 << 30, addresses, compile_time }
     }
 }
 
@@ -75,7 +80,7 @@ impl Engine {
     /// Reserves memory and starts the threads.
     pub fn new(config: &EngineConfig) -> Result<Arc<Engine>, EngineError> {
         let isa = host_isa().map_err(EngineError::Processor)?;
-        let memory = Memory::new(config.arena_bytes)
+        let memory = Memory::new(config.arena_bytes, config.addresses)
             .map_err(|source| EngineError::Reserve { bytes: config.arena_bytes, source })?;
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or_else(available).max(1);

@@ -31,10 +31,8 @@ const GRANULE: u64 = 1 << GRANULE_SHIFT;
 const ALIGN: u64 = 512;
 /// Address space of the engine's own part.
 const INTERNAL_SPAN: u64 = 64 << 30;
-/// Address space for reservations: so many times the memory, and more; but never more than `MOST_RESERVED`.
-const RESERVED_TIMES: u64 = 16;
-const LEAST_RESERVED: u64 = 64 << 30;
-const MOST_RESERVED: u64 = 8 << 40;
+/// The least address space for reservations, beyond as much as there is memory.
+const LEAST_RESERVED: u64 = 1 << 30;
 /// Freed ranges from this size on give their pages back to the system.
 const RELEASE_THRESHOLD: u64 = 64 << 10;
 const PAGE: u64 = 4096;
@@ -70,12 +68,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reserves the address space for `total` bytes of device memory.
-    pub(crate) fn new(total: u64) -> Result<Memory, std::io::Error> {
+    /// Takes the address space for `total` bytes of device memory: `addresses` bytes of it if these are enough. What the memory does not need is for
+    /// reservations.
+    pub(crate) fn new(total: u64, addresses: u64) -> Result<Memory, std::io::Error> {
         let total = total.max(ALIGN).next_multiple_of(ALIGN);
         // Twice the memory: fragmentation of addresses must not look like memory that is used up.
         let span = (total * 2).next_multiple_of(1 << 30) + (1 << 30);
-        let reserved_span = (total * RESERVED_TIMES + LEAST_RESERVED).min(MOST_RESERVED);
+        let reserved_span = addresses.saturating_sub(span + INTERNAL_SPAN).max(total + LEAST_RESERVED) & !(PAGE - 1);
         let whole = span + INTERNAL_SPAN + reserved_span;
         let arena = Mapping::new(whole)?;
         let valid = Mapping::new(whole >> GRANULE_SHIFT)?;
@@ -301,7 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn memory() -> Memory {
-        Memory::new(1 << 20).expect("reserve")
+        Memory::new(1 << 20, 1 << 40).expect("reserve")
     }
 
     #[test]

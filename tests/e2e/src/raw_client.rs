@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outboard_session::client::{Event, Incoming};
 use outboard_wire::frame::{CommandHeader, flags};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Hello, Preamble, Purpose, Refusal, VERSION, Welcome};
+use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, Refusal, VERSION, Welcome};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::messages::{Call, ContextOpen, MemoryAlloc, Message};
 use outboard_wire::{Decode, Encode, Reader, Writer, notice};
@@ -44,7 +44,16 @@ pub fn hello(address: &str, purpose: Purpose) -> Result<(TcpStream, Welcome), Re
 }
 
 /// The same over a connection that is there already.
-pub fn hello_over(mut stream: TcpStream, purpose: Purpose) -> Result<(TcpStream, Welcome), Refusal> {
+pub fn hello_over(stream: TcpStream, purpose: Purpose) -> Result<(TcpStream, Welcome), Refusal> {
+    hello_saying(stream, purpose, Extensions::default())
+}
+
+/// The same with more to say.
+pub fn hello_saying(
+    mut stream: TcpStream,
+    purpose: Purpose,
+    more: Extensions,
+) -> Result<(TcpStream, Welcome), Refusal> {
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
     let hello = Hello {
@@ -53,7 +62,7 @@ pub fn hello_over(mut stream: TcpStream, purpose: Purpose) -> Result<(TcpStream,
         client: "raw client".into(),
         purpose,
         process: Default::default(),
-        more: Default::default(),
+        more,
     };
     stream.write_all(&hello.encode()).expect("the server reads");
     loop {
@@ -83,7 +92,13 @@ impl RawClient {
 
     /// The same at this address; or why the server refuses it.
     pub fn connect_to(address: &str) -> Result<RawClient, Refusal> {
-        let (stream, welcome) = hello(address, Purpose::Session { devices: vec![] })?;
+        RawClient::connect_saying(address, Extensions::default())
+    }
+
+    /// The same, with more to say.
+    pub fn connect_saying(address: &str, more: Extensions) -> Result<RawClient, Refusal> {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        let (stream, welcome) = hello_saying(stream, Purpose::Session { devices: vec![] }, more)?;
         let address = address.to_owned();
         let (incoming, replies, failures) = (Incoming::new(), Vec::new(), Vec::new());
         Ok(RawClient { address, stream, welcome, incoming, sent: 0, replies, failures, ctx: 0 })

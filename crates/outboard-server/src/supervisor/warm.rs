@@ -315,7 +315,8 @@ impl Warm {
                 said = worker.receive() => match said {
                     Ok(Some((ToSupervisor::Ready { snapshot, contexts, window }, _))) => {
                         let start = started.elapsed();
-                        tracing::debug!(worker = worker.id(), ms = start.as_millis() as u64, "warm");
+                        let shown = window.map(tracing::field::display);
+                        tracing::debug!(worker = worker.id(), ms = start.as_millis() as u64, window = shown, "warm");
                         ready = true;
                         self.start.set(start);
                         *self.snapshot.borrow_mut() = snapshot;

@@ -173,10 +173,11 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
 
     #[test]
     fn one_memory_at_two_addresses() {
-        let memory = Memory::new(8 * MIB).expect("reserve");
+        let memory = Memory::new(8 * MIB, TIB).expect("reserve");
         let place = memory.alloc_physical(2 * MIB).expect("memory");
         assert_eq!(memory.used(), 2 * MIB);
         let file = memory.file().expect("a file");
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn hints_are_followed_where_they_can_be() {
-        let memory = Memory::new(MIB).expect("reserve");
+        let memory = Memory::new(MIB, TIB).expect("reserve");
         let first = memory.reserve(MIB, 0, 0).expect("addresses");
         assert!(memory.unreserve(first));
         let wanted = first + 4 * MIB;
@@ -216,8 +217,18 @@ mod tests {
     }
 
     #[test]
+    fn what_memory_does_not_need_is_for_reservations() {
+        let memory = Memory::new(MIB, TIB).expect("reserve");
+        assert_eq!(memory.span(), TIB);
+        let far = memory.base() + TIB - 100 * MIB;
+        assert_eq!(memory.reserve(64 * MIB, 0, far), Ok(far));
+        let small = Memory::new(64 * MIB, 0).expect("reserve");
+        assert!(small.reserve(64 * MIB, 0, 0).is_ok(), "as much as there is memory can always be reserved");
+    }
+
+    #[test]
     fn charges_count() {
-        let memory = Memory::new(MIB).expect("reserve");
+        let memory = Memory::new(MIB, TIB).expect("reserve");
         memory.charge(MIB).expect("fits");
         assert!(memory.charge(1).is_err() && memory.alloc(1, 1).is_err());
         memory.discharge(MIB);

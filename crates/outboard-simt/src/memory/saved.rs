@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn memory_comes_back_to_where_it_was() {
-        let memory = Memory::new(16 << 20).unwrap();
+        let memory = Memory::new(16 << 20, 1 << 40).unwrap();
         let places: Vec<(u64, u64)> = [100, 4096, 1 << 20].map(|bytes| (memory.alloc(bytes, 1).unwrap(), bytes)).into();
         // SAFETY: allocated above.
         let bytes = |(at, len): (u64, u64)| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len as usize) };

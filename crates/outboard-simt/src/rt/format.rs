@@ -182,7 +182,7 @@ mod tests {
     use crate::Memory;
 
     fn run(text: &str, args: &[u8]) -> String {
-        let memory = Memory::new(1 << 20).expect("reserve");
+        let memory = Memory::new(1 << 20, 1 << 40).expect("reserve");
         let addr = memory.alloc(4096, 1).expect("alloc");
         let string = memory.alloc(16, 1).expect("alloc");
         // SAFETY: both allocations are as large as what is written.
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_found_out() {
-        let memory = Memory::new(1 << 20).expect("reserve");
+        let memory = Memory::new(1 << 20, 1 << 40).expect("reserve");
         assert!(format(&Reader(&memory), b"%d", 0).is_none());
         assert!(format(&Reader(&memory), b"%d", u64::MAX - 1).is_none());
     }

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_full_heap_gives_null_and_freed_memory_comes_back() {
-        let memory = Memory::new(1 << 20).expect("reserve");
+        let memory = Memory::new(1 << 20, 1 << 40).expect("reserve");
         let heap = Heap::default();
         let a = heap.malloc_in(&memory, 1024, 512);
         let b = heap.malloc_in(&memory, 1024, 500);

@@ -17,7 +17,8 @@ pub fn engine() -> Arc<Engine> {
 
 /// The same, with the time that compiling a program may take.
 pub fn engine_with(compile_time: Duration) -> Arc<Engine> {
-    Engine::new(&EngineConfig { threads: Some(2), arena_bytes: 256 << 20, compile_time }).expect("an engine")
+    Engine::new(&EngineConfig { threads: Some(2), arena_bytes: 256 << 20, compile_time, ..EngineConfig::default() })
+        .expect("an engine")
 }
 
 /// An engine and one program on it.
