@@ -13,8 +13,11 @@ use outboard_driver::{Table, call};
 use outboard_transport::reserved::{Reserved, gaps};
 use outboard_wire::window::Window;
 
-/// Below this, NVIDIA's driver needs addresses that it names: from 0x205600000 to 0x301000000, seen of release 580.
-const LOWEST: u64 = 0x4_2000_0000;
+/// From here on, addresses are occupied before the driver is loaded. Below, NVIDIA's needs some that it names: from 0x200000000 to 0x301000000, seen of
+/// release 580.
+const BEFORE_THE_DRIVER: u64 = 0x4_2000_0000;
+/// From here on, once it has started: it would use what is left of those for reservations of programs.
+const ONCE_IT_HAS_STARTED: u64 = 0x2_0000_0000;
 /// Above this is the stack of the main thread, to which the system gives what it needs.
 const HIGHEST: u64 = 0x7ff0_0000_0000;
 /// How often gaps are looked for: to occupy them may take memory, which leaves new ones.
@@ -22,20 +25,25 @@ const TRIES: usize = 8;
 /// Bytes of the reservation by which a driver shows where it places things; all of NVIDIA's take multiples of this.
 const TRIAL: usize = 2 << 20;
 
-/// Occupies all addresses but those of a window. The process has one thread still.
+/// Occupies all addresses but those of a window and some that the driver names. The process has one thread still.
 pub(super) fn occupy(window: Window) -> io::Result<Arc<Reserved>> {
     let reserved = Reserved::new();
-    let outcome = occupy_outside(&reserved, &window.range());
+    let outcome = occupy_from(BEFORE_THE_DRIVER, &reserved, window);
     if outcome.is_err() {
         reserved.clear();
     }
     outcome.map(|()| Arc::new(reserved))
 }
 
-fn occupy_outside(reserved: &Reserved, window: &Range<u64>) -> io::Result<()> {
+/// Occupies what the driver has not taken of those that were left to it.
+pub(super) fn occupy_the_rest(reserved: &Reserved, window: Window) -> io::Result<()> {
+    occupy_from(ONCE_IT_HAS_STARTED, reserved, window)
+}
+
+fn occupy_from(lowest: u64, reserved: &Reserved, window: Window) -> io::Result<()> {
     for _ in 0..TRIES {
         let maps = std::fs::read("/proc/self/maps")?;
-        let free = free_outside(&String::from_utf8_lossy(&maps), window);
+        let free = free_outside(&String::from_utf8_lossy(&maps), lowest, window);
         if free.is_empty() {
             return Ok(());
         }
@@ -51,9 +59,9 @@ fn occupy_outside(reserved: &Reserved, window: &Range<u64>) -> io::Result<()> {
 }
 
 /// The gaps between mappings that are to be occupied.
-fn free_outside(maps: &str, window: &Range<u64>) -> Vec<Range<u64>> {
-    let outside = [LOWEST..window.start, window.end..HIGHEST];
-    outside.iter().flat_map(|part| gaps(maps, part)).collect()
+fn free_outside(maps: &str, lowest: u64, window: Window) -> Vec<Range<u64>> {
+    let Range { start, end } = window.range();
+    [lowest..start, end..HIGHEST].iter().flat_map(|part| gaps(maps, part)).collect()
 }
 
 /// Whether the driver places what it places in the window, by a reservation, for which no context is needed.
@@ -81,17 +89,19 @@ mod tests {
 
     #[test]
     fn all_is_occupied_but_the_window_and_what_there_is() {
-        let window = Window::numbered(1).unwrap().range();
-        let free = free_outside(MAPS, &window);
+        let window = |number| Window::numbered(number).unwrap();
         let wanted = [
             0x4_2000_0000..0x2aaa_ab00_0000,
             0x2aaa_ab20_0000..0x3200_0000_0000,
             0x3400_0000_0000..0x5555_5555_4000,
             0x5555_5560_0000..0x7ff0_0000_0000,
         ];
-        assert_eq!(free, wanted);
+        assert_eq!(free_outside(MAPS, BEFORE_THE_DRIVER, window(1)), wanted);
+        let rest = free_outside(MAPS, ONCE_IT_HAS_STARTED, window(1));
+        assert_eq!((rest[0].clone(), &rest[1..]), (0x2_1000_0000..0x2aaa_ab00_0000, &wanted[1..]));
         // The program's own mapping lies in the window.
-        let window = Window::numbered(18).unwrap().range();
-        assert!(free_outside(MAPS, &window).iter().all(|gap| gap.end <= window.start || gap.start >= window.end));
+        let Range { start, end } = window(18).range();
+        let free = free_outside(MAPS, BEFORE_THE_DRIVER, window(18));
+        assert!(free.iter().all(|gap| gap.end <= start || gap.start >= end));
     }
 }

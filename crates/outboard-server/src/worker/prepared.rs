@@ -107,7 +107,11 @@ impl Prepared {
         let mut prepared = Prepared::of(setup, table, platform, output);
         if let Some(addresses) = occupied {
             (prepared.addresses, prepared.window) = (addresses, window);
-            prepared.check_window(|window| address_map::is_kept_to(table, window));
+            prepared.check_window(|addresses, window| {
+                let failed = |error: &_| tracing::warn!(%error, "what the driver has left of its addresses stays free");
+                address_map::occupy_the_rest(addresses, window).inspect_err(failed).is_ok()
+                    && address_map::is_kept_to(table, window)
+            });
         }
         Ok(prepared)
     }
@@ -119,9 +123,9 @@ impl Prepared {
     }
 
     /// Gives the window up if the driver does not keep to it.
-    fn check_window(&mut self, is_kept_to: impl FnOnce(Window) -> bool) {
+    fn check_window(&mut self, is_kept_to: impl FnOnce(&Reserved, Window) -> bool) {
         if let Some(window) = self.window
-            && !is_kept_to(window)
+            && !is_kept_to(&self.addresses, window)
         {
             tracing::warn!(%window, "the driver does not keep to a window of addresses: the session has none");
             self.addresses.clear();
@@ -140,7 +144,7 @@ impl Prepared {
         let used = |device| measures.as_ref().and_then(|measures| measures.used(device));
         let made = warm::contexts(self.table, &devices, used);
         (self.kept, self.contexts) = (made.kept, made.told);
-        self.check_window(|window| made.memory.iter().all(|address| window.contains(*address, 1)));
+        self.check_window(|_, window| made.memory.iter().all(|address| window.contains(*address, 1)));
     }
 }
 
