@@ -149,9 +149,7 @@ fn a_program_with_few_addresses_of_its_own_is_served() {
     let limited = ["sh", "-c", "ulimit -v 67108864 && exec \"$@\"", "sh"];
     let shown = run(program(&[]).under(&limited), &server);
     let window = shown.window.expect("a window");
-    for (name, places) in
-        shown.places.iter().filter(|(name, _)| !["locked", "registered", "host"].contains(&name.as_str()))
-    {
+    for (name, places) in shown.places.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
         assert!(window.contains(places[0].0, places[0].1), "{name} in {window}");
     }
 }

@@ -276,7 +276,8 @@ impl Warm {
         let (take, taken) = oneshot::channel();
         let number = self.last.get() + 1;
         self.last.set(number);
-        let window = self.windows.next(self.waiting.borrow().iter().filter_map(|waiting| waiting.window));
+        let others: Vec<_> = self.waiting.borrow().iter().filter_map(|waiting| waiting.window).collect();
+        let window = self.windows.next(&others);
         let waiting = Waiting { number, process: worker.id(), ready: false, window: Some(window), take };
         self.waiting.borrow_mut().push_back(waiting);
         self.held.set(self.held.get() + 1);
