@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, PATIENCE, Program, RawClient, Running, Server, dist, within};
+use outboard_e2e::{Driver, Folder, Hostile, Outcome, PATIENCE, Program, RawClient, Running, Server, dist, within};
 use outboard_wire::Encode;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
-use outboard_wire::handshake::{Extensions, RefusalCode};
+use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
 use outboard_wire::window::Window;
 
 #[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
@@ -253,6 +253,22 @@ fn a_client_that_lists_nonsense_gets_a_window_that_there_is_or_none() {
         assert_eq!(refusal.code, RefusalCode::BadHello, "{}", refusal.sentence);
     }
     assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+#[test]
+fn a_server_that_grants_what_was_not_accepted_is_not_used() {
+    let server = serve(&[], &[]);
+    // In the window of this number, the program has something.
+    let grant = |welcome: &mut Welcome, purpose: &Purpose| {
+        if matches!(purpose, Purpose::Session { .. }) {
+            welcome.more.set(WINDOWS, &window(7));
+        }
+    };
+    let hostile = Hostile::with_welcome(server.address(), Box::new(grant));
+    let program = program(&["occupy", "7", "7"]).env("OUTBOARD_LOG", "1").env("OUTBOARD_RECONNECT", "0");
+    let outcome = program.through_list(hostile.address());
+    assert!(!outcome.status.success(), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("window of addresses that was not accepted"), "{}", outcome.stderr);
 }
 
 /// A program that has shown everything once and waits until it is to do so again.
