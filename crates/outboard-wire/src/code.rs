@@ -37,6 +37,7 @@ macro_rules! for_each_code {
             OB0210 Refused "the server refused for a reason that this release does not know";
             OB0211 BadSnapshot "the server's description of its devices cannot be read";
             OB0212 NoSuchDevice "the server has no device of this index: now OB0205";
+            OB0213 NoWindow "the server cannot be one of several";
 
             // 03: starting a server and its driver
             OB0301 NoGpu "there is no NVIDIA GPU to offer";

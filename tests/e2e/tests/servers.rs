@@ -109,3 +109,20 @@ fn nvml_has_the_devices_of_all_servers() {
     let outcome = Program::new("nvml").arg("remote").through_list(&list(&[&first, &second]));
     outcome.expect_success("NVML beside CUDA");
 }
+
+/// Without addresses of its own, a server is good for a program alone.
+#[test]
+fn a_server_without_a_window_is_refused_as_one_of_several() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let first = server("1");
+    let large = [("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")];
+    let second = Server::start_with(&["--driver", "cpu"], &large);
+    let program = Program::new("vector_add").env("OUTBOARD_LOG", "1");
+    let outcome = program.through_list(&list(&[&first, &second]));
+    assert!(!outcome.status.success(), "{}", outcome.stdout);
+    let said = &outcome.stderr;
+    assert!(said.contains("OB0213") && said.contains(second.address()), "{said}");
+    program.through(&second).expect_success("alone");
+}

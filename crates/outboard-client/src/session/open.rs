@@ -37,6 +37,10 @@ pub(crate) enum OpenError {
     Connect(#[from] ConnectError),
     #[error("the server's description of its devices cannot be read: {0}")]
     Snapshot(#[from] outboard_wire::DecodeError),
+    #[error(
+        "the server at {0} does not keep its devices' memory to addresses that no other server gives out, which a program with several servers needs: use its devices alone, or leave them out"
+    )]
+    NoWindow(String),
 }
 
 impl OpenError {
@@ -54,6 +58,7 @@ impl OpenError {
             OpenError::Target(_) => Code::BadAddress,
             OpenError::Connect(error) => error.code(),
             OpenError::Snapshot(_) => Code::BadSnapshot,
+            OpenError::NoWindow(_) => Code::NoWindow,
         }
     }
 }
@@ -96,7 +101,11 @@ fn connect(
         kernels: Arc::clone(&kernels),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
-    let (link, platform, window) = open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
+    let (link, platform, window) =
+        open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
+    if window.is_none() && targets.servers().len() > 1 {
+        return Err(OpenError::NoWindow(target.address.to_string()));
+    }
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
